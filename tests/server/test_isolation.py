@@ -13,7 +13,7 @@ from openresponses_bridge.protocol.items import ReasoningItem
 from openresponses_bridge.seal import SealError
 from openresponses_server.api.app import create_app
 from openresponses_server.http.auth import NOBODY, Keys
-from openresponses_server.requests.background import take
+from openresponses_server.requests.background import claim
 from openresponses_server.requests.prepare import prepare
 from openresponses_server.requests.service import Service
 from openresponses_server.settings import Settings, UpstreamSettings
@@ -197,7 +197,7 @@ async def test_a_run_that_another_worker_takes_seals_for_its_owner(upstream: Scr
         made = run.translation.response_id
         assert run.persistence is not None
         await run.persistence.queue(for_anybody=True)
-        await take(service, made)
+        await claim(service, made)
         with anyio.fail_after(10):
             while (
                 record := await service.store.get(made, "alice")

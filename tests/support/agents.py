@@ -15,7 +15,7 @@ from openresponses_bridge.tools.registry import ToolRegistry
 from openresponses_bridge.tools.service import ToolsService
 from openresponses_server.agents.driving import AskYesNo, LoopDriver, call_with_anyio
 from openresponses_server.agents.model import ServiceModel
-from openresponses_server.requests.composition import compose, running
+from openresponses_server.requests.composition import compose, service_lifespan
 from openresponses_server.settings import Capabilities, Settings, Timeouts, UpstreamSettings
 from tests.support.loops import Answer
 from tests.support.upstream import CUT, DONE, JSON, Script, ScriptedUpstream, Step, call, chunk, frame
@@ -166,5 +166,5 @@ async def agent(
         timeouts=Timeouts(connect=2.0, first_byte=5.0, idle=5.0, total=20.0),
     )
     service = compose(settings)
-    async with running(service):
+    async with service_lifespan(service):
         yield Agent(service, tools, [], CancellationToken())

@@ -39,7 +39,7 @@ from openresponses_server.agents.driving import LoopDriver, call_with_anyio
 from openresponses_server.agents.model import ServiceModel
 from openresponses_server.agents.screen import Screen
 from openresponses_server.agents.surroundings import Attached
-from openresponses_server.requests.composition import compose, running
+from openresponses_server.requests.composition import compose, service_lifespan
 from openresponses_server.requests.service import Service
 from openresponses_server.settings import Settings, SettingsError
 from openresponses_server.upstreams.listing import first_choice
@@ -180,7 +180,7 @@ async def run_task(task: Task, settings: Settings, screen: Screen) -> Done:
     token = CancellationToken()
     screen.on_reader_gone(token.cancel)
     ended: list[Done | BridgeError | SettingsError | OSError] = []
-    async with running(service), anyio.create_task_group() as group:
+    async with service_lifespan(service), anyio.create_task_group() as group:
         group.start_soon(_cancel_by_signal, token)
         try:
             ended.append(await _run(task, service, screen, token))

@@ -28,7 +28,7 @@ from openresponses_server.errors import HttpError, error_body, surface_path
 from openresponses_server.http.auth import Authentication, Keys
 from openresponses_server.http.headers import fields_of
 from openresponses_server.limits.quotas import EXPOSED
-from openresponses_server.requests.composition import compose, keys_of, running
+from openresponses_server.requests.composition import client_keys, compose, service_lifespan
 from openresponses_server.requests.service import Service
 from openresponses_server.settings import Settings
 
@@ -77,12 +77,12 @@ def create_app(settings: Settings) -> Starlette:
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
-        async with running(service):
+        async with service_lifespan(service):
             yield
 
     app = _Application(
         routes=_ROUTES,
-        middleware=_middleware(service, keys_of(settings)),
+        middleware=_middleware(service, client_keys(settings)),
         lifespan=lifespan,
     )
     app.state.service = service

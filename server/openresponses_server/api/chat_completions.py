@@ -159,7 +159,7 @@ async def create(request: Request) -> ASGIApp:
         request.state.request_id,
         owner=request.state.owner,
         losses=losses,
-        place="messages",
+        input_param="messages",
         schema_param="response_format.json_schema.schema",
         choices=options.n,
     )
@@ -168,7 +168,7 @@ async def create(request: Request) -> ASGIApp:
         runs = [prepared.run(choice) for choice in range(options.n)]
         several = StreamedChoices if asked.stream else WholeChoices
         gate, hold = service.gate, prepared.hold
-        return several(runs, prepared.headers, keep_alive, options, gate, hold, prepared.leave)
+        return several(runs, prepared.headers, keep_alive, options, gate, hold, prepared.end_choice)
     answer = StreamedAnswer if asked.stream else WholeAnswer
     run = prepared.run()
     form = ChatForm(options, service.sealer, run.translation)

@@ -26,7 +26,12 @@ from openresponses_server.errors import HttpError
 from openresponses_server.http.headers import fields_of
 from openresponses_server.limits.requests import check_conversation, check_request
 from openresponses_server.requests.bodies import read_json
-from openresponses_server.requests.outgoing import loss_header, opened, reported_losses, unknown_fields
+from openresponses_server.requests.outgoing import (
+    loss_header,
+    open_sealed_items,
+    reported_losses,
+    unknown_fields,
+)
 from openresponses_server.requests.prepare import prepare
 from openresponses_server.requests.service import service_of
 from openresponses_server.runs.client_stream import Batch
@@ -164,7 +169,7 @@ async def input_tokens(request: Request) -> HttpResponse:
     check_request(asked, service.settings.limits)
     asked, before, hold = await continued(service.store, asked, request.state.owner, service.room)
     check_conversation(asked, len(before.items), service.settings.limits)
-    earlier, own = opened(target, asked, before.items, {})
+    earlier, own = open_sealed_items(target, asked, before.items, {})
     others = CreateResponse(instructions=asked.instructions, tools=asked.tools)
     counter = service.meters.counter(request.state.owner)
     tokens = await on_thread(lambda: counter.request(others, [*earlier, *own], target.model))

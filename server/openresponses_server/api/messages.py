@@ -59,7 +59,7 @@ async def create(request: Request) -> ASGIApp:
         request.state.request_id,
         owner=request.state.owner,
         losses=losses,
-        place="messages",
+        input_param="messages",
         schema_param="output_config.format.schema",
         limits_form=anthropic_headers,
     )

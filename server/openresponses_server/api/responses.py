@@ -27,7 +27,7 @@ from openresponses_server.api.answers import StreamedAnswer, WholeAnswer
 from openresponses_server.api.forms import ResponseForm, StoredStream
 from openresponses_server.errors import HttpError, shutting_down
 from openresponses_server.http.headers import fields_of
-from openresponses_server.requests.background import begin, cancel_response
+from openresponses_server.requests.background import cancel_response, enqueue
 from openresponses_server.requests.bodies import read_json
 from openresponses_server.requests.prepare import prepare
 from openresponses_server.requests.service import Service, service_of
@@ -146,7 +146,7 @@ async def create(request: Request) -> ASGIApp:
     if asked.background:
         if asked.stream:
             return counted(service, owner, partial(_read_along, service, run, headers))
-        queued = await begin(service, run)
+        queued = await enqueue(service, run)
         return Response(encode(queued), headers=headers, media_type="application/json")
     keep_alive, form = service.settings.keep_alive, ResponseForm()
     if asked.stream:
@@ -163,7 +163,7 @@ async def _rest(service: Service, run: Run) -> AsyncIterator[bytes]:
 
 
 async def _read_along(service: Service, run: Run, headers: dict[str, str]) -> Response:
-    queued = await begin(service, run)
+    queued = await enqueue(service, run)
     found = await service.store.standing(queued.id, run.owner)
     if found is None:
         raise unknown_response(queued.id)

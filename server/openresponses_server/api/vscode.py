@@ -37,7 +37,7 @@ from openresponses_server.errors import HttpError, failure
 from openresponses_server.http.headers import fields_of
 from openresponses_server.limits.memory import Hold
 from openresponses_server.requests.bodies import read_json
-from openresponses_server.requests.prepare import Prepared, prepare
+from openresponses_server.requests.prepare import PreparedRequest, prepare
 from openresponses_server.requests.service import Service, service_of
 from openresponses_server.runs.client_stream import Batch
 from openresponses_server.runs.run import Run
@@ -51,7 +51,7 @@ from openresponses_server.tasks import off_loop
 # the answer to just the chat that comes before the marker; then only what follows is input of the new
 # response. Any other marker counts as none, and the whole chat is the input.
 
-_PLACE: Final = "messages"
+_INPUT_PARAM: Final = "messages"
 _log = structlog.get_logger(__name__)
 
 
@@ -89,7 +89,7 @@ def read_chat(body: bytes) -> AskedChat:
 
 async def prepare_chat(
     service: Service, asked: AskedChat, headers: Mapping[str, str], request_id: str, owner: str
-) -> Prepared:
+) -> PreparedRequest:
     """The chat as a request that may be run. It is stored unless it asks not to be or the store is out.
 
     Raises as `prepare` does.
@@ -110,10 +110,10 @@ async def prepare_chat(
                 history=found[0].items,
                 upstream=found[0].upstream,
                 hold=found[1],
-                place=_PLACE,
+                input_param=_INPUT_PARAM,
             )
     return await prepare(
-        service, request, headers, request_id, owner=owner, losses=asked.losses, place=_PLACE
+        service, request, headers, request_id, owner=owner, losses=asked.losses, input_param=_INPUT_PARAM
     )
 
 

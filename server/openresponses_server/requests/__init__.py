@@ -1,1 +1,1 @@
-"""A request made ready: read, checked, held to its constraints, put into the words of its upstream."""
+"""Reads requests, checks them, enforces their constraints and translates them for their upstreams."""

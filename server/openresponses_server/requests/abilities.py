@@ -1,5 +1,5 @@
-"""A request for a model that can't do all of it: tools and images that it can't use are left out, and that is
-reported, where the upstream would refuse the request as a whole."""
+"""Leaves tools and images out of a request for a model that can't use them, and reports the loss: the
+upstream would refuse the whole request."""
 
 from __future__ import annotations
 
@@ -19,38 +19,41 @@ from openresponses_server.settings import Capabilities
 
 _IMAGE: Final = InputTextContent("[image, which this model can't see]")
 _NO_TOOLS: Final = "the model does not have any"
-_BEARERS: Final = (AdditionalTools, ToolSearchOutputParam)
+_TOOL_ITEMS: Final = (AdditionalTools, ToolSearchOutputParam)
 
 Loss = tuple[str, str]
 """Where something was lost, and what."""
 
 
-class Fitted(Struct, frozen=True):
-    """A request without what its model can't do; `own` are its own items, `losses` what was left out."""
+class FittedRequest(Struct, frozen=True):
+    """A request without what its model can't use."""
 
     request: CreateResponse
     earlier: History
     own: History
+    """The items of the request's own input."""
     losses: Sequence[Loss] = ()
 
 
-def fitted(request: CreateResponse, earlier: History, own: History, able: Capabilities) -> Fitted:
-    """Fit it to what is known of the model; what is not known is taken to be there. Raises
-    InvalidRequestError when the request insists on a tool."""
+def fit_to_model(
+    request: CreateResponse, earlier: History, own: History, able: Capabilities
+) -> FittedRequest:
+    """Fit a request to the model's known capabilities; unknown ones are assumed. Raises InvalidRequestError
+    when `tool_choice` requires a tool and the model has none."""
     if able.tools is not False and able.images is not False:
-        return Fitted(request, earlier, own)
+        return FittedRequest(request, earlier, own)
     losses: dict[Loss, None] = {}
     if able.tools is False:
         request = _without_tools(request, losses)
         earlier, own = (list(_as_text(items, losses)) for items in (earlier, own))
     if able.images is False:
-        earlier, own = ([_unseen(item, losses) for item in items] for items in (earlier, own))
-    return Fitted(request, earlier, own, list(losses))
+        earlier, own = ([_without_images(item, losses) for item in items] for items in (earlier, own))
+    return FittedRequest(request, earlier, own, list(losses))
 
 
-def offers_tools(request: CreateResponse, fit: Fitted) -> bool:
-    """Whether the model may call something: tools stand in the request or in items of the conversation."""
-    return bool(request.tools) or any(isinstance(item, _BEARERS) for item in (*fit.earlier, *fit.own))
+def offers_tools(request: CreateResponse, fit: FittedRequest) -> bool:
+    """Whether the request or an item of its conversation declares tools."""
+    return bool(request.tools) or any(isinstance(item, _TOOL_ITEMS) for item in (*fit.earlier, *fit.own))
 
 
 def _without_tools(request: CreateResponse, losses: dict[Loss, None]) -> CreateResponse:
@@ -63,12 +66,12 @@ def _without_tools(request: CreateResponse, losses: dict[Loss, None]) -> CreateR
 
 
 def _as_text(items: History, losses: dict[Loss, None]) -> Iterator[AnyItem]:
-    """Calls and their outputs as messages: servers refuse them without tools."""
+    """Calls and their outputs as messages: upstreams refuse calls in a request without tools."""
     identities = ToolIdentityMap()
     for item in items:
         call = call_view(item, identities)
         output = output_view(item, identities) if call is None else None
-        if isinstance(item, _BEARERS):
+        if isinstance(item, _TOOL_ITEMS):
             losses[item.type, _NO_TOOLS] = None
         elif call is not None:
             losses["input", "tool calls were sent as text"] = None
@@ -85,7 +88,7 @@ def _output_content(call_id: str, output: str | list[Any]) -> Any:
     return f"{head}\n{output}" if isinstance(output, str) else [InputTextContent(head), *output]
 
 
-def _unseen(item: Any, losses: dict[Loss, None]) -> Any:
+def _without_images(item: Any, losses: dict[Loss, None]) -> Any:
     for field in ("content", "output"):
         parts = getattr(item, field, None)
         if isinstance(parts, list) and any(map(_is_image, parts)):

@@ -1,5 +1,5 @@
-"""`text.format` json_schema and json_object over an upstream that has neither: asked for in words, and
-checked when the answer is there. An answer that does not fit is a failure, and never called completed.
+"""`text.format` json_schema and json_object for upstreams without them: the schema goes into the instructions
+and the output is checked against it. Output that does not match fails the response.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _FENCE: Final = "```"
 
 
 def schema_of(request: CreateResponse) -> dict[str, Any] | None:
-    """The JSON Schema that the request wants its answer to fit, None when it wants text."""
+    """The JSON Schema of `text.format`; None for text."""
     if request.text is None:
         return None
     format = request.text.format
@@ -34,16 +34,15 @@ def schema_of(request: CreateResponse) -> dict[str, Any] | None:
 
 
 def check_format(request: CreateResponse, limits: Limits, param: str) -> None:
-    """Raises InvalidRequestError with this `param` for a schema that can't be used, whichever upstream is
-    asked."""
+    """Raises InvalidRequestError with this `param` for a schema that can't be used with any upstream."""
     schema = schema_of(request)
     if schema is not None and schema is not ANY_OBJECT:
         check_schema(schema, param, most_bytes=limits.schema_bytes, most_nodes=limits.schema_nodes)
 
 
 async def check_patterns(judge: SchemaJudge, request: CreateResponse, owner: str, param: str) -> None:
-    """Raises InvalidRequestError with this `param` for a schema whose patterns can't be used to judge an
-    answer by. The schema has been checked otherwise."""
+    """Raises InvalidRequestError with this `param` for a schema whose patterns can't be matched within the
+    limits. `check_format` checks everything else."""
     schema = schema_of(request)
     why = None if schema is None else await judge.unusable(schema, owner)
     if why is not None:
@@ -51,53 +50,53 @@ async def check_patterns(judge: SchemaJudge, request: CreateResponse, owner: str
         raise InvalidRequestError(InvalidRequestError.INVALID_VALUE, what, param=param)
 
 
-def instructed(request: CreateResponse) -> CreateResponse:
-    """The request with its schema asked for in words, for an upstream that at most promises JSON."""
+def with_schema_instructions(request: CreateResponse) -> CreateResponse:
+    """The request with its schema in the instructions, for an upstream that supports at most json_object."""
     schema = schema_of(request)
     if schema is None or request.text is None:
         return request
-    wish = (
+    instruction = (
         "Answer with one JSON value and nothing around it: no explanation and no code fence. It must be "
         f"valid against this JSON Schema:\n{json.dumps(schema, ensure_ascii=False)}"
     )
-    instructions = f"{request.instructions}\n\n{wish}" if request.instructions else wish
+    instructions = f"{request.instructions}\n\n{instruction}" if request.instructions else instruction
     return replace(request, instructions=instructions, text=replace(request.text, format=JsonObjectFormat()))
 
 
-class _At(Enum):
-    HEAD = auto()  # only white space and perhaps the beginning of a fence so far
+class _FenceState(Enum):
+    HEAD = auto()  # only white space and perhaps a part of a fence so far
     OPENING = auto()  # in the line of the opening fence
     FENCED = auto()
     PLAIN = auto()
 
 
 class AnswerFormat:
-    """Takes a code fence off the answer as it streams, and asks at the end if it fits. Models that were asked
-    not to put one around it do so all the same."""
+    """Strips a code fence from the streamed output, which models add although they are instructed not to, and
+    gives the output and its schema to be judged at the end."""
 
     def __init__(self, request: CreateResponse) -> None:
         self._schema = schema_of(request) or ANY_OBJECT
-        self._at = _At.HEAD
-        self._start = ""  # of the text, behind white space, while it may be a fence
-        self._held: list[str] = []
+        self._state = _FenceState.HEAD
+        self._start = ""  # of the text after white space, while it may be a fence
+        self._buffer: list[str] = []
 
     def feed(self, delta: str) -> str:
-        """What can be shown of the text so far."""
-        if self._at is _At.PLAIN:
+        """The text that is known not to be a part of a fence."""
+        if self._state is _FenceState.PLAIN:
             return delta
-        if self._at is _At.FENCED:
+        if self._state is _FenceState.FENCED:
             return self._fenced(delta)
-        self._held.append(delta)
-        return self._head(delta) if self._at is _At.HEAD else self._opening(delta)
+        self._buffer.append(delta)
+        return self._head(delta) if self._state is _FenceState.HEAD else self._opening(delta)
 
     def close(self) -> str:
-        """What was held back and is not a fence."""
-        rest = self._take_held()
-        return "" if self._at is _At.FENCED else rest
+        """The rest of the buffer, unless it is a closing fence."""
+        rest = self._drain()
+        return "" if self._state is _FenceState.FENCED else rest
 
     def question(self, response: Response) -> Question | None:
-        """What has to be judged before the response may end as completed; None when the model did something
-        else than answer: it called a tool or refused."""
+        """What must be judged before the response may complete; None when the model called a tool or
+        refused."""
         messages = [item for item in response.output if isinstance(item, Message)]
         refused = any(part.type == "refusal" for item in messages for part in item.content)
         if refused or any(item.type.endswith("_call") for item in response.output):
@@ -110,32 +109,32 @@ class AnswerFormat:
             self._start = start
             return ""
         if start.startswith(_FENCE):
-            self._at = _At.OPENING
+            self._state = _FenceState.OPENING
             return self._opening(start)
-        self._at = _At.PLAIN
-        return self._take_held()
+        self._state = _FenceState.PLAIN
+        return self._drain()
 
     def _opening(self, delta: str) -> str:
         _, end, rest = delta.partition("\n")
         if not end:
             return ""
-        self._at = _At.FENCED
-        self._held.clear()
+        self._state = _FenceState.FENCED
+        self._buffer.clear()
         return self._fenced(rest)
 
     def _fenced(self, delta: str) -> str:
-        """All but an end that may turn out to be the closing fence."""
-        self._held.append(delta)
+        """The text without an end that may be the closing fence."""
+        self._buffer.append(delta)
         if not delta or delta.isspace():
             return ""
-        text = self._take_held()
+        text = self._drain()
         shown = text.rstrip()
         ticks = min(len(shown) - len(shown.rstrip("`")), len(_FENCE))
         shown = shown[: len(shown) - ticks].rstrip()
-        self._held.append(text[len(shown) :])
+        self._buffer.append(text[len(shown) :])
         return shown
 
-    def _take_held(self) -> str:
-        held = "".join(self._held)
-        self._held.clear()
-        return held
+    def _drain(self) -> str:
+        text = "".join(self._buffer)
+        self._buffer.clear()
+        return text

@@ -1,5 +1,4 @@
-"""Responses in the background: queued, made whether a client reads or not, taken up by another worker if need
-be."""
+"""Background responses: queued, claimed by a worker, resumed by another one when that stops."""
 
 from __future__ import annotations
 
@@ -15,7 +14,7 @@ from openresponses_bridge.errors import BridgeError
 from openresponses_bridge.protocol.codec import decode_request
 from openresponses_bridge.protocol.response import Response
 from openresponses_server.errors import HttpError
-from openresponses_server.requests.prepare import Taken, prepare
+from openresponses_server.requests.prepare import LeasedResponse, prepare
 from openresponses_server.requests.service import Service
 from openresponses_server.runs.run import Run
 from openresponses_server.runs.support import wire_of
@@ -26,15 +25,15 @@ from openresponses_server.store.logs.base import LogError
 _log = structlog.get_logger(__name__)
 
 
-async def begin(service: Service, run: Run) -> Response:
-    """Store the response as queued and have it made; the queued response to answer with at once.
-    Raises StoreError, and HttpError 429 when as many wait as may."""
+async def enqueue(service: Service, run: Run) -> Response:
+    """Store the response as queued, schedule its run, and return the queued response.
+    Raises StoreError, and HttpError 429 when the queue is full."""
     persistence, queue = run.persistence, service.runs.queue
     assert persistence is not None
     queued = run.translation.snapshot
     waiting, owner = service.gate.waiting, run.owner
     shared = queue is not None and not run.personal
-    if shared:  # what waits for any worker is in the store
+    if shared:  # the store counts what any worker may claim
         waiting.check(owner, elsewhere=await service.store.waiting(owner, service.settings.limits.background))
     with waiting.held(owner):
         if queue is not None and shared:
@@ -43,15 +42,15 @@ async def begin(service: Service, run: Run) -> Response:
                 await queue.put(queued.id, owner)
             except LogError:
                 _log.warning("queue.failed", response_id=queued.id)
-                await take(service, queued.id)
+                await claim(service, queued.id)
         else:
             await persistence.queue()
             await service.runs.start(run)
     return queued
 
 
-async def take(service: Service, response_id: str) -> None:
-    """Make a response that waits for a worker, unless another one was quicker. Raises StoreError."""
+async def claim(service: Service, response_id: str) -> None:
+    """Claim a queued response and run it, unless another worker has claimed it. Raises StoreError."""
     worker = service.runs.new_worker()
     now = await service.store.now()
     record = await service.store.acquire(response_id, Lease(worker, now + service.settings.lease), now)
@@ -59,9 +58,9 @@ async def take(service: Service, response_id: str) -> None:
         await service.runs.settler.resume(record, worker)
 
 
-async def rerun(service: Service, record: StoredResponse, worker: str, previous_attempts: int) -> None:
-    """Make a response that was queued, or whose output nobody can have seen though it was begun
-    `previous_attempts` times. It is held as `worker`."""
+async def run_stored(service: Service, record: StoredResponse, worker: str, previous_attempts: int) -> None:
+    """Run a stored request: of a queued response, or of one whose output no client can have seen after
+    `previous_attempts` attempts. `worker` holds its lease."""
     assert record.request is not None
     response = record.response
     request_id = f"req_{secrets.token_hex(12)}"
@@ -72,12 +71,12 @@ async def rerun(service: Service, record: StoredResponse, worker: str, previous_
             {},
             request_id,
             owner=record.owner,
-            taken=Taken(response, worker, wire_of(record), previous_attempts),
+            leased=LeasedResponse(response, worker, wire_of(record), previous_attempts),
         )
         run = prepared.run()
     except BridgeError as error:
         if isinstance(error, StoreError) and not isinstance(error, UnreadableRecord):
-            raise  # it is tried again when this lease is over
+            raise  # retried when this lease expires
         await service.runs.settler.end(record, worker, partial(failed, error=error))
         return
     if previous_attempts:
@@ -90,11 +89,11 @@ async def rerun(service: Service, record: StoredResponse, worker: str, previous_
     run.start()
 
 
-# Ending a response that is being made, by whichever worker.
+# Cancelling a response that any worker may be running.
 
-_PATIENCE: Final = 10.0  # seconds that the worker which makes it may take
-_LOOK_AGAIN: Final = 0.1
-_OUT_OF_REACH: Final = HttpError(
+_CANCEL_TIMEOUT: Final = 10.0  # seconds for the worker that runs it to respond
+_POLL_INTERVAL: Final = 0.1  # seconds
+_WORKER_UNREACHABLE: Final = HttpError(
     503,
     "The worker that makes this response could not be reached.",
     code="worker_unreachable",
@@ -103,37 +102,37 @@ _OUT_OF_REACH: Final = HttpError(
 
 
 async def cancel_response(service: Service, response_id: str, owner: str) -> Response | None:
-    """The response as it ended; None when this owner does not have it.
+    """Cancel a response and return it as it ended; None when this owner has no such response.
 
-    Raises HttpError 400 when it has ended otherwise, 503 when its worker can't be reached.
+    Raises HttpError 400 when it has ended in another way, 503 when its worker can't be reached.
     """
-    deadline = time.monotonic() + _PATIENCE
+    deadline = time.monotonic() + _CANCEL_TIMEOUT
     asked = False
     while True:
         running = service.running.get(response_id, owner)
         if running is not None:
-            return _as_cancelled(await running.cancel())
+            return _check_cancelled(await running.cancel())
         record = await service.store.get(response_id, owner)
         if record is None:
             return None
         if record.lease is None:
-            return _as_cancelled(record.response)
+            return _check_cancelled(record.response)
         ours = service.runs.new_worker()
         now = await service.store.now()
-        waiting = await service.store.acquire(response_id, Lease(ours, now + _PATIENCE), now)
+        waiting = await service.store.acquire(response_id, Lease(ours, now + _CANCEL_TIMEOUT), now)
         if waiting is not None:
-            # One of which there is output is not ended by this: its worker has stopped.
+            # A response with output whose worker has stopped is settled with that output, not as cancelled.
             unseen = await service.runs.settler.previous_attempts(waiting) is not None
             ending = partial(cancelled, wire=wire_of(waiting)) if unseen else None
             ended = await service.runs.settler.end(waiting, ours, ending)
-            return None if ended is None else _as_cancelled(ended)
+            return None if ended is None else _check_cancelled(ended)
         asked = asked or await service.runs.signals.cancel(response_id)
         if not asked or time.monotonic() > deadline:
-            raise _OUT_OF_REACH
-        await asyncio.sleep(_LOOK_AGAIN)
+            raise _WORKER_UNREACHABLE
+        await asyncio.sleep(_POLL_INTERVAL)
 
 
-def _as_cancelled(response: Response) -> Response:
+def _check_cancelled(response: Response) -> Response:
     if is_cancelled(response):
         return response
     raise HttpError(
@@ -143,8 +142,8 @@ def _as_cancelled(response: Response) -> Response:
     )
 
 
-def hear(service: Service, response_id: str) -> None:
-    """Another worker says that this response is to be cancelled."""
+def cancel_on_signal(service: Service, response_id: str) -> None:
+    """Cancel the run of this response, if it runs here: another worker has signalled it."""
     running = service.running.find(response_id)
     if running is not None:
         running.stop()

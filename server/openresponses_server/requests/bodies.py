@@ -1,6 +1,6 @@
-"""Reading what a client has sent: its type, size, encoding and shape are checked before it is believed.
+"""Reads request bodies: checks content type, size, encoding and JSON bounds before decoding.
 
-Every JSON body goes through `read_json`, every message of a WebSocket through `decoded`.
+Every JSON body goes through `read_json`, every WebSocket message through `decode_body`.
 """
 
 from __future__ import annotations
@@ -25,46 +25,46 @@ T = TypeVar("T")
 
 
 async def read_json(request: Request, service: Service, decode: Callable[[bytes], T]) -> T:
-    """The body of a JSON request, decoded. Its content type has to be named: a web page may send any other
-    to any server.
+    """Read and decode the body of a JSON request. The content type must be JSON: a web page can send others
+    to any server without a CORS preflight.
 
-    Raises HttpError 415 for another content type or encoding, 413 for a larger body than the settings
-    allow, 429 when too much is in memory, and what `decoded` raises.
+    Raises HttpError 415 for another content type or encoding, 413 for a body beyond `max_body_bytes`,
+    429 when too much is in memory, and what `decode_body` raises.
     """
     headers = fields_of(request.scope)
     check_type(headers.get("content-type", ""))
     body = await _read(request, headers, service)
-    asked = await decoded(body, service.settings.limits, decode)
+    asked = await decode_body(body, service.settings.limits, decode)
     if (trace := REQUEST.get()) is not None:
         await on_thread(partial(trace.take, body))
     return asked
 
 
 async def read_bytes(request: Request, service: Service) -> bytes:
-    """The body of a request, whatever it is. Raises HttpError 415 for another encoding, 413 for a larger body
-    than the settings allow, and 429 when too much is in memory."""
+    """Read a body of any content type. Raises HttpError 415 for an unknown encoding, 413 for a body beyond
+    `max_body_bytes`, and 429 when too much is in memory."""
     return await _read(request, fields_of(request.scope), service)
 
 
-async def decoded(data: bytes | str, limits: Limits, decode: Callable[[bytes], T]) -> T:
-    """A JSON text, decoded; a large one on a thread.
+async def decode_body(data: bytes | str, limits: Limits, decode: Callable[[bytes], T]) -> T:
+    """Decode a JSON text, a large one on a thread.
 
-    Raises InvalidRequestError for what is beyond the limits, and what `decode` raises.
+    Raises InvalidRequestError for JSON beyond the limits, and what `decode` raises.
     """
 
-    work = partial(_decoded, data, limits, decode)
+    work = partial(_check_and_decode, data, limits, decode)
     return await on_thread(work) if len(data) > LARGE else work()
 
 
-def _decoded(data: bytes | str, limits: Limits, decode: Callable[[bytes], T]) -> T:
+def _check_and_decode(data: bytes | str, limits: Limits, decode: Callable[[bytes], T]) -> T:
     text = data.encode("utf-8", "surrogatepass") if isinstance(data, str) else data
     check_json(text, limits)
     return decode(text)
 
 
 async def _read(request: Request, headers: HeaderFields, service: Service) -> bytes:
-    """The bytes, uncompressed. The limit is for those that come and for what they stand for, which are held
-    from then on; of what a connection keeps by itself nothing is."""
+    """The decompressed body. The limit applies to the bytes received and to the decompressed ones; memory is
+    reserved for the latter, but not for a small body that is already in the connection's buffer."""
     limit = service.settings.max_body_bytes
     encoding = decoding(headers.getlist("content-encoding")) if "content-encoding" in headers else None
     check_length(headers.get("content-length", ""), limit)
@@ -78,7 +78,7 @@ async def _read(request: Request, headers: HeaderFields, service: Service) -> by
             raise ClientDisconnect
         chunk, more = message.get("body", b""), message.get("more_body", False)
         if not more and not pieces and encoding is None and len(chunk) <= min(limit, LARGE):
-            return bytes(chunk)  # all of it, which has come at once
+            return bytes(chunk)  # the whole body in one chunk
         if hold is None:
             hold = service.room.budget.hold(request.state.owner)
             RECEIVED.set(hold)

@@ -1,4 +1,4 @@
-"""What a request's headers say of its client, beside its body."""
+"""What a request's headers say about its client."""
 
 from __future__ import annotations
 
@@ -17,32 +17,35 @@ from openresponses_server.requests.reasoning import FORMS
 from openresponses_server.upstreams.base import conversation_of
 from openresponses_server.upstreams.targets import Target
 
-# `anthropic-beta`: what a client of Anthropic's API asks to try out, passed on where that API answers.
+# `anthropic-beta`: passed on to upstreams of Anthropic's API.
 
-HEADER: Final = "anthropic-beta"
-_MOST: Final = 32  # names of one request
-_LONGEST: Final = 64
-_SIGNS: Final = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-")
+BETA_HEADER: Final = "anthropic-beta"
+_MAX_BETAS: Final = 32
+_MAX_BETA_LENGTH: Final = 64
+_BETA_CHARACTERS: Final = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-")
 
 
 def betas_of(headers: Mapping[str, str]) -> list[str]:
-    """The names that may go on, each once: small letters, digits and hyphens."""
-    if HEADER not in headers:
+    """The names in the header that are passed on, each once: lower-case letters, digits and hyphens."""
+    if BETA_HEADER not in headers:
         return []
-    given = headers[HEADER][: _MOST * (_LONGEST + 2)].split(",")
+    given = headers[BETA_HEADER][: _MAX_BETAS * (_MAX_BETA_LENGTH + 2)].split(",")
     names = dict.fromkeys(name.strip() for name in given)
-    return [name for name in names if name and len(name) <= _LONGEST and _SIGNS.issuperset(name)][:_MOST]
+    return [
+        name for name in names if name and len(name) <= _MAX_BETA_LENGTH and _BETA_CHARACTERS.issuperset(name)
+    ][:_MAX_BETAS]
 
 
 def with_betas(
     request: CreateResponse, target: Target, betas: list[str], losses: Diagnostics
 ) -> dict[str, str]:
-    """The headers for this upstream of a request that came with these names; a loss where it is another's."""
+    """The headers that pass these names on to this upstream; a loss when it does not speak Anthropic's
+    API."""
     if not betas or not anthropic_messages.is_native(request):
         return {}
     if target.traits.takes_betas:
-        return {HEADER: ",".join(betas)}
-    losses.loss(HEADER, "is not known to the upstream")
+        return {BETA_HEADER: ",".join(betas)}
+    losses.loss(BETA_HEADER, "is not known to the upstream")
     return {}
 
 
@@ -50,21 +53,25 @@ REASONING_HEADER: Final = "openresponses-reasoning-as"
 
 
 class ClientTraits(Struct, frozen=True):
-    """`key` is what the client showed; `needs_keepalive_events`: comments do not keep it from giving up;
-    `betas` are the names in `anthropic-beta`; `reasoning_as` is the form of raw reasoning that it wants, None
-    where it does not say; `conversation` is what it calls its conversation, empty where it does not say."""
+    """What the headers of one request say."""
 
     key: str | None
+    """The API key, None without one."""
     needs_keepalive_events: bool
+    """SSE comments do not keep this client from timing out: it needs data events."""
     betas: list[str]
+    """The names in `anthropic-beta`."""
     reasoning_as: str | None
+    """The requested form of raw reasoning, None for the upstream's."""
     conversation: str = ""
+    """The client's id of its conversation, "" without one."""
 
 
 def traits_of(headers: Mapping[str, str]) -> ClientTraits:
-    """Raises InvalidRequestError for a form of reasoning that is not known."""
+    """Raises InvalidRequestError for an unknown form of reasoning."""
     form = headers.get(REASONING_HEADER)
     if form is not None and form not in FORMS:
         raise invalid(REASONING_HEADER, f"expected one of {', '.join(FORMS)}")
-    key, needs_keepalive_events, betas = client_key(headers), ignores_comments(headers), betas_of(headers)
-    return ClientTraits(key, needs_keepalive_events, betas, form, conversation_of(headers))
+    return ClientTraits(
+        client_key(headers), ignores_comments(headers), betas_of(headers), form, conversation_of(headers)
+    )

@@ -1,4 +1,5 @@
-"""The upstream's answer to "condense this" → a response that holds one compaction item (field case 36)."""
+"""Compaction: asks an upstream for a summary of the conversation and seals it in a compaction item (field
+case 36)."""
 
 from __future__ import annotations
 
@@ -25,14 +26,14 @@ from openresponses_bridge.protocol.unknown import UnknownItem
 from openresponses_bridge.seal import Sealed, Sealer, SealError
 from openresponses_bridge.state import TERMINAL_PHASES, ResponseStreamPhase
 
-# Compaction items that come back, opened into the context that they stand for.
+# Opening compaction items that clients send back.
 
 Item = TypeVar("Item")
 
 KIND: Final = "compaction"
-"""What our own summaries are sealed as; dialects seal their upstreams' compactions under other kinds."""
+"""The kind of envelope for this server's own summaries; dialects seal their upstreams' under other kinds."""
 INVALID: Final = "invalid_encrypted_content"
-COMPACTIONS: Final[frozenset[Any]] = frozenset({CompactionParam, CompactionItem})
+COMPACTION_ITEMS: Final[frozenset[Any]] = frozenset({CompactionParam, CompactionItem})
 _PREFACE: Final = (
     "The conversation before this point was condensed. This summary stands for it; go on from there:\n\n"
 )
@@ -44,19 +45,19 @@ def seal_summary(sealer: Sealer, summary: str) -> str:
 
 
 def open_compactions(
-    items: Sequence[Item], sealer: Sealer, place: Callable[[int], str], *, upstream_compacts: bool
+    items: Sequence[Item], sealer: Sealer, param_of: Callable[[int], str], *, upstream_compacts: bool
 ) -> list[Any]:
-    """The items with each compaction that this server made as a user's message that holds the summary: every
-    model reads one at any position.
+    """The items with each of this server's compactions replaced by a user message that holds the summary:
+    every model accepts one at any position.
 
-    With `upstream_compacts` others pass as they are, since the upstream may have made them. Else they
-    raise InvalidRequestError `invalid_encrypted_content`; `place` gives the path of the parameter at fault
-    for an index.
+    With `upstream_compacts` other compactions pass unchanged, since the upstream may have made them.
+    Otherwise they raise InvalidRequestError `invalid_encrypted_content`; `param_of` gives the path of the
+    item at an index.
     """
-    if COMPACTIONS.isdisjoint(map(type, items)):  # as almost always
+    if COMPACTION_ITEMS.isdisjoint(map(type, items)):  # the usual case
         return list(items)
     return [
-        _opened(item, sealer, place(index), upstream_compacts)
+        _opened(item, sealer, param_of(index), upstream_compacts)
         if isinstance(item, CompactionParam | CompactionItem)
         else item
         for index, item in enumerate(items)
@@ -64,44 +65,42 @@ def open_compactions(
 
 
 def _opened(
-    item: CompactionParam | CompactionItem, sealer: Sealer, place: str, upstream_compacts: bool
+    item: CompactionParam | CompactionItem, sealer: Sealer, param: str, upstream_compacts: bool
 ) -> Any:
     try:
         sealed = sealer.open(item.encrypted_content)
     except SealError as error:
         if upstream_compacts and error.code == SealError.FOREIGN:
             return item
-        raise _invalid(error.message, place) from error
+        raise _invalid(error.message, param) from error
     if sealed.kind == KIND:
         return MessageParam("user", _PREFACE + _summary(sealed))
     if upstream_compacts:
         return item
-    raise _invalid(f"the envelope holds {sealed.kind!r}, which this upstream can't read", place)
+    raise _invalid(f"the envelope holds {sealed.kind!r}, which this upstream can't read", param)
 
 
 def _summary(sealed: Sealed) -> str:
     return sealed.payload.decode("utf-8", "surrogatepass")
 
 
-def _invalid(why: str, place: str) -> InvalidRequestError:
-    return InvalidRequestError(INVALID, f"The compaction can't be opened: {why}.", param=place)
+def _invalid(why: str, param: str) -> InvalidRequestError:
+    return InvalidRequestError(INVALID, f"The compaction can't be opened: {why}.", param=param)
 
 
-# A conversation as plain text, for a model that is to condense it.
-#
-# As text it needs neither declared tools nor paired calls, and upstreams do not refuse it for its shape.
+# The conversation as plain text for the model that writes the summary: text needs no declared tools or paired
+# calls that an upstream might refuse.
 
-# what a text can't hold → its placeholder
+# content that is not text → its placeholder
 _PLACEHOLDERS: Final = {"input_image": "[image]", "input_video": "[video]", "input_file": "[file]"}
 
-_PLACE: Final = "input"
+_PARAM: Final = "input"
 
 
 def transcript(items: Iterable[Any]) -> str:
-    """Who said what, what was called and what came back, in order. Reasoning is left out: what came of
-    it is in the words after it."""
+    """The conversation as text: messages, calls and their outputs, in order, without reasoning."""
     identities = ToolIdentityMap()
-    entries = understood([Entry(item, _PLACE, _PLACE) for item in items], Diagnostics())
+    entries = understood([Entry(item, _PARAM, _PARAM) for item in items], Diagnostics())
     return "\n\n".join(filter(None, (_entry(entry.item, identities) for entry in entries)))
 
 
@@ -124,12 +123,12 @@ def _text(content: str | list[Any]) -> str:
 
 
 def _part(part: Any) -> str:
-    said = getattr(part, "text", None) or getattr(part, "refusal", None)
-    if isinstance(said, str):
-        return said
-    named = getattr(part, "filename", None)
+    text = getattr(part, "text", None) or getattr(part, "refusal", None)
+    if isinstance(text, str):
+        return text
+    filename = getattr(part, "filename", None)
     placeholder = _PLACEHOLDERS.get(part.type, f"[{part.type}]")
-    return f"{placeholder[:-1]} {named}]" if named else placeholder
+    return f"{placeholder[:-1]} {filename}]" if filename else placeholder
 
 
 _COMPACTING: Final = frozenset({TRIGGER, "compaction"})
@@ -144,8 +143,8 @@ _EMPTY: Final = ErrorPayload("model_error", "model_error", "The model answered w
 
 
 def asks_for_compaction(request: CreateResponse) -> bool:
-    """Whether the input holds a `compaction_trigger` that no compaction has answered: clients that keep the
-    whole conversation may send an earlier one along."""
+    """Whether the input has a `compaction_trigger` with no compaction after it: clients that keep the whole
+    conversation send earlier triggers again."""
     if type(request.input) is not list:
         return False
     if UnknownItem not in set(map(type, request.input)):  # a trigger is one
@@ -154,15 +153,14 @@ def asks_for_compaction(request: CreateResponse) -> bool:
     return bool(kinds) and kinds[-1] == TRIGGER
 
 
-def condensing_request(request: CreateResponse, items: Sequence[Any]) -> CreateResponse:
-    """The request that has the upstream condense these items. Whose it is and how it is to be served
-    stay as the client asked."""
-    said = transcript(item for item in items if item.type != TRIGGER)
+def compaction_request(request: CreateResponse, items: Sequence[Any]) -> CreateResponse:
+    """The request for a summary of these items, with the client's reasoning, tier, user and cache fields."""
+    text = transcript(item for item in items if item.type != TRIGGER)
     rules = f"\n\nThe conversation is held under these instructions:\n{request.instructions}"
     return replace(
         CreateResponse(
             model=request.model,
-            input=f"The conversation:\n\n{said}\n\nNow write the summary.",
+            input=f"The conversation:\n\n{text}\n\nNow write the summary.",
             instructions=_TASK + rules if request.instructions else _TASK,
         ),
         reasoning=request.reasoning,
@@ -174,9 +172,9 @@ def condensing_request(request: CreateResponse, items: Sequence[Any]) -> CreateR
     )
 
 
-class Condensing:
-    """The inbound of a condensing response: a machine of its own reads the upstream's answer, and when it
-    is whole its text leaves through `machine` as one sealed item. A cut summary fails."""
+class CompactionInbound:
+    """The inbound for a compaction request: reads the summary with a machine of its own, and emits it through
+    `machine` as one sealed item when it is complete. A summary that was cut fails the response."""
 
     def __init__(
         self,

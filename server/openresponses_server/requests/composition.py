@@ -1,4 +1,4 @@
-"""The parts of a service put together by its settings, and the tasks that go on while it runs."""
+"""Builds a service from its settings, and runs its background tasks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from openresponses_server.limits.quotas import Quotas
 from openresponses_server.observation.metrics import Metrics
 from openresponses_server.observation.trace_folder import Traces
 from openresponses_server.observation.tracing import is_installed
-from openresponses_server.requests.background import hear, rerun, take
+from openresponses_server.requests.background import cancel_on_signal, claim, run_stored
 from openresponses_server.requests.service import Service
 from openresponses_server.runs.metering import Meters
 from openresponses_server.runs.schema_workers import SchemaJudge
@@ -33,7 +33,7 @@ from openresponses_server.upstreams.targets import secrets_of
 
 
 def compose(settings: Settings) -> Service:
-    """The service of these settings. Raises SettingsError when they can't be used."""
+    """Build the service. Raises SettingsError for settings that can't be used."""
     sealer = ServerSealer(settings.sealing_key_env)
     gate = Gate(settings.limits)
     room = room_for(settings.limits)
@@ -58,7 +58,7 @@ def compose(settings: Settings) -> Service:
         meters=Meters(book, settings.tokenizers),
         usage=UsageKeeper(book, store.usage, seconds_of(settings.usage_retention)),
         sealer=sealer,
-        operators=Operators(settings.operator_keys, keys_of(settings)),
+        operators=Operators(settings.operator_keys, client_keys(settings)),
         gate=gate,
         quotas=Quotas(settings, store.stock, gate, refused=metrics.refused, failed=metrics.limits_failed),
         room=room,
@@ -70,30 +70,33 @@ def compose(settings: Settings) -> Service:
 
 
 def named_models(settings: Settings) -> set[str]:
-    """The models that the settings name, as their upstreams know them."""
+    """The upstream names of the models in the settings."""
     named = (name for each in settings.upstreams for name in (each.model, *each.models))
     return {name for name in named if name is not None and not is_pattern(name)}
 
 
-def keys_of(settings: Settings) -> Keys:
-    """The keys that clients show."""
+def client_keys(settings: Settings) -> Keys:
+    """The API keys that clients may authenticate with."""
     return Keys(settings.api_keys, pass_through=any(each.pass_through for each in settings.upstreams))
 
 
 @asynccontextmanager
-async def running(service: Service) -> AsyncIterator[None]:
-    """What the service does by itself, as long as this lasts; its connections are closed in the end."""
+async def service_lifespan(service: Service) -> AsyncIterator[None]:
+    """The service's background tasks run inside this context; its connections are closed on the way out."""
     gate = service.gate
     try:
         async with (
-            service.usage.going(),  # what the last of the runs have spent, too
-            service.quotas.going(),  # as long as anything runs
+            service.usage.going(),  # outermost: the last runs still report their usage
+            service.quotas.going(),
             service.runs.lifespan(
-                gate, partial(rerun, service), partial(take, service), partial(hear, service)
+                gate,
+                partial(run_stored, service),
+                partial(claim, service),
+                partial(cancel_on_signal, service),
             ),
             service.watch.going(),
         ):
-            waiting = None if service.runs.queue is None else partial(_waiting, service)
+            waiting = None if service.runs.queue is None else partial(_count_waiting, service)
             keeping = [asyncio.create_task(service.metrics.keep(waiting))]
             if service.traces is not None:
                 keeping.append(asyncio.create_task(service.traces.keep()))
@@ -107,7 +110,7 @@ async def running(service: Service) -> AsyncIterator[None]:
         await service.router.close()
 
 
-async def _waiting(service: Service) -> int:
-    """How many background responses wait for any worker."""
-    of_all, _ = await service.store.waiting(NOBODY, service.settings.limits.background)
-    return of_all
+async def _count_waiting(service: Service) -> int:
+    """The number of queued background responses that any worker may claim."""
+    total, _ = await service.store.waiting(NOBODY, service.settings.limits.background)
+    return total

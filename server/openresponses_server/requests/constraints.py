@@ -1,8 +1,7 @@
-"""A filter before the machine of a request that constrains its answer: what a request rules out never becomes
-an event.
+"""Enforces a request's constraints on its response: what the request excludes never becomes an event.
 
-It stands between every dialect's inbound and the emitter, so that one filter serves all of them, the numbers
-stay dense and the snapshot equals the stream.
+The filter sits between the inbound and the machine, so that one serves all dialects, sequence numbers and
+output indexes stay dense, and the snapshot equals the stream.
 """
 
 from __future__ import annotations
@@ -32,26 +31,25 @@ from openresponses_server.requests.answer_format import AnswerFormat
 from openresponses_server.requests.compaction import asks_for_compaction
 from openresponses_server.runs.schema_workers import Question
 
-# Which calls a request admits: `tool_choice`, `allowed_tools` and `max_tool_calls` as hard constraints.
-#
-# Upstreams get them in the request, and models break them all the same: a call outside must be kept back, and
-# a
-# call that must be made and was not is a failure (specification, "tool_choice").
+# `tool_choice`, `allowed_tools` and `max_tool_calls` as hard constraints. Upstreams are sent them, but models
+# break them: a call that is not allowed is suppressed, and a required call that was not made is a failure
+# (specification, "tool_choice").
 
-# choices of one tool by a type of its own; other types are hosted tools, which their upstream looks after
+# tools that are chosen by type; other types are hosted tools, which the upstream enforces
 _NAMELESS_TOOLS = frozenset({"shell", "local_shell", "apply_patch"})
 
 
 class ToolRules(Struct, frozen=True):
-    """`names` are the client's names of the tools that may be called, None for all; `must_call` says
-    that at least one is called; `most` is the greatest number of calls."""
+    """Which calls a request allows."""
 
     names: frozenset[str] | None
+    """The client's names of the tools that may be called, None for all."""
     must_call: bool
     most: int | None
+    """The greatest number of calls, None for any."""
 
     def admits(self, upstream_name: str, identities: ToolIdentityMap) -> bool:
-        """Whether a call by the upstream's model under this name is one of the admitted tools."""
+        """Whether the tool that the model calls by this name may be called."""
         if self.names is None:
             return True
         identity = identities.resolve(upstream_name)
@@ -59,7 +57,7 @@ class ToolRules(Struct, frozen=True):
 
 
 def tool_rules(request: CreateResponse) -> ToolRules | None:
-    """The rules of a request, None when it leaves everything to the model."""
+    """The rules of a request, None when it has none."""
     if request.tool_choice is None and request.max_tool_calls is None:
         return None
     names, must_call = _chosen(request.tool_choice)
@@ -69,7 +67,7 @@ def tool_rules(request: CreateResponse) -> ToolRules | None:
 
 
 def _chosen(choice: Any) -> tuple[frozenset[str] | None, bool]:
-    """(the names that are left, whether one must be called)."""
+    """(the names that may be called, whether one must be)."""
     if isinstance(choice, AllowedToolChoice):
         names = frozenset(filter(None, map(_name, choice.tools)))
         return (frozenset() if choice.mode == "none" else names), choice.mode == "required"
@@ -89,10 +87,10 @@ def _name(choice: Any) -> str | None:
 
 
 class Verdict(Enum):
-    """What becomes of a fragment of a call."""
+    """What is done with a fragment of a call."""
 
     PASS = auto()
-    WAIT = auto()  # for the call's name
+    WAIT = auto()  # buffered until the call's name comes
     DROP = auto()
 
 
@@ -104,8 +102,8 @@ class _Call(Struct):
     done: bool = False
 
 
-class CallGate:
-    """Judges the calls of one response. `made` counts those let through, `refused` those kept back."""
+class CallFilter:
+    """Decides which calls of one response pass."""
 
     def __init__(self, rules: ToolRules, identities: ToolIdentityMap, diagnostics: Diagnostics) -> None:
         self._rules = rules
@@ -113,12 +111,14 @@ class CallGate:
         self._diagnostics = diagnostics
         self._calls: dict[int, _Call] = {}
         self.made = 0
+        """Calls that passed."""
         self.refused = 0
+        """Calls that were suppressed."""
         self.hosted = False
-        """The upstream has run a tool of its own."""
+        """The upstream has run a hosted tool."""
 
     def judge(self, index: int, id: str, name: str) -> Verdict:
-        """The verdict on a fragment; a call has one from its name on."""
+        """The verdict on a fragment: WAIT until the call's name is known."""
         call = self._calls.get(index)
         if call is None or is_another(call.id, call.done, id, name):
             call = self._calls[index] = _Call(id, Verdict.WAIT)
@@ -128,7 +128,7 @@ class CallGate:
         return call.verdict
 
     def judge_whole(self, name: str) -> Verdict:
-        """The verdict on a call that comes in one piece."""
+        """The verdict on a whole call."""
         what = self._objection(name)
         if what is None:
             self.made += 1
@@ -138,7 +138,7 @@ class CallGate:
         return Verdict.DROP
 
     def end(self, index: int) -> Verdict:
-        """The call at this index is over."""
+        """Mark the call at this index as done; its verdict."""
         call = self._calls.get(index)
         if call is None:
             return Verdict.PASS
@@ -146,8 +146,8 @@ class CallGate:
         return call.verdict
 
     @property
-    def unmet(self) -> bool:
-        """Whether a call must be made and was not."""
+    def required_call_missing(self) -> bool:
+        """Whether a call is required and was not made."""
         return self._rules.must_call and not self.made and not self.hosted
 
     def _objection(self, name: str) -> str | None:
@@ -170,41 +170,40 @@ def machine_for(
     identities: ToolIdentityMap,
     wire: str,
     *,
-    unenforced: bool,
+    format_unenforced: bool,
     clean: Callable[[str], str] | None = None,
     settle_usage: SettleUsage | None = None,
 ) -> ResponseStream:
-    """The machine that answers this request; `unenforced` says that the upstream does not hold its model
-    to the format, `clean` takes secrets out of what it says in its errors, `settle_usage` says what it ends
-    with. Without constraints it is the
-    machine itself, at no cost."""
+    """The machine for the response to this request, behind a filter when the request has constraints.
+    `format_unenforced`: the upstream does not enforce `text.format`; `clean` removes secrets from an
+    upstream's error messages; `settle_usage` computes the final usage."""
     machine = ResponseStreamStateMachine(
         model, request, tool_identities=identities, wire=wire, redact=clean, settle_usage=settle_usage
     )
     rules = None if asks_for_compaction(request) else tool_rules(request)
-    if rules is None and not unenforced:
+    if rules is None and not format_unenforced:
         return machine
-    gate = None if rules is None else CallGate(rules, identities, machine.diagnostics)
-    return ConstrainedStream(machine, gate, AnswerFormat(request) if unenforced else None)
+    calls = None if rules is None else CallFilter(rules, identities, machine.diagnostics)
+    return ConstrainedStream(machine, calls, AnswerFormat(request) if format_unenforced else None)
 
 
 class ConstrainedStream(StreamFilter):
-    """Keeps back the calls that `rules` do not admit, and fails the response when a call or a format that
-    must be there is not, or when nothing is left of it."""
+    """Suppresses calls that are not allowed, and fails the response when a required call is missing, when the
+    output does not match its format, or when every call was suppressed and nothing is left."""
 
-    def __init__(self, stream: ResponseStream, gate: CallGate | None, answer: AnswerFormat | None) -> None:
+    def __init__(self, stream: ResponseStream, calls: CallFilter | None, answer: AnswerFormat | None) -> None:
         super().__init__(stream)
-        self._gate = gate
+        self._calls = calls
         self._answer = answer
         self._waiting: dict[int, list[dict[str, Any]]] = {}
         self._deferred: str | None = None
         self._reason: str | None = None
         self.question: Question | None = None
-        """The output is whole, and this has to be judged before the response ends: see `settle`."""
+        """The output is complete and must be judged before the response ends: see `settle`."""
 
     @property
     def judged(self) -> bool:
-        """Its answer has to fit a format: there may be a `question` before the end."""
+        """Whether the output must match a format, so that there may be a `question` before the end."""
         return self._answer is not None
 
     def text(self, delta: str, logprobs: Sequence[LogProb | Mapping[str, Any]] | None = None) -> list[Event]:
@@ -224,10 +223,10 @@ class ConstrainedStream(StreamFilter):
         namespace: str | None = None,
     ) -> list[Event]:
         self.require("tool_call")
-        if self._gate is None:
+        if self._calls is None:
             return super().tool_call(index, id, name, arguments, type, namespace)
         fragment = {"id": id, "name": name, "arguments": arguments, "type": type, "namespace": namespace}
-        verdict = self._gate.judge(index, id or "", name or "")
+        verdict = self._calls.judge(index, id or "", name or "")
         if verdict is Verdict.WAIT:
             self._waiting.setdefault(index, []).append(fragment)
             return []
@@ -240,17 +239,17 @@ class ConstrainedStream(StreamFilter):
 
     def tool_call_done(self, index: int, *, cut: bool = False) -> list[Event]:
         self.require("tool_call_done")
-        if self._gate is not None and self._gate.end(index) is not Verdict.PASS:
+        if self._calls is not None and self._calls.end(index) is not Verdict.PASS:
             return []
         return super().tool_call_done(index, cut=cut)
 
     def item(self, item: Item | Mapping[str, Any]) -> list[Event]:
         self.require("item")
-        if self._gate is not None:
+        if self._calls is not None:
             name = _called_name(item)
-            if name and self._gate.judge_whole(name) is Verdict.DROP:
+            if name and self._calls.judge_whole(name) is Verdict.DROP:
                 return []
-            self._gate.hosted = self._gate.hosted or (name is None and _is_call(item))
+            self._calls.hosted = self._calls.hosted or (name is None and _is_call(item))
         return super().item(item)
 
     def defer_finish(self, reason: str | None) -> list[Event]:
@@ -259,15 +258,15 @@ class ConstrainedStream(StreamFilter):
         return events
 
     def finish(self, reason: str | None = None, *, incomplete: bool = False) -> list[Event]:
-        """As the machine's own, but that a response which ends as completed without what was asked for
-        fails, and that one whose answer has to fit a format does not end before that is judged. What was cut
-        is incomplete and says so, whatever it lacks."""
+        """Finish like the machine, with two exceptions: a response that would complete without a required
+        call fails, and one whose output must match a format waits to be judged. An incomplete response stays
+        incomplete."""
         self.require("finish")
         events = super().text(self._answer.close()) if self._answer is not None else []
         if not incomplete and outcome(reason or self._deferred)[0] is None:
-            lacking = self._lacking()
-            if lacking is not None:
-                return events + self._fail(lacking)
+            missing = self._missing()
+            if missing is not None:
+                return events + self._fail(missing)
             self.question = None if self._answer is None else self._answer.question(self.snapshot)
             if self.question is not None:
                 self._reason = reason
@@ -275,19 +274,19 @@ class ConstrainedStream(StreamFilter):
         return events + super().finish(reason, incomplete=incomplete)
 
     def settle(self, objection: str | None) -> list[Event]:
-        """`question` has been judged: end as completed, or fail with the objection."""
+        """End the judged response: complete it, or fail it with the objection."""
         self.question = None
         return super().finish(self._reason) if objection is None else self._fail(objection)
 
     def _fail(self, message: str) -> list[Event]:
         return self.fail(ErrorPayload("model_error", "model_error", message, None))
 
-    def _lacking(self) -> str | None:
-        """What the request asked for and the answer does not hold."""
-        gate = self._gate
-        if gate is not None and gate.unmet:
+    def _missing(self) -> str | None:
+        """What the request requires and the response lacks, as the message of its error."""
+        calls = self._calls
+        if calls is not None and calls.required_call_missing:
             return "The model did not call a tool, although tool_choice requires it to."
-        if gate is not None and gate.refused and not self.snapshot.output:
+        if calls is not None and calls.refused and not self.snapshot.output:
             return "The model only called tools that the request does not admit."
         return None
 
@@ -298,7 +297,7 @@ def _is_call(item: Item | Mapping[str, Any]) -> bool:
 
 
 def _called_name(item: Item | Mapping[str, Any]) -> str | None:
-    """The name of the tool that an item calls; None for an item that is not a call."""
+    """The name of the tool that an item calls; None when it is not a call."""
     of = item.get if isinstance(item, Mapping) else partial(getattr, item)
     kind = of("type", None)
     name = of("name", None) if kind in _NAMED else _NAMELESS.get(str(kind))

@@ -1,8 +1,8 @@
-"""A request → what one upstream is asked, and how its answer is read.
+"""Translates a request for one upstream, and chooses the inbound that reads its response.
 
-What the upstream does not support is handled here, before the dialect translates: compactions are opened,
-a request to compact becomes one to condense, what the model can't do is left out, a format that it can't
-enforce is asked for in words.
+What the upstream does not support is handled here, before the dialect translates: compaction items are
+opened, a compaction request becomes a prompt for a summary, tools and images that the model can't use are
+left out, and a format that the upstream can't enforce is described in the instructions.
 """
 
 from __future__ import annotations
@@ -24,63 +24,60 @@ from openresponses_bridge.protocol.input_items import CompactionParam
 from openresponses_bridge.protocol.items import CompactionItem
 from openresponses_bridge.protocol.request import CreateResponse
 from openresponses_bridge.tools.offering import ModelCapabilities, ToolCallMode, tool_call_mode
-from openresponses_server.requests.abilities import fitted, offers_tools
-from openresponses_server.requests.answer_format import instructed
+from openresponses_server.requests.abilities import Loss, fit_to_model, offers_tools
+from openresponses_server.requests.answer_format import with_schema_instructions
 from openresponses_server.requests.compaction import (
-    COMPACTIONS,
-    Condensing,
+    COMPACTION_ITEMS,
+    CompactionInbound,
     asks_for_compaction,
-    condensing_request,
+    compaction_request,
     open_compactions,
 )
 from openresponses_server.requests.reasoning import (
     RAW,
-    REASONING,
-    Loss,
-    ReasoningAs,
+    REASONING_ITEMS,
+    ReasoningAsSummary,
     SealedReasoning,
     open_reasoning,
-    seal_for,
-    seals,
+    reasoning_seal,
+    seals_reasoning,
 )
-from openresponses_server.requests.stops import with_stops
-from openresponses_server.requests.truncation import Shortener
+from openresponses_server.requests.stops import stops_for_upstream
+from openresponses_server.requests.truncation import Truncator
 from openresponses_server.store.base import UpstreamResponse
 from openresponses_server.store.history import own_input
 from openresponses_server.store.records import can_be_id
 from openresponses_server.upstreams.base import LOSSES_HEADER
 from openresponses_server.upstreams.targets import Target
 
-# Going on from a response that the upstream keeps itself: only what is new is sent there.
-#
-# The upstream then has to know all that the client means: the same server, credentials and model as before,
-# and
-# nothing in the history that is made anew for each request (condensed history, tools that came in it).
+# An upstream that stores responses itself is sent only the new input and its own previous_response_id. That
+# needs the same server, credentials and model as before, and a history without compaction items and without
+# tools.
 
 
 def keeps_responses(target: Target) -> bool:
-    """Whether this upstream keeps responses and can be asked to go on from one."""
+    """Whether this upstream stores responses and accepts `previous_response_id`."""
     return target.traits.keeps_responses
 
 
-def kept_by(target: Target, response_id: str | None, key: str | None) -> UpstreamResponse | None:
-    """The response that this upstream keeps under this id for whoever shows this key; None when it keeps
-    none, and when the id is longer than any real one."""
+def upstream_response(target: Target, response_id: str | None, key: str | None) -> UpstreamResponse | None:
+    """The response that this upstream stores under this id for this key; None when it does not store
+    responses or the id can't be one."""
     if response_id is None or not can_be_id(response_id) or not keeps_responses(target):
         return None
     return UpstreamResponse(target.upstream.account(key), target.model, response_id)
 
 
-def continued_there(
+def continuable_id(
     target: Target,
     request: CreateResponse,
     history: History,
     before: UpstreamResponse | None,
     key: str | None,
 ) -> str | None:
-    """The upstream's id of the response `before` this request, where what is new is enough for it; None where
-    the whole history has to be sent."""
-    if before is None or before != kept_by(target, before.id, key) or asks_for_compaction(request):
+    """The upstream's id of the response `before` this request when its new input is enough; None when the
+    whole history must be sent."""
+    if before is None or before != upstream_response(target, before.id, key) or asks_for_compaction(request):
         return None
     own = own_input(request)
     condensed = any(isinstance(item, CompactionParam | CompactionItem) for item in (*history, *own))
@@ -90,101 +87,104 @@ def continued_there(
 
 
 _FORMAT: Final = "text.format"
-_SEALED: Final[frozenset[Any]] = REASONING | COMPACTIONS
+_SEALED_ITEMS: Final[frozenset[Any]] = REASONING_ITEMS | COMPACTION_ITEMS
 
 
-class Asked(Struct, frozen=True):
-    """One request to one upstream. `unenforced` says that the upstream does not hold its model to the
-    format that the client wants, `stream` that it is asked for a stream: a model that calls tools in whole
-    answers alone is not, when there are tools. `left` are the items of the conversation where some were left
-    out."""
+class TranslatedRequest(Struct, frozen=True):
+    """A request translated for one upstream."""
 
     outgoing: Outgoing
-    unenforced: bool
+    format_unenforced: bool
+    """The upstream does not enforce `text.format`."""
     stream: bool = True
-    left: History | None = None
+    """False for a model that can call tools only in a response that is not streamed."""
+    remaining_items: History | None = None
+    """The items of the conversation after truncation; None when it was not truncated."""
 
 
-def ask(
+def translate_request(
     target: Target,
     request: CreateResponse,
     history: History,
     identities: ToolIdentityMap,
     *,
-    after: str | None = None,
-    shortener: Shortener | None = None,
-) -> Asked:
-    """Raises InvalidRequestError with `param` for what can't be sent there. `after` is the upstream's own id
-    of the response that the request goes on from: then the history is not sent. `shortener` is what holds the
-    request to what its model takes."""
+    previous_id: str | None = None,
+    truncator: Truncator | None = None,
+) -> TranslatedRequest:
+    """Translate a request. With `previous_id`, the upstream's id of the previous response, the history is not
+    sent; `truncator` fits the request into the model's context. Raises InvalidRequestError with `param` for
+    what this upstream can't be sent."""
     losses: dict[Loss, None] = {}
-    earlier, own = opened(target, request, () if after else history, losses)
+    earlier, own = open_sealed_items(target, request, () if previous_id else history, losses)
     if asks_for_compaction(request):
-        condense = condensing_request(request, [*earlier, *own])
-        return Asked(target.prepare(condense, [], identities), False)
-    fit = fitted(request, earlier, own, target.able)
+        summarize = compaction_request(request, [*earlier, *own])
+        return TranslatedRequest(target.prepare(summarize, [], identities), False)
+    fit = fit_to_model(request, earlier, own, target.able)
     whole = fit
-    if shortener is not None:
-        fit = shortener.shortened(fit, target)
-    left = None if fit.earlier is whole.earlier and fit.own is whole.own else [*fit.earlier, *fit.own]
-    sent = with_stops(instructed(fit.request) if _knows_no_schema(target) else fit.request, target)
+    if truncator is not None:
+        fit = truncator.truncated(fit, target)
+    remaining_items = (
+        None if fit.earlier is whole.earlier and fit.own is whole.own else [*fit.earlier, *fit.own]
+    )
+    sent = stops_for_upstream(
+        with_schema_instructions(fit.request) if _lacks_schemas(target) else fit.request, target
+    )
     if isinstance(request.input, list):
         sent = replace(sent, input=list(fit.own))
     if keeps_responses(target):
-        sent = replace(sent, previous_response_id=after, store=request.store is not False)
+        sent = replace(sent, previous_response_id=previous_id, store=request.store is not False)
     able = target.able
     mode = _tool_call_mode(able.tools is not False, able.streaming_tool_calls is not False)
     stream = mode is not ToolCallMode.WHOLE or not offers_tools(sent, fit)
     outgoing = target.prepare(sent, fit.earlier, identities, stream=stream)
     for where, what in (*losses, *fit.losses):
         outgoing.diagnostics.loss(where, what)
-    said = outgoing.diagnostics.of("loss")
-    lost = bool(said) and any(loss.where.startswith(_FORMAT) for loss in said)
-    return Asked(outgoing, lost or sent.text is not request.text, stream, left)
+    format_lost = any(loss.where.startswith(_FORMAT) for loss in outgoing.diagnostics.of("loss"))
+    return TranslatedRequest(outgoing, format_lost or sent.text is not request.text, stream, remaining_items)
 
 
-def inbound(
+def inbound_for(
     target: Target, request: CreateResponse, machine: ResponseStream, reasoning_as: str | None = None
 ) -> Inbound:
-    """What reads the answer of this upstream into the machine; `reasoning_as` is the form of raw reasoning,
-    else the upstream's."""
+    """The inbound that feeds this upstream's response to the machine. `reasoning_as` overrides the upstream's
+    form of raw reasoning."""
     form = reasoning_as or target.reasoning_as
 
     def read(into: ResponseStream) -> Inbound:
         side = target.dialect.side
         if form != RAW:
-            into = ReasoningAs(into, form)
-        if seals(target, request):
-            into = SealedReasoning(into, seal_for(target))
+            into = ReasoningAsSummary(into, form)
+        if seals_reasoning(target, request):
+            into = SealedReasoning(into, reasoning_seal(target))
         if target.choice is not None and side.choice is not None:
             return side.choice(into, target.choice)
         return side.inbound(into, target.sealer)
 
-    return Condensing(machine, read, target.sealer) if asks_for_compaction(request) else read(machine)
+    return CompactionInbound(machine, read, target.sealer) if asks_for_compaction(request) else read(machine)
 
 
-def opened(
+def open_sealed_items(
     target: Target, request: CreateResponse, history: History, losses: dict[Loss, None]
 ) -> tuple[History, History]:
-    """(the turns before, the request's own input), compactions and reasoning in both opened for this
-    upstream."""
+    """(history, the request's own input) with the sealed compactions and reasoning that this upstream may
+    read opened."""
     sealer, compacts = target.sealer, target.dialect.side.compacts
     given = own_input(request)
-    if _SEALED.isdisjoint(map(type, (*history, *given))):  # as in most conversations
+    if _SEALED_ITEMS.isdisjoint(map(type, (*history, *given))):  # as in most conversations
         return history, given
-    earlier = open_reasoning(history, target, _before, losses)
-    own = open_reasoning(given, target, _place, losses)
+    earlier = open_reasoning(history, target, _history_param, losses)
+    own = open_reasoning(given, target, _input_param, losses)
     return (
-        open_compactions(earlier, sealer, _before, upstream_compacts=compacts),
-        open_compactions(own, sealer, _place, upstream_compacts=compacts),
+        open_compactions(earlier, sealer, _history_param, upstream_compacts=compacts),
+        open_compactions(own, sealer, _input_param, upstream_compacts=compacts),
     )
 
 
-def _before(_index: int) -> str:
+def _history_param(_index: int) -> str:
     return "previous_response_id"
 
 
-def _place(index: int) -> str:
+def _input_param(index: int) -> str:
     return f"input[{index}].encrypted_content"
 
 
@@ -193,13 +193,13 @@ def _tool_call_mode(tools: bool, streaming: bool) -> ToolCallMode:
     return tool_call_mode(ModelCapabilities(tools, streaming))
 
 
-def _knows_no_schema(target: Target) -> bool:
+def _lacks_schemas(target: Target) -> bool:
     return not target.traits.takes_schemas
 
 
-# What an answer's headers say of the losses of its request: ours, and those an upstream reports.
+# The header that reports losses to the client: this server's, and those that an upstream reports.
 
-_LONGEST_HEADER: Final = 1000  # characters
+_MAX_HEADER_LENGTH: Final = 1000  # characters
 
 
 def losses_of(*reports: Diagnostics | None) -> list[Diagnostic]:
@@ -212,22 +212,23 @@ def losses_of(*reports: Diagnostics | None) -> list[Diagnostic]:
 
 
 def unknown_fields(request: CreateResponse) -> list[Diagnostic]:
-    """What the client sent that is not known, where no upstream is asked about it."""
+    """Fields of the request that are not known, reported as losses where no upstream is asked."""
     return [Diagnostic("loss", name, "is not known") for name in names_of(request.beyond)]
 
 
-def reported_losses(losses: Iterable[Diagnostic], inner: str = "") -> list[str]:
-    """As the header has them; `inner` is what an upstream says in its own, which is bounded."""
+def reported_losses(losses: Iterable[Diagnostic], upstream_header: str = "") -> list[str]:
+    """The entries of the header; `upstream_header` is an upstream's own header, cut to the greatest
+    length."""
     ours = [f"{loss.where}: {loss.what}" for loss in losses]
-    if not inner:
+    if not upstream_header:
         return ours
-    return [*ours, *filter(None, (each.strip() for each in inner[:_LONGEST_HEADER].split(";")))]
+    return [*ours, *filter(None, (each.strip() for each in upstream_header[:_MAX_HEADER_LENGTH].split(";")))]
 
 
 def loss_header(reported: Iterable[str]) -> dict[str, str]:
-    """The header, where there are losses: bounded, and printable whatever somebody calls a field."""
-    said = "; ".join(reported)[:_LONGEST_HEADER]
-    if not said:
+    """The header, when there are losses: bounded, and printable ASCII whatever the names of fields."""
+    value = "; ".join(reported)[:_MAX_HEADER_LENGTH]
+    if not value:
         return {}
-    printable = "".join(sign if sign.isascii() and sign.isprintable() else "?" for sign in said)
+    printable = "".join(char if char.isascii() and char.isprintable() else "?" for char in value)
     return {LOSSES_HEADER: printable}

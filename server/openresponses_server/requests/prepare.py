@@ -1,4 +1,4 @@
-"""A request → a run: its model's upstream, its history, the body that goes out, the machine."""
+"""Prepares a request for its run: checks, quota, history, translation for the upstream, the machine."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ from openresponses_server.requests.answer_format import check_format, check_patt
 from openresponses_server.requests.client_traits import ClientTraits, traits_of, with_betas
 from openresponses_server.requests.constraints import ConstrainedStream, machine_for
 from openresponses_server.requests.outgoing import (
-    Asked,
-    ask,
-    continued_there,
-    inbound,
-    kept_by,
+    TranslatedRequest,
+    continuable_id,
+    inbound_for,
     loss_header,
     losses_of,
     reported_losses,
+    translate_request,
+    upstream_response,
 )
 from openresponses_server.requests.service import Service
-from openresponses_server.requests.stops import check_stops, stopping
-from openresponses_server.requests.truncation import Shortener, may_be_shortened
+from openresponses_server.requests.stops import check_stops, with_stop_filter
+from openresponses_server.requests.truncation import Truncator, may_truncate
 from openresponses_server.runs.metering import MeasuredInput, Meter
 from openresponses_server.runs.outcome import Outcome
 from openresponses_server.runs.run import Run
@@ -51,14 +51,10 @@ from openresponses_server.upstreams.attempts import Attempt, Attempts
 from openresponses_server.upstreams.base import UpstreamReply, UpstreamRequest
 from openresponses_server.upstreams.targets import Target
 
-# The ways in which upstreams may be asked one request: with what is new alone, with the whole history, with
-# a shortened one, and the same at the upstreams that are asked when the first is down.
 
-
-class Ways(Struct, frozen=True):
-    """Those of one request. `client` is what its headers say, `asked` what its first upstream is asked; `new`
-    what it is asked instead where it keeps the response `after` which the request comes; `owner` is whose it
-    is."""
+class AttemptPlan(Struct, frozen=True):
+    """The attempts for one request: at its upstream with the new input only, with the whole history, or
+    truncated; then at the fallbacks."""
 
     request: CreateResponse
     history: History
@@ -66,74 +62,80 @@ class Ways(Struct, frozen=True):
     request_id: str
     client: ClientTraits
     losses: Diagnostics | None
-    shortener: Shortener
-    asked: Asked
-    new: Asked | None
-    after: str | None
+    truncator: Truncator
+    translated: TranslatedRequest
+    """The request with its whole history, for the first upstream."""
+    continuation: TranslatedRequest | None
+    """The request with its new input only, where the upstream stores the previous response."""
+    previous_id: str | None
+    """The upstream's id of the previous response."""
     owner: str
 
-    def all(self, target: Target) -> list[Callable[[], Awaitable[Attempt]]]:
-        """At this target and its fallbacks, in order."""
+    def attempts(self, target: Target) -> list[Callable[[], Awaitable[Attempt]]]:
+        """The attempts at this target and its fallbacks, in order."""
         return [partial(self._first, target), *(partial(self._fallback, each) for each in target.fallbacks)]
 
     async def _first(self, target: Target) -> Attempt:
-        if self.after is None or self.new is None:
-            return self._attempt(target, self.asked)
-        whole = partial(self._whole, target)
-        return replace(self._attempt(target, self.new), after=self.after, whole=whole, shorter=None)
+        if self.previous_id is None or self.continuation is None:
+            return self._attempt(target, self.translated)
+        whole = partial(self._with_history, target)
+        return replace(
+            self._attempt(target, self.continuation), after=self.previous_id, whole=whole, shorter=None
+        )
 
-    async def _whole(self, target: Target) -> Attempt:
-        return self._attempt(target, self.asked)
+    async def _with_history(self, target: Target) -> Attempt:
+        return self._attempt(target, self.translated)
 
     async def _fallback(self, other: Target) -> Attempt:
-        return self._attempt(other, await self._ask(other, self.shortener))
+        return self._attempt(other, await self._translate(other, self.truncator))
 
-    async def _shorter(self, target: Target) -> Attempt | None:
-        asked = await self._ask(target, replace(self.shortener, harder=True))
-        if asked.outgoing.body == self.asked.outgoing.body:  # there is nothing that may go
+    async def _truncated(self, target: Target) -> Attempt | None:
+        translated = await self._translate(target, replace(self.truncator, after_refusal=True))
+        if translated.outgoing.body == self.translated.outgoing.body:  # nothing was dropped
             return None
-        return replace(self._attempt(target, asked), shorter=None)
+        return replace(self._attempt(target, translated), shorter=None)
 
-    async def _ask(self, target: Target, shortener: Shortener) -> Asked:
-        asking = partial(ask, target, self.request, self.history, self.identities, shortener=shortener)
-        return await on_thread(asking) if may_be_shortened(self.request, self.history) else asking()
+    async def _translate(self, target: Target, truncator: Truncator) -> TranslatedRequest:
+        translate = partial(
+            translate_request, target, self.request, self.history, self.identities, truncator=truncator
+        )
+        return await on_thread(translate) if may_truncate(self.request, self.history) else translate()
 
-    def _attempt(self, target: Target, asked: Asked) -> Attempt:
-        path, body = target.dialect.path, asked.outgoing.body
-        headers = with_betas(self.request, target, self.client.betas, asked.outgoing.diagnostics)
+    def _attempt(self, target: Target, translated: TranslatedRequest) -> Attempt:
+        headers = with_betas(self.request, target, self.client.betas, translated.outgoing.diagnostics)
         sent = UpstreamRequest(
-            path,
-            body,
+            target.dialect.path,
+            translated.outgoing.body,
             self.request_id,
             self.client.key,
-            asked.stream,
+            translated.stream,
             headers,
             self.owner,
             self.client.conversation,
         )
-        losses = losses_of(self.losses, asked.outgoing.diagnostics)
-        if target.shared is not None or not may_be_shortened(self.request, self.history):
+        losses = losses_of(self.losses, translated.outgoing.diagnostics)
+        if target.shared is not None or not may_truncate(self.request, self.history):
             return Attempt(target, sent, losses)
-        return Attempt(target, sent, losses, shorter=partial(self._shorter, target))
+        return Attempt(target, sent, losses, shorter=partial(self._truncated, target))
 
 
-# The limits of a key: before anything else is done for its request, and when its response is over.
+# The quotas of a key: checked before the request is prepared, charged when its response has ended.
 
 _BYTES_PER_TOKEN: Final = 4
-_COPIED: Final = 32  # bytes of what references stand for that are stored for each byte of an input
+_COPIED: Final = 32  # bytes of referenced items that may be stored for each byte of the input
 
 
 async def admit(
     service: Service, request: CreateResponse, owner: str, limits_form: Form = openai_headers
 ) -> dict[str, str]:
-    """Count the request against the limits of its key; the headers of its answer. Raises HttpError 429."""
+    """Count the request against the quotas of its key; the rate-limit headers. Raises HttpError 429."""
     size = None if request.store is False else lambda: len(encode(own_input(request)))
     return await service.quotas.admit(owner, size=size, form=limits_form)
 
 
 def check_references(given: CreateResponse, resolved: CreateResponse, limits: Limits) -> None:
-    """Raises HttpError 400 when the references of a request that is stored bring in more bytes, which are
-    stored with it, than its own input allows."""
+    """Raises HttpError 400 when a request that is stored refers to items of more bytes, which are stored with
+    it, than its own input allows."""
     if resolved is given or given.store is False:
         return
     own = len(encode(given.input))
@@ -152,8 +154,8 @@ def check_references(given: CreateResponse, resolved: CreateResponse, limits: Li
 
 
 def admit_references(service: Service, given: CreateResponse, resolved: CreateResponse, owner: str) -> None:
-    """Count what the references of a request that is stored stand for: a copy of each is stored with it.
-    Raises HttpError 429."""
+    """Count the items that a stored request refers to, which are stored with it, against the quota of stored
+    bytes. Raises HttpError 429."""
     if resolved is given or given.store is False:
         return
 
@@ -163,11 +165,11 @@ def admit_references(service: Service, given: CreateResponse, resolved: CreateRe
     service.quotas.store(owner, more)
 
 
-def spent(
+def count_usage(
     service: Service, owner: str, model: str, size: int, request: CreateResponse, response: Response
 ) -> None:
-    """Count a response that an upstream has begun and that is over; `size` are the bytes of the body that it
-    was asked with, which is not kept for this."""
+    """Count a response that has ended against the quotas of its key; `size` is the number of bytes sent
+    upstream, from which tokens are estimated when the upstream reports none."""
     tokens = service.meters.counter(owner)
 
     def estimated() -> int:
@@ -176,12 +178,9 @@ def spent(
     service.quotas.ended(owner, response, estimated, stored=request.store is not False)
 
 
-# What a request may say of the background, before anything is made of it.
-
-
 def check_background(request: CreateResponse) -> None:
-    """Raises InvalidRequestError for a response in the background that is not stored, and for one in the
-    foreground that is to be made again whatever was made: its client has seen what it would replace."""
+    """Raises InvalidRequestError for a background response that is not stored, and for `restart: always` in
+    the foreground: the client has seen the output that would be replaced."""
     if request.background and request.store is False:
         what = "a response in the background has to be stored"
         raise InvalidRequestError(InvalidRequestError.INVALID_VALUE, what, param="background")
@@ -193,23 +192,19 @@ def check_background(request: CreateResponse) -> None:
 _log = structlog.get_logger(__name__)
 
 
-class Taken(NamedTuple):
-    """A response to be made, the name under which its record is held (see `Lease`), its wire, and how often
-    it was begun before."""
+class LeasedResponse(NamedTuple):
+    """A stored response that this worker has claimed and runs."""
 
     response: Response
     worker: str
+    """The worker's name in the lease."""
     wire: str
     previous_attempts: int
 
 
-class Prepared(Struct, frozen=True):
-    """A request that may be answered, by one run or by several. `asked` is what its upstream is asked,
-    `client` what its headers say, `hold` what it has in memory, `given` its input, to be measured; `new` is
-    what is asked instead where the upstream keeps the response `after` which it comes; `losses` are
-    those that the request had before. `headers` are those of its answer, final when upstreams have accepted:
-    they say what was lost on the way to those, which is in `reported`. `parent` is the context of its spans,
-    where there are any."""
+class PreparedRequest(Struct, frozen=True):
+    """A request that is ready for its run, or for several when it wants several choices. `translated`,
+    `continuation` and `previous_id` are those of its `AttemptPlan`."""
 
     service: Service
     request: CreateResponse
@@ -218,71 +213,78 @@ class Prepared(Struct, frozen=True):
     target: Target
     history: History
     identities: ToolIdentityMap
-    asked: Asked
-    after: str | None
-    new: Asked | None
+    translated: TranslatedRequest
+    previous_id: str | None
+    continuation: TranslatedRequest | None
     wire: str
     client: ClientTraits
     hold: Hold
-    taken: Taken | None
-    given: MeasuredInput
+    leased: LeasedResponse | None
+    input: MeasuredInput
+    """What input tokens are estimated from."""
     losses: Diagnostics | None
+    """Losses of translating the client's own dialect."""
     reported: dict[str, None]
+    """The losses in `headers`."""
     headers: dict[str, str]
+    """The headers of the HTTP response; final when an upstream has accepted, whose losses they report."""
     parent: Any
+    """The parent context of the run's spans, None without tracing."""
 
     @property
     def input_tokens(self) -> int:
-        """About how many tokens its upstream will count."""
-        return self.service.meters.tokens(self.given.measured, self.target.model, self.owner)
+        """The estimated input tokens."""
+        return self.service.meters.tokens(self.input.measured, self.target.model, self.owner)
 
-    def leave(self, choice: int) -> None:
-        """The run of this choice has ended."""
+    def end_choice(self, choice: int) -> None:
+        """Detach this choice, whose run has ended, from the upstreams that the choices share."""
         for shared in self.target.all_shared:
             shared.leave(choice)
 
     def run(self, choice: int | None = None) -> Run:
-        """A run that answers it, or makes one choice of its answer. That one leaves it to whoever runs all of
-        them to hold its place among those that are made at once, and the memory of the request."""
+        """A new run of the request, or of one choice. The caller reserves the slot and the memory of all
+        choices together."""
         service, request, key = self.service, self.request, self.client.key
-        answering = target = self.target if choice is None else self.target.of_choice(choice)
+        accepting = target = self.target if choice is None else self.target.of_choice(choice)
         all_shared = self.target.all_shared
         counted = {shared.upstream.name for shared in all_shared} if choice else set()
 
         def clean(text: str) -> str:
-            return answering.upstream.clean(text, key)
+            return accepting.upstream.clean(text, key)
 
         share = max(shared.readers for shared in all_shared) if all_shared else 1
         name = request.model or target.model
-        meter = Meter(service.meters, self.owner, name, target, self.given, 0 if counted else share)
+        meter = Meter(service.meters, self.owner, name, target, self.input, 0 if counted else share)
         constrained = machine_for(
             request,
             name,
             self.identities,
             self.wire,
-            unenforced=self.asked.unenforced,
+            format_unenforced=self.translated.format_unenforced,
             clean=clean,
             settle_usage=meter.settle,
         )
-        taken = self.taken
-        if taken is not None:
-            constrained.adopt(taken.response)
-        machine = stopping(constrained, request)
+        leased = self.leased
+        if leased is not None:
+            constrained.adopt(leased.response)
+        machine = with_stop_filter(constrained, request)
         translation = Translation(
             machine,
-            inbound(target, request, machine, self.client.reasoning_as),
+            inbound_for(target, request, machine, self.client.reasoning_as),
             most=service.settings.limits.output_bytes,
             judged=constrained if isinstance(constrained, ConstrainedStream) and constrained.judged else None,
             text_after_tools=target.text_after_tools,
         )
 
-        lost: list[Diagnostic] = []  # and not the outcome, which would refer to itself by way of the attempts
+        lost: list[
+            Diagnostic
+        ] = []  # a closure over the outcome would be a reference cycle through the attempts
 
         def accepted(attempt: Attempt, reply: UpstreamReply) -> None:
-            nonlocal answering
-            answering = chosen = attempt.target
+            nonlocal accepting
+            accepting = chosen = attempt.target
             if chosen is not target or attempt.again:
-                reader = inbound(chosen, request, machine, self.client.reasoning_as)
+                reader = inbound_for(chosen, request, machine, self.client.reasoning_as)
                 translation.set_inbound(reader, chosen.text_after_tools)
             if attempt.losses or reply.losses:
                 self._report(attempt, clean(reply.losses))
@@ -290,33 +292,39 @@ class Prepared(Struct, frozen=True):
                 lost[:] = attempt.losses
 
         def asked(upstream: str, outcome: str) -> None:
-            if upstream not in counted:  # a request that is shared is the first choice's
+            if upstream not in counted:  # the first choice counts a request that choices share
                 service.metrics.asked(upstream, outcome)
 
         def kept() -> UpstreamResponse | None:
-            return kept_by(answering, translation.upstream_response_id, key)
+            return upstream_response(accepting, translation.upstream_response_id, key)
 
         persistence = None
         if request.store is not False:
             persistence = service.runs.new_persistence(
-                translation, request, self.owner, self.wire, taken and taken.worker, kept
+                translation, request, self.owner, self.wire, leased and leased.worker, kept
             )
-        given = (request, self.history, self.identities, self.request_id, self.client, self.losses)
-        ways = Ways(
-            *given,
-            Shortener(service.meters.counter(self.owner)),
-            self.asked,
-            self.new,
-            self.after,
+        plan = AttemptPlan(
+            request,
+            self.history,
+            self.identities,
+            self.request_id,
+            self.client,
+            self.losses,
+            Truncator(service.meters.counter(self.owner)),
+            self.translated,
+            self.continuation,
+            self.previous_id,
             self.owner,
         )
-        attempts = Attempts(ways.all(target), accepted, asked)
+        attempts = Attempts(plan.attempts(target), accepted, asked)
         outcome = Outcome(
             self.request_id,
             translation,
             attempts,
             service.metrics.responses.ended,
-            partial(spent, service, self.owner, target.model, len(self.asked.outgoing.body), request),
+            partial(
+                count_usage, service, self.owner, target.model, len(self.translated.outgoing.body), request
+            ),
             meter,
             ended_elsewhere=persistence is not None,
         )
@@ -341,12 +349,13 @@ class Prepared(Struct, frozen=True):
             background=bool(request.background),
             personal=key is not None and any(each.pass_through for each in service.settings.upstreams),
             slot_reserved=choice is not None,
-            previous_attempts=0 if taken is None else taken.previous_attempts,
+            previous_attempts=0 if leased is None else leased.previous_attempts,
         )
 
-    def _report(self, attempt: Attempt, inner: str) -> None:
-        """What was lost on the way to an upstream that has accepted, and what it says was lost beyond."""
-        found = reported_losses(attempt.losses, inner)
+    def _report(self, attempt: Attempt, upstream_header: str) -> None:
+        """Add the losses of the attempt that was accepted, and those that its upstream reports, to the
+        headers."""
+        found = reported_losses(attempt.losses, upstream_header)
         new = [loss for loss in found if loss not in self.reported]
         if new:
             _log.info("request.losses", request_id=self.request_id, losses=new)
@@ -360,70 +369,67 @@ async def prepare(
     headers: Mapping[str, str],
     request_id: str,
     *,
-    owner: str = "",
-    losses: Diagnostics | None = None,
-    history: History | None = None,
-    upstream: UpstreamResponse | None = None,
-    hold: Hold | None = None,
-    taken: Taken | None = None,
-    place: str = "input",
-    schema_param: str = "text.format.schema",
+    owner: str = "",  # of the responses it may refer to, and of its own
+    losses: Diagnostics | None = None,  # of translating the client's own dialect
+    history: History
+    | None = None,  # with its references resolved in the input; None to load both from the store
+    upstream: UpstreamResponse | None = None,  # the last response of `history` as its upstream stores it
+    hold: Hold | None = None,  # memory already reserved for the request
+    leased: LeasedResponse | None = None,  # of a background response that was claimed
+    input_param: str = "input",  # the path of the input in the client's own request
+    schema_param: str = "text.format.schema",  # the path of the output's schema there
     choices: int = 1,
-    limits_form: Form = openai_headers,
-) -> Prepared:
-    """This request, ready to be run. `owner` is whose responses it may refer to and whose it will be;
-    `losses` are those that the request had before; `history` is what `previous_response_id` stands for, and
-    its input is then free of references: when it is not given, both are looked up in the store; `upstream` is
-    the last response of that as its upstream keeps it; `hold` is what it holds in memory already; `taken` is
-    the record that a queued response has already; `place` is where the client's own request has its input,
-    `schema_param` where it has the schema for its answer; `choices` is how many answers it wants;
-    `limits_form` is how the headers of its answer say what is left of its key's limits.
-
-    Raises HttpError or InvalidRequestError for what can't be honoured, with `param`.
-    """
+    limits_form: Form = openai_headers,  # the names of the rate-limit headers
+) -> PreparedRequest:
+    """Check a request and prepare its run. Raises HttpError or InvalidRequestError, with `param`, for what
+    can't be honoured."""
     client = traits_of(headers)
     stored = request.store is not False
     check_background(request)
-    check_request(request, service.settings.limits, place=place)
+    check_request(request, service.settings.limits, place=input_param)
     check_stops(request)
     check_format(request, service.settings.limits, schema_param)
-    if stored and taken is None:
+    if stored and leased is None:
         await service.runs.check_store()
     target = service.router.target_of(request.model, owner)
-    allowed = await admit(service, request, owner, limits_form) if taken is None else {}
+    allowed = await admit(service, request, owner, limits_form) if leased is None else {}
     if choices > 1:
         target = target.for_choices(choices)
     given = request
     if history is None:
         request, before, hold = await continued(
-            service.store, request, owner, service.room, accepted=taken is not None
+            service.store, request, owner, service.room, accepted=leased is not None
         )
         history, upstream = before.items, before.upstream
     identities = ToolIdentityMap()
     hold = hold or service.room.budget.hold(owner)
     try:
-        if taken is None:
+        if leased is None:
             check_references(given, request, service.settings.limits)
             admit_references(service, given, request, owner)
         check_conversation(request, len(history), service.settings.limits)
         updated = configured(request, history)
         if updated is not request:
-            request, schema_param = updated, place
+            request, schema_param = updated, input_param
             check_format(request, service.settings.limits, schema_param)
-        shortener = Shortener(service.meters.counter(owner))
-        asking = partial(ask, target, request, history, identities, shortener=shortener)
-        asked = await on_thread(asking) if may_be_shortened(request, history) else asking()
-        if asked.unenforced:
+        truncator = Truncator(service.meters.counter(owner))
+        translate = partial(translate_request, target, request, history, identities, truncator=truncator)
+        translated = await on_thread(translate) if may_truncate(request, history) else translate()
+        if translated.format_unenforced:
             await check_patterns(service.judge, request, owner, schema_param)
-        after = continued_there(target, request, history, upstream, client.key)
-        new = None if after is None else ask(target, request, history, identities, after=after)
+        previous_id = continuable_id(target, request, history, upstream, client.key)
+        continuation = None
+        if previous_id is not None:
+            continuation = translate_request(target, request, history, identities, previous_id=previous_id)
         hand_over()
-        hold.grow(len(asked.outgoing.body) + (0 if new is None else len(new.outgoing.body)))
+        hold.grow(
+            len(translated.outgoing.body) + (0 if continuation is None else len(continuation.outgoing.body))
+        )
     except BridgeError:
         hold.release()
         raise
-    found = losses_of(losses, (new or asked).outgoing.diagnostics)
-    return Prepared(
+    found = losses_of(losses, (continuation or translated).outgoing.diagnostics)
+    return PreparedRequest(
         service=service,
         request=request,
         request_id=request_id,
@@ -431,16 +437,16 @@ async def prepare(
         target=target,
         history=history,
         identities=identities,
-        asked=asked,
-        after=after,
-        new=new,
-        wire=choose_wire(request, headers) if taken is None else taken.wire,
+        translated=translated,
+        previous_id=previous_id,
+        continuation=continuation,
+        wire=choose_wire(request, headers) if leased is None else leased.wire,
         client=client,
         hold=hold,
-        taken=taken,
-        given=MeasuredInput(request, history)
-        if asked.left is None
-        else MeasuredInput(replace(request, input=None), asked.left),
+        leased=leased,
+        input=MeasuredInput(request, history)
+        if translated.remaining_items is None
+        else MeasuredInput(replace(request, input=None), translated.remaining_items),
         losses=losses,
         reported={},
         parent=None if service.spans is None else service.spans.parent(headers),

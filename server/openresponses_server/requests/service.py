@@ -1,4 +1,4 @@
-"""What the endpoints share: the settings, the router and the store of this application."""
+"""The state that an application's endpoints share."""
 
 from __future__ import annotations
 

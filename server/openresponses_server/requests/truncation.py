@@ -1,9 +1,9 @@
-"""`truncation: auto`: a conversation that is longer than its model takes loses items at its beginning, as
+"""`truncation: auto`: drops items from the beginning of a conversation that exceeds its model's context, as
 OpenAI documents it.
 
-What stays: instructions, tools, system and developer messages, the user's last words, and calls with their
-outputs. What goes: the oldest turns, each whole, until the rest fits; then, of a turn that is too long by
-itself, its oldest rounds of calls. Everything is counted once, so that it costs as much as it is long.
+Instructions, tools, system and developer messages and the user's last messages stay, and calls stay with
+their outputs. The oldest turns go first, each whole, until the rest fits; then the oldest rounds of calls of
+the last turn. Each item is counted once: the cost is linear.
 """
 
 from __future__ import annotations
@@ -19,44 +19,44 @@ from openresponses_bridge.dialects.base import AnyItem, History, is_update
 from openresponses_bridge.models.tokens import TokenCounter
 from openresponses_bridge.protocol.request import CreateResponse
 from openresponses_bridge.protocol.unknown import Unknown
-from openresponses_server.requests.abilities import Fitted
+from openresponses_server.requests.abilities import FittedRequest
 from openresponses_server.runs.metering import input_room_of
 from openresponses_server.upstreams.targets import Target
 
 _PINNED_ROLES: Final = frozenset({"system", "developer"})
-# tools come with these, or what all before was made into
+# they declare tools, or stand for all items before them
 _PINNED_TYPES: Final = frozenset({"additional_tools", "tool_search_call", "tool_search_output", "compaction"})
-_ROUNDING: Final = 0.5  # tokens by which the count of one item may be too low
-_HARDER: Final = 2  # what an upstream has refused is made so many times shorter
+_ROUNDING: Final = 0.5  # tokens by which the count of an item may be too low
+_REFUSAL_DIVISOR: Final = 2  # the part of a refused request's tokens that is sent next
 
 
-class Shortener(Struct, frozen=True):
-    """Shortens requests that ask for it, by what `counter` counts: to what the model is known to take, or
-    `harder`, after an upstream has refused what it was sent."""
+class Truncator(Struct, frozen=True):
+    """Truncates requests with `truncation: auto` to the model's context."""
 
     counter: TokenCounter
-    harder: bool = False
+    after_refusal: bool = False
+    """The upstream has refused the request as too long: halve it."""
 
-    def shortened(self, fit: Fitted, target: Target) -> Fitted:
-        """The request with what its model takes, and what was left out among its losses. As it is when it
-        fits, when the model's limit is not known, and where the upstream does this itself."""
+    def truncated(self, fit: FittedRequest, target: Target) -> FittedRequest:
+        """The truncated request, with the dropped items among its losses; unchanged when it fits, when the
+        model's limit is not known, and when the upstream truncates itself."""
         request = fit.request
-        if request.truncation != "auto" or (_does_it_itself(target) and not self.harder):
+        if request.truncation != "auto" or (_upstream_truncates(target) and not self.after_refusal):
             return fit
         limit = input_room_of(target, request.max_output_tokens)
-        if not limit and not self.harder:
+        if not limit and not self.after_refusal:
             return fit
         model, bare = target.model, replace(request, input=None)
         done = replace(request, truncation=None)
         items = [*fit.earlier, *fit.own]
-        there = self.counter.request(bare, items, model)
-        if self.harder:
-            limit = min(limit or there, there) // _HARDER
-        if there <= limit:
+        tokens = self.counter.request(bare, items, model)
+        if self.after_refusal:
+            limit = min(limit or tokens, tokens) // _REFUSAL_DIVISOR
+        if tokens <= limit:
             return replace(fit, request=done)
         costs = [self.counter.item(item, model) + _ROUNDING for item in items]
         base = self.counter.request(bare, (), model) + _ROUNDING
-        kept = kept_of(items, costs, limit - base)
+        kept = kept_indexes(items, costs, limit - base)
         gone = len(items) - len(kept)
         if not gone:
             return fit
@@ -71,26 +71,26 @@ class Shortener(Struct, frozen=True):
         )
 
 
-def kept_of(items: Sequence[AnyItem], costs: Sequence[float], room: float) -> list[int]:
-    """The indexes of the items that stay, in order: as many as fit into `room` tokens, and at least those
-    that have to stay."""
+def kept_indexes(items: Sequence[AnyItem], costs: Sequence[float], limit: float) -> list[int]:
+    """The indexes of the items that stay, in order: as many as fit into `limit` tokens, and at least the
+    pinned ones. `costs` are the items' tokens."""
     pinned = [_stays(item) for item in items]
     user = _last_user(items)
     if user is not None:
         pinned[user.start : user.stop] = [True] * len(user)
-    # tokens before each index, of all items and of those that stay
+    # tokens before each index, of all items and of the pinned ones
     whole = [0.0, *accumulate(costs)]
     staying = [0.0, *accumulate(cost if stays else 0.0 for cost, stays in zip(costs, pinned, strict=True))]
     start = 0
     for start in _starts(items, user):
-        if staying[start] + whole[-1] - whole[start] <= room:
+        if staying[start] + whole[-1] - whole[start] <= limit:
             break
     return [index for index, stays in enumerate(pinned) if stays or index >= start]
 
 
 def _starts(items: Sequence[AnyItem], user: range | None) -> Iterator[int]:
-    """Where the conversation may begin, in order: with each turn up to the last, then with each round of
-    calls after that turn's user has spoken. No call is before a start whose output is behind it."""
+    """The indexes at which the conversation may begin, in order: at each turn, then at each round of calls in
+    the last turn. No start separates a call from its output."""
     last = {key: index for index, item in enumerate(items) for key in _keys(item)}
     turn = len(items) if user is None else user.start
     open_until = -1
@@ -105,7 +105,7 @@ def _starts(items: Sequence[AnyItem], user: range | None) -> Iterator[int]:
 
 
 def _last_user(items: Sequence[AnyItem]) -> range | None:
-    """The user's last words: messages that follow each other."""
+    """The user's last messages that follow each other."""
     stop = next((index + 1 for index in reversed(range(len(items))) if _role(items[index]) == "user"), None)
     if stop is None:
         return None
@@ -124,7 +124,7 @@ def _role(item: Any) -> str:
 
 
 def _keys(item: Any) -> tuple[str, ...]:
-    """What joins a call with its output: the id of the call, or of the item where a client names that."""
+    """What joins a call with its output: its call_id, or the item's id for clients that refer to that."""
     if not item.type.endswith(("_call", "_output")):
         return ()
     return tuple(
@@ -136,11 +136,11 @@ def _field(item: Any, name: str) -> Any:
     return item.raw.get(name) if isinstance(item, Unknown) else getattr(item, name, None)
 
 
-def _does_it_itself(target: Target) -> bool:
-    """Such a server is sent the field."""
+def _upstream_truncates(target: Target) -> bool:
+    """Whether the upstream takes the `truncation` field itself."""
     return target.traits.truncates
 
 
-def may_be_shortened(request: CreateResponse, history: History) -> bool:
-    """Whether its client asks for it and there is something before its last words."""
+def may_truncate(request: CreateResponse, history: History) -> bool:
+    """Whether the request has `truncation: auto` and more than one input to drop from."""
     return request.truncation == "auto" and (bool(history) or isinstance(request.input, list))

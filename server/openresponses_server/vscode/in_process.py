@@ -15,7 +15,7 @@ from openresponses_bridge.errors import BridgeError
 from openresponses_bridge.protocol.events import Event
 from openresponses_bridge.protocol.request import CreateResponse
 from openresponses_server.http.auth import NOBODY
-from openresponses_server.requests.composition import compose, running
+from openresponses_server.requests.composition import compose, service_lifespan
 from openresponses_server.requests.prepare import prepare
 from openresponses_server.requests.service import Service
 from openresponses_server.runs.client_stream import Batch
@@ -42,7 +42,7 @@ class ServiceBackend:
         """
         name = f"req_{secrets.token_hex(12)}"
         prepared = await prepare(
-            self._service, request, _NO_HEADERS, name, owner=self._owner, place="messages"
+            self._service, request, _NO_HEADERS, name, owner=self._owner, input_param="messages"
         )
         run = prepared.run()
         into, out = anyio.create_memory_object_stream[Batch](0)
@@ -80,6 +80,6 @@ async def in_process(
 ) -> AsyncIterator[LanguageModelChatProvider]:
     """A provider over the upstreams of these settings. Raises SettingsError when they can't be used."""
     service = compose(settings)
-    async with running(service):
+    async with service_lifespan(service):
         options.setdefault("tokens", service.meters.counter(NOBODY))
         yield LanguageModelChatProvider(ServiceBackend(service), service.listing, **options)

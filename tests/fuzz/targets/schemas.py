@@ -9,7 +9,7 @@ from typing import Any
 from openresponses_bridge.errors import BridgeError, InvalidRequestError
 from openresponses_bridge.protocol.codec import decode_json
 from openresponses_bridge.protocol.request import CreateResponse, JsonSchemaFormatParam, TextParam
-from openresponses_server.requests.answer_format import AnswerFormat, check_format, instructed
+from openresponses_server.requests.answer_format import AnswerFormat, check_format, with_schema_instructions
 from openresponses_server.settings import Limits
 from openresponses_server.upstreams.demo.behaviours import sample
 from tests.fuzz.core import Target
@@ -33,7 +33,7 @@ def any_schema(data: bytes) -> None:
     except InvalidRequestError as error:
         _is_short(error)
         return
-    assert instructed(request).instructions
+    assert with_schema_instructions(request).instructions
     assert all(reference.startswith("#") for reference in _references(schema))
     json.dumps(sample(schema, "some words"))
 

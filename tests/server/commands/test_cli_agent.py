@@ -19,7 +19,7 @@ from click.testing import CliRunner, Result
 
 from openresponses_server.agents.running import JournalFile
 from openresponses_server.commands.cli import main
-from openresponses_server.requests.composition import compose, running
+from openresponses_server.requests.composition import compose, service_lifespan
 from openresponses_server.settings import load_settings
 from tests.support.agents import MODEL, scripted
 from tests.support.loops import Answer
@@ -474,7 +474,7 @@ def test_stateful_stores_rounds_where_the_config_says_and_another_run_continues_
 
     async def stored() -> list[str | None]:
         service = compose(load_settings(config))
-        async with running(service):
+        async with service_lifespan(service):
             found = [await service.store.get(marker, owner="") for marker in markers]
         return [each.response.previous_response_id for each in found]
 

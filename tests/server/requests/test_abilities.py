@@ -7,7 +7,7 @@ import pytest
 from openresponses_bridge.errors import InvalidRequestError
 from openresponses_bridge.protocol.codec import decode_request, encode
 from openresponses_bridge.protocol.request import CreateResponse
-from openresponses_server.requests.abilities import Fitted, fitted
+from openresponses_server.requests.abilities import FittedRequest, fit_to_model
 from openresponses_server.settings import Capabilities
 
 TOOL = {"type": "function", "name": "look", "parameters": {"type": "object", "properties": {}}}
@@ -31,9 +31,9 @@ def asked(**fields: Any) -> CreateResponse:
     return decode_request(encode(fields))
 
 
-def fit(request: CreateResponse, **able: bool) -> Fitted:
+def fit(request: CreateResponse, **able: bool) -> FittedRequest:
     own = request.input if isinstance(request.input, list) else []
-    return fitted(request, own[:1], own[1:], Capabilities(**able))
+    return fit_to_model(request, own[:1], own[1:], Capabilities(**able))
 
 
 def texts(items: Any) -> list[Any]:
@@ -43,7 +43,7 @@ def texts(items: Any) -> list[Any]:
 @pytest.mark.parametrize("able", [{}, {"tools": True}, {"tools": True, "images": True}])
 def test_what_a_model_has_or_may_have_passes(able: dict[str, bool]) -> None:
     request = asked(tools=[TOOL], input=CALLS)
-    assert fit(request, **able) == Fitted(request, request.input[:1], request.input[1:])  # type: ignore[index]
+    assert fit(request, **able) == FittedRequest(request, request.input[:1], request.input[1:])  # type: ignore[index]
 
 
 def test_calls_and_outputs_become_messages_where_there_are_no_tools() -> None:
@@ -61,7 +61,7 @@ def test_calls_and_outputs_become_messages_where_there_are_no_tools() -> None:
 
 def test_a_conversation_without_tools_is_not_touched_by_their_absence() -> None:
     request = asked(input=CALLS[:1])
-    assert fit(request, tools=False) == Fitted(request, request.input, [], [])  # type: ignore[arg-type]
+    assert fit(request, tools=False) == FittedRequest(request, request.input, [], [])  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("choice", ["required", {"type": "function", "name": "look"}])

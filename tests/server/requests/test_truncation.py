@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from openresponses_bridge.models.tokens import TokenEstimator
 from openresponses_bridge.protocol.codec import decode_request
 from openresponses_bridge.seal import Sealer
-from openresponses_server.requests.abilities import Fitted
-from openresponses_server.requests.truncation import Shortener, kept_of
+from openresponses_server.requests.abilities import FittedRequest
+from openresponses_server.requests.truncation import Truncator, kept_indexes
 from openresponses_server.settings import Capabilities, Settings, UpstreamSettings
 from openresponses_server.upstreams.routing import build_router
 from tests.support.serving import Reply, respond, serving, stream
@@ -151,7 +151,7 @@ def test_a_turn_that_is_too_long_by_itself_loses_its_oldest_rounds(
 def test_what_holds_for_all_that_follows_stays(item: dict[str, Any]) -> None:
     items = decode_request(json.dumps({"input": [*TURNS[:2], item, *TURNS, LAST]})).input
     assert isinstance(items, list)
-    assert kept_of(items, [1.0] * len(items), 2) == [2, len(items) - 1]
+    assert kept_indexes(items, [1.0] * len(items), 2) == [2, len(items) - 1]
 
 
 def test_what_has_to_stay_is_sent_however_long_it_is(base: str, upstream: ScriptedUpstream) -> None:
@@ -252,7 +252,7 @@ def test_any_conversation_stays_one_and_loses_no_more_than_it_has_to(
     assert isinstance(given_items, list)
     costs = data.draw(st.lists(st.integers(1, 50), min_size=len(raw), max_size=len(raw)))
     room = data.draw(st.integers(-10, sum(costs) + 10))
-    kept = kept_of(given_items, costs, room)
+    kept = kept_indexes(given_items, costs, room)
     assert kept == sorted(set(kept))
     stays = [raw[index] for index in kept]
     calls = [item["call_id"] for item in stays if item["type"] == "function_call"]
@@ -262,11 +262,11 @@ def test_any_conversation_stays_one_and_loses_no_more_than_it_has_to(
     users = [index for index, item in enumerate(raw) if item.get("role") == "user"]
     assert pinned | set(users[-1:]) <= set(kept)
     spent = sum(costs[index] for index in kept)
-    least = kept_of(given_items, costs, -1000)
+    least = kept_indexes(given_items, costs, -1000)
     assert spent <= room or kept == least
     if sum(costs) <= room:
         assert kept == list(range(len(raw)))
-    more = kept_of(given_items, costs, spent)
+    more = kept_indexes(given_items, costs, spent)
     assert sum(costs[index] for index in more) <= max(spent, sum(costs[index] for index in least))
     assert not raw or kept
 
@@ -278,13 +278,13 @@ def test_s10_each_item_is_counted_and_looked_at_once() -> None:
     raw += [output(f"c{n}") | {"output": ""} for n in reversed(range(count))]
     items = decode_request(json.dumps({"input": raw})).input
     assert isinstance(items, list)
-    assert kept_of(items, [1.0] * len(items), 10.0) == list(range(2 * count))
+    assert kept_indexes(items, [1.0] * len(items), 10.0) == list(range(2 * count))
     counter = Counting()
     request = decode_request(json.dumps({"model": "m", "truncation": "auto", "input": []}))
     target = build_router(Settings(models={"demo": Capabilities(max_input_tokens=9)}), Sealer()).resolve(
         "demo"
     )
-    fit = Shortener(counter).shortened(Fitted(request, items, []), target)
+    fit = Truncator(counter).truncated(FittedRequest(request, items, []), target)
     assert counter.items == 2 * count
     assert counter.requests == 2
     assert len(fit.earlier) == 2 * count

@@ -11,7 +11,7 @@ from openresponses_bridge.protocol.codec import encode_sse
 from openresponses_bridge.protocol.events import Event
 from openresponses_bridge.protocol.request import CreateResponse
 from openresponses_server.api.app import create_app
-from openresponses_server.requests.background import begin
+from openresponses_server.requests.background import enqueue
 from openresponses_server.requests.prepare import prepare
 from openresponses_server.settings import Settings
 from openresponses_server.store.base import NOBODY, Lease, StoredResponse, StoreError
@@ -185,7 +185,7 @@ async def test_s2_poll_is_not_shown_output_that_is_not_stored() -> None:
     object.__setattr__(service, "store", service.runs.store)
     request = CreateResponse(model="demo-slow", input="2 words", background=True)
     run = (await prepare(service, request, {}, "req_1")).run()
-    await begin(service, run)
+    await enqueue(service, run)
     await at.wait()
     assert run.translation.snapshot.output
     assert run.visible_response is None

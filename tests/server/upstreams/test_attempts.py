@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from openresponses_server.errors import UpstreamError
-from openresponses_server.requests.outgoing import Asked
+from openresponses_server.requests.outgoing import TranslatedRequest
 from openresponses_server.settings import Retries, Settings, UpstreamSettings
 from openresponses_server.upstreams.attempts import waiting_time
 from openresponses_server.upstreams.base import UpstreamRequest
@@ -154,6 +154,6 @@ def test_the_body_that_was_sent_does_not_stay_while_its_answer_comes(upstream: S
 
 def bodies_with(words: str) -> int:
     """How many requests to upstreams are in memory that hold these words."""
-    found = [each for each in gc.get_objects() if isinstance(each, UpstreamRequest | Asked)]
+    found = [each for each in gc.get_objects() if isinstance(each, UpstreamRequest | TranslatedRequest)]
     bodies = [each.body if isinstance(each, UpstreamRequest) else each.outgoing.body for each in found]
     return sum(words.encode() in body for body in bodies)

@@ -30,9 +30,9 @@ from openresponses_server.limits.requests import check_conversation, check_reque
 from openresponses_server.observation.recordings.captures import Unreadable
 from openresponses_server.observation.recordings.dialects import AUTO, DIALECTS
 from openresponses_server.observation.recordings.observing import Observer, observed_file
-from openresponses_server.requests.background import begin
+from openresponses_server.requests.background import enqueue
 from openresponses_server.requests.bodies import read_bytes, read_json
-from openresponses_server.requests.outgoing import opened
+from openresponses_server.requests.outgoing import open_sealed_items
 from openresponses_server.requests.prepare import prepare
 from openresponses_server.requests.service import Service, service_of
 from openresponses_server.runs.client_stream import Batch
@@ -113,7 +113,7 @@ async def context(request: Request) -> Response:
     check_request(asked, service.settings.limits)
     asked, before, hold = await continued(service.store, asked, request.state.owner, service.room)
     check_conversation(asked, len(before.items), service.settings.limits)
-    earlier, own = opened(target, asked, before.items, {})
+    earlier, own = open_sealed_items(target, asked, before.items, {})
 
     counter = service.meters.counter(request.state.owner)
 
@@ -271,7 +271,7 @@ async def create(request: Request) -> ASGIApp:
 
 
 async def _begun(service: Service, run: Run, headers: dict[str, str], began: float) -> Response:
-    queued = await begin(service, run)
+    queued = await enqueue(service, run)
     return await _followed(service, queued.id, run.owner, -1, headers, began)
 
 

@@ -27,7 +27,7 @@ from openresponses_server.errors import HttpError, error_body, shutting_down
 from openresponses_server.http.direct_writes import Write, offered
 from openresponses_server.http.refusals import BUSY, envelope, in_lane, limit_reached, too_large
 from openresponses_server.limits.memory import OF_SOCKET, RECEIVED, Hold
-from openresponses_server.requests.bodies import decoded
+from openresponses_server.requests.bodies import decode_body
 from openresponses_server.requests.service import Service
 from openresponses_server.runs.client_stream import FifoLock
 from openresponses_server.settings import Limits
@@ -77,7 +77,7 @@ _BROKEN: Final = Head(CREATE)  # for whoever reads all of it to say what is wron
 async def head_of(message: str | bytes, limits: Limits) -> Head:
     """Of a message that can't be read, one that says nothing but that it asks for a response."""
     try:
-        return await decoded(message, limits, _head.decode)
+        return await decode_body(message, limits, _head.decode)
     except (msgspec.MsgspecError, UnicodeError, WireError, InvalidRequestError, RecursionError):
         return _BROKEN
 
@@ -85,7 +85,7 @@ async def head_of(message: str | bytes, limits: Limits) -> Head:
 async def steer_failed(message: str | bytes, limits: Limits, number: int) -> ResponseSteerFailed:
     """The answer to a `response.steer` that was readable. It gives the input back, so that the client can
     send it later."""
-    given = await decoded(message, limits, _steer.decode)
+    given = await decode_body(message, limits, _steer.decode)
     valid = isinstance(given.previous_response_id, str) and not isinstance(given.input, UnsetType)
     code, what = _NOT_SUPPORTED if valid else _INVALID
     said = None if isinstance(given.input, UnsetType) else given.input

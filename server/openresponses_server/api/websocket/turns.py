@@ -41,7 +41,7 @@ from openresponses_server.http.direct_writes import Write
 from openresponses_server.http.refusals import DEFECT, envelope, with_headers
 from openresponses_server.limits.memory import hand_over
 from openresponses_server.limits.requests import check_conversation, check_request
-from openresponses_server.requests.bodies import decoded
+from openresponses_server.requests.bodies import decode_body
 from openresponses_server.requests.prepare import admit, check_references, prepare
 from openresponses_server.requests.service import Service
 from openresponses_server.runs.client_stream import Batch
@@ -250,7 +250,7 @@ class Turns:
     async def _turn(self, message: str | bytes, request_id: str, others: Iterable[ConnectionMemory]) -> str:
         self._service.gate.check_open()
         limits = self._service.settings.limits
-        given = await decoded(message, limits, decode_create_message)
+        given = await decode_body(message, limits, decode_create_message)
         asked = _request_of(given)
         check_request(asked, limits)
         self._memory.fork(others, asked.previous_response_id)
@@ -362,7 +362,7 @@ class Turns:
         """The response that a message, however broken, meant to continue; None for one beyond the limits,
         which is not read."""
         try:
-            value = await decoded(message, self._service.settings.limits, decode_json)
+            value = await decode_body(message, self._service.settings.limits, decode_json)
         except (WireError, InvalidRequestError):
             return None
         wanted = value.get("previous_response_id") if isinstance(value, dict) else None
