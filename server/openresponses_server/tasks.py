@@ -50,8 +50,8 @@ async def _cancel(tasks: Collection[asyncio.Task[Any]]) -> None:
 # Work that takes long is done on a thread, so that the event loop goes on serving others.
 #
 # Threads take turns every few milliseconds, but a single call into C code keeps the interpreter to itself:
-# what such a call is given has to be bounded too (see `limits.bodies`). Work without such a bound is done in
-# pieces: between two of them others have their turn, and whoever asked for it may have left.
+# what such a call is given has to be bounded too (see `limits.requests`). Work without such a bound is done
+# in pieces: between two of them others have their turn, and whoever asked for it may have left.
 
 LARGE: Final = 64 * 1024  # bytes of JSON; the start of a thread costs as much as decoding a tenth of them
 OWNER: Final[ContextVar[str]] = ContextVar("owner", default="")

@@ -223,7 +223,7 @@ ROWS: dict[str, tuple[Any, ...]] = {
         "secre",
     ),
     "server/openresponses_server/observation/recordings/writer.py:_NOT_IN_A_NAME": ("sub", "a", "/"),
-    "server/openresponses_server/limits/bodies.py:_STRINGS": ("sub", '"', ('"', "a", ""), '"a'),
+    "server/openresponses_server/limits/requests.py:_STRINGS": ("sub", '"', ('"', "a", ""), '"a'),
     "server/openresponses_server/observation/trace_folder.py:_ID": ("fullmatch", "a"),
     "server/openresponses_server/api/middleware.py:_USABLE": ("fullmatch", "a"),
     "server/openresponses_server/api/origins.py:_ORIGIN": ("fullmatch", "a", ("a://", "a", "")),

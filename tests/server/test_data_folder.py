@@ -11,7 +11,7 @@ from openresponses_server.commands.checks import _folder
 from openresponses_server.observation.recordings.writer import RecordingFile
 from openresponses_server.settings.data_folder import data_folder, kept_key, make_private
 from openresponses_server.store.sql.locations import database_url, make_private_file
-from openresponses_server.upstreams.codex.folders import Folders
+from openresponses_server.upstreams.codex.pool import Folders
 
 FIRST: dict[str, Callable[[], object]] = {
     "agent": lambda: folder_of("codex"),

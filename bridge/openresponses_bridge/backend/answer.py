@@ -9,8 +9,7 @@ from typing import Any, Final, Literal, NamedTuple, TypedDict
 from msgspec import to_builtins
 from msgspec.structs import replace
 
-from openresponses_bridge.backend.outputs import UNENCODABLE, Output, Speaker, ToolCall
-from openresponses_bridge.backend.sources import place_of
+from openresponses_bridge.backend.outputs import UNENCODABLE, Output, Speaker, ToolCall, place_of
 from openresponses_bridge.calls.declarations import active_tools, present_tools
 from openresponses_bridge.calls.identity import ToolIdentityMap
 from openresponses_bridge.calls.presentation import call_view, output_view, pair

@@ -11,10 +11,10 @@ from collections.abc import AsyncGenerator, AsyncIterator, Generator, Iterator
 from typing import Any, NamedTuple, Unpack
 
 from openresponses_bridge.backend.answer import Answer, AnswerOptions, Head, refusal
-from openresponses_bridge.backend.outputs import Output
-from openresponses_bridge.backend.sources import (
+from openresponses_bridge.backend.outputs import (
     AsyncGenerate,
     Generate,
+    Output,
     async_close,
     async_opened,
     close,

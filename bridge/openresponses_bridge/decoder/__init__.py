@@ -8,7 +8,13 @@ from openresponses_bridge.decoder.finish import (
     FinishReason,
     PartResult,
 )
-from openresponses_bridge.decoder.part_decoder import PartDecoder
+from openresponses_bridge.decoder.part_decoder import (
+    Cancellation,
+    PartDecoder,
+    Progress,
+    StreamResult,
+    process_stream,
+)
 from openresponses_bridge.decoder.parts import (
     LanguageModelDataPart,
     LanguageModelPromptTsxPart,
@@ -21,7 +27,6 @@ from openresponses_bridge.decoder.parts import (
     encode_part,
     encode_parts,
 )
-from openresponses_bridge.decoder.processing import Cancellation, Progress, StreamResult, process_stream
 from openresponses_bridge.decoder.tool_calls import CALL_ID_PREFIX, namespace_call_id, strip_call_id
 
 __all__ = [

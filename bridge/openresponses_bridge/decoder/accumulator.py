@@ -15,10 +15,9 @@ from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from openresponses_bridge.decoder.finish import Terminal
-from openresponses_bridge.decoder.spellings import normalized
 from openresponses_bridge.protocol import content as ct
 from openresponses_bridge.protocol import events as ev
-from openresponses_bridge.protocol.codec import decode_response, event_of
+from openresponses_bridge.protocol.codec import decode_response, event_of, normalized
 from openresponses_bridge.protocol.content import Annotation, ContentPart, LogProb
 from openresponses_bridge.protocol.events import Event
 from openresponses_bridge.protocol.items import CustomToolCall, FunctionCall, Item, Message, ReasoningItem

@@ -6,8 +6,9 @@ modules of these names. Unknown events are ignored and noted once per type.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, Final, Literal
+from collections.abc import AsyncGenerator, AsyncIterable, Callable, Mapping
+from inspect import isawaitable
+from typing import Any, Final, Literal, Protocol
 
 from openresponses_bridge.calls.aggregator import MAX_ARGUMENT_BYTES
 from openresponses_bridge.decoder.finish import (
@@ -23,7 +24,6 @@ from openresponses_bridge.decoder.finish import (
 )
 from openresponses_bridge.decoder.parts import LanguageModelTextPart, Part
 from openresponses_bridge.decoder.prose import BREAK, ModeSwitch, ProseDecoder
-from openresponses_bridge.decoder.spellings import normalized
 from openresponses_bridge.decoder.thinking import (
     CONTENT,
     SUMMARY,
@@ -32,10 +32,10 @@ from openresponses_bridge.decoder.thinking import (
     ThinkingPolicy,
 )
 from openresponses_bridge.decoder.tool_calls import CALL_ID_PREFIX, CallIdSource, ToolCallDecoder
-from openresponses_bridge.errors import ToolError
+from openresponses_bridge.errors import RemoteError, ToolError
 from openresponses_bridge.protocol import events as ev
 from openresponses_bridge.protocol import items as it
-from openresponses_bridge.protocol.codec import event_of
+from openresponses_bridge.protocol.codec import event_of, normalized
 from openresponses_bridge.protocol.content import ReasoningTextContent, SummaryTextContent
 from openresponses_bridge.protocol.events import Event
 from openresponses_bridge.protocol.response import Response, ResponseError
@@ -394,3 +394,66 @@ _HANDLERS: dict[type[Any], Handler] = {
     ev.ErrorEvent: PartDecoder._error,
     UnknownEvent: PartDecoder._unknown,
 }
+
+
+# A stream of events, read to its end into whoever shows its parts (RFC 016's `processStream`).
+
+StreamResult = PartResult
+"""What a stream reported beside its parts."""
+
+
+class Progress(Protocol):
+    """VS Code's `Progress<LanguageModelResponsePart>`. What `report` returns is awaited if it can be."""
+
+    def report(self, value: Part, /) -> object: ...
+
+
+class Cancellation(Protocol):
+    """Whether the user has cancelled; `asyncio.Event` and `anyio.Event` are such."""
+
+    def is_set(self) -> bool: ...
+
+    async def wait(self) -> Any: ...
+
+
+async def process_stream(
+    events: AsyncIterable[Event | Mapping[str, Any]],
+    progress: Progress,
+    cancel: Cancellation | None = None,
+    *,
+    decoder: PartDecoder | None = None,
+) -> StreamResult:
+    """Report the parts of one response as they become whole; what else the stream said is returned.
+
+    After `cancel` nothing is reported. An error that `events` raises is raised here if nothing was reported
+    yet, else it ends the parts as the decoder ends failures. `decoder` has options of its own; without one,
+    a response that says nothing is named as such.
+    """
+    decoder = PartDecoder(no_response=True) if decoder is None else decoder
+    reported = False
+    try:
+        async for event in events:
+            if cancel is not None and cancel.is_set():
+                break
+            for part in decoder.feed(event):
+                reported = True
+                await _report(progress, part)
+    except RemoteError as error:
+        if not reported:
+            raise
+        for part in decoder.fail(ResponseError(error.code, error.message)):
+            await _report(progress, part)
+    finally:
+        if isinstance(events, AsyncGenerator):
+            await events.aclose()
+    if cancel is not None and cancel.is_set():
+        decoder.cancel()
+    for part in decoder.close():
+        await _report(progress, part)
+    return decoder.result
+
+
+async def _report(progress: Progress, part: Part) -> None:
+    taken = progress.report(part)
+    if isawaitable(taken):
+        await taken

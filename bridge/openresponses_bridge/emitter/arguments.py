@@ -15,7 +15,7 @@ from msgspec import UNSET
 from openresponses_bridge.diagnostics import Diagnostics
 from openresponses_bridge.errors import StreamStateError
 from openresponses_bridge.protocol import vocabulary
-from openresponses_bridge.protocol.characters import with_whole_characters
+from openresponses_bridge.protocol.codec import with_whole_characters
 from openresponses_bridge.protocol.content import Annotation, KnownAnnotation, LogProb, UrlCitation
 from openresponses_bridge.protocol.lenient import SchemaError, Strict, build
 from openresponses_bridge.protocol.unknown import Unknown

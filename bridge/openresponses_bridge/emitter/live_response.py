@@ -15,7 +15,7 @@ from openresponses_bridge.emitter.failures import CANCELLED, error_event, respon
 from openresponses_bridge.emitter.output import Output
 from openresponses_bridge.protocol import events as ev
 from openresponses_bridge.protocol import tools as tl
-from openresponses_bridge.protocol.characters import with_whole_characters
+from openresponses_bridge.protocol.codec import with_whole_characters
 from openresponses_bridge.protocol.events import Event
 from openresponses_bridge.protocol.items import Item
 from openresponses_bridge.protocol.request import CreateResponse, JsonSchemaFormatParam, TextParam

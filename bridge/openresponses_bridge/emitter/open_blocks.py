@@ -23,7 +23,7 @@ from openresponses_bridge.emitter.tool_call import ToolCallBlock
 from openresponses_bridge.emitter.tool_calls import ToolCalls
 from openresponses_bridge.protocol import content as ct
 from openresponses_bridge.protocol import items as it
-from openresponses_bridge.protocol.characters import with_whole_characters
+from openresponses_bridge.protocol.codec import with_whole_characters
 from openresponses_bridge.protocol.content import LogProb
 from openresponses_bridge.protocol.events import Event
 from openresponses_bridge.protocol.items import Item, MessagePhase, ReasoningItem

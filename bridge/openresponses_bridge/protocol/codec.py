@@ -27,9 +27,11 @@ from openresponses_bridge.protocol.lenient import (
 )
 from openresponses_bridge.protocol.request import CompactRequest, CreateResponse, ResponseCreateMessage
 from openresponses_bridge.protocol.response import Response
-from openresponses_bridge.protocol.unknown import UnknownEvent, enc_hook
+from openresponses_bridge.protocol.unknown import Unknown, UnknownEvent, enc_hook
+from openresponses_bridge.text import repair_surrogates
 
 T = TypeVar("T", bound=msgspec.Struct)
+V = TypeVar("V")
 REFUSED: Final = (msgspec.MsgspecError, RecursionError, UnicodeError)
 """What a strict decoder raises: the slow way then says what it is, or puts it right."""
 
@@ -293,3 +295,60 @@ def encode_sse(events: Iterable[Event]) -> bytes:
         return bytes(buffer)
     except (KeyError, UnicodeEncodeError):  # an unknown type, or half a surrogate pair
         return b"".join([b"%b%b\n\n" % (_prefix(event.type), encode(event)) for event in each])
+
+
+# Values without half surrogate pairs: strict decoders refuse them, escaped or not.
+
+
+def with_whole_characters(value: V) -> V:
+    """The value, or where a text in it holds half a pair, a copy with U+FFFD in its place."""
+    try:
+        _encoder.encode(value)
+    except UnicodeEncodeError:
+        return _repaired(value)  # type: ignore[no-any-return]
+    return value
+
+
+def _repaired(value: Any) -> Any:
+    if isinstance(value, str):
+        return repair_surrogates(value)
+    if isinstance(value, list):
+        return [_repaired(element) for element in value]
+    if isinstance(value, dict):
+        return {_repaired(name): _repaired(element) for name, element in value.items()}
+    if isinstance(value, Unknown):
+        return type(value)(_repaired(value.raw))
+    if isinstance(value, msgspec.Struct):
+        fields = {name: _repaired(getattr(value, name)) for name in value.__struct_fields__}
+        return msgspec.structs.replace(value, **fields)
+    return value
+
+
+# Events under names that are not in the vocabulary but mean one that is.
+#
+# RFC 00022 and older servers say `reasoning_summary` without `_text`; proxies of Codex say `response.done`
+# and `response.error`.
+
+CANONICAL: dict[str, str] = {
+    "response.reasoning_summary.delta": "response.reasoning_summary_text.delta",
+    "response.reasoning_summary.done": "response.reasoning_summary_text.done",
+    "response.done": "response.completed",
+    "response.error": "error",
+}
+
+
+def normalized(event: UnknownEvent) -> Event | None:
+    """The event under its usual name, or None when it is of a kind we don't know."""
+    name = CANONICAL.get(event.type)
+    if name is None:
+        return None
+    return event_from({**{key: _text(value) for key, value in event.raw.items()}, "type": name})
+
+
+def _text(value: Any) -> Any:
+    """Older summary events wrap their text: `{"text": "…"}`."""
+    return (
+        value["text"]
+        if isinstance(value, dict) and value.keys() <= {"type", "text"} and "text" in value
+        else value
+    )

@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
-from openresponses_bridge.protocol.characters import with_whole_characters
+from openresponses_bridge.protocol.codec import with_whole_characters
 from openresponses_bridge.protocol.unknown import UnknownItem
 
 # what the tool is called in its events → their verbs

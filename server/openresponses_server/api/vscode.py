@@ -25,7 +25,7 @@ from openresponses_bridge.dialects.vscode import (
     error_body,
     from_vscode,
 )
-from openresponses_bridge.dialects.vscode.tokens import count, read_counted
+from openresponses_bridge.dialects.vscode.request import read_counted, token_count
 from openresponses_bridge.errors import InvalidRequestError
 from openresponses_bridge.protocol.codec import encode
 from openresponses_bridge.protocol.request import CreateResponse
@@ -229,4 +229,4 @@ async def tokens(request: Request) -> JSONResponse:
     model = service.router.resolve(asked.model).model
     size = len(asked.content) if isinstance(asked.content, str) else len(encode(asked.content))
     counter = service.meters.counter(request.state.owner)
-    return JSONResponse({"tokens": await off_loop(size, lambda: count(asked.content, counter, model))})
+    return JSONResponse({"tokens": await off_loop(size, lambda: token_count(asked.content, counter, model))})

@@ -13,7 +13,7 @@ from anyio.lowlevel import checkpoint
 from starlette.types import Message, Receive, Send
 
 from openresponses_bridge.backend.answer import Answer, Head
-from openresponses_bridge.backend.sources import AsyncGenerate, async_close, async_opened
+from openresponses_bridge.backend.outputs import AsyncGenerate, async_close, async_opened
 from openresponses_bridge.errors import HttpError
 
 _CLOSING: Final = 5.0  # seconds that a model's iterator has to end when it is not read further

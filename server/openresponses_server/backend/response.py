@@ -13,10 +13,10 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from openresponses_bridge.backend.answer import Answer, AnswerOptions, check_options, refusal
-from openresponses_bridge.backend.sources import AsyncFunction, AsyncGenerate, async_close, check_function
+from openresponses_bridge.backend.outputs import AsyncFunction, AsyncGenerate, async_close, check_function
 from openresponses_bridge.errors import HttpError, LocalError, RemoteError
 from openresponses_server.backend.exchange import Exchange, Left, Writer
-from openresponses_server.limits.bodies import check_json, check_length, check_type, too_large
+from openresponses_server.limits.requests import check_json, check_length, check_type, too_large
 from openresponses_server.settings import Limits
 from openresponses_server.tasks import off_loop
 

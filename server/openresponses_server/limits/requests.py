@@ -1,10 +1,11 @@
-"""Law S8: how many items and tools one request may have, whatever it looks like on the wire, and how large
-its headers may be. What its JSON may be is in `bodies`."""
+"""Law S8: what one request may be: how large its headers and its body, how deep its JSON and of how many
+values, and how many items and tools it may have, whatever it looks like on the wire."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
-from itertools import chain
+from itertools import accumulate, chain
 from typing import Any, Final
 
 from openresponses_bridge.errors import InvalidRequestError
@@ -97,5 +98,116 @@ def _nested(value: Any) -> list[Any]:
     return tools if isinstance(tools, list) else []
 
 
-def _refused(message: str, param: str) -> InvalidRequestError:
+def _refused(message: str, param: str | None = None) -> InvalidRequestError:
     return InvalidRequestError(InvalidRequestError.INVALID_VALUE, message, param=param)
+
+
+# How deep a JSON text is nested and how many values it has, counted before it is decoded.
+#
+# A decoder makes an object of each value, and holds the interpreter while it does so: what it is given has
+# to be bounded first. The scan works on pieces of the text, each in a few passes of C code over bytes, and
+# keeps only its position: its cost is linear in the text, whatever that is, and its memory constant.
+
+_PIECE: Final = 64 * 1024  # bytes; the interpreter can serve other threads between two pieces
+_STRUCTURE: Final = b'"[]{},'
+_OTHERS: Final = bytes(set(range(256)) - set(_STRUCTURE))
+# a quote and what follows up to the next, or up to the end: there is one way to match, so it never backtracks
+_STRINGS: Final = re.compile(rb'"[^"]*"?')
+_OPENED, _CLOSED = 1, 0xFF  # 0xFF is -1 as a signed byte
+_STEPS: Final = bytes.maketrans(b"[{]}", bytes([_OPENED, _OPENED, _CLOSED, _CLOSED]))
+
+
+def check_json(body: bytes, limits: Limits) -> None:
+    """Raises InvalidRequestError when a JSON text is nested deeper or has more values than the limits say.
+
+    A text that is not JSON may pass: decoders report that more precisely, and stop where it ceases to be
+    JSON.
+    """
+    opened = body.count(b"[") + body.count(b"{")
+    if opened <= limits.depth and opened + body.count(b",") + body.count(b'"') < limits.json_values:
+        return
+    scan = _Scan(limits)
+    start = 0
+    while start < len(body):
+        end = _end_of_piece(body, start)
+        scan.take(body[start:end])
+        start = end
+    scan.close()
+
+
+class _Scan:
+    """Where the scan is: within a string or not, how deep, and how many values it has seen."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._in_string = False
+        self._depth = 0
+        self._too_deep = False
+        self._values = 1
+
+    def take(self, piece: bytes) -> None:
+        """Go on over a piece that does not end within an escape."""
+        if b"\\" in piece:
+            piece = piece.replace(rb"\\", b"").replace(rb"\"", b"")
+        marks = piece.translate(None, _OTHERS)
+        quotes = marks.count(b'"')
+        if self._in_string:
+            marks = b'"' + marks
+        self._in_string ^= quotes % 2 == 1
+        marks, strings = _STRINGS.subn(b"", marks)
+        opened = marks.count(b"[") + marks.count(b"{")
+        self._count(opened + max(marks.count(b","), strings // 2))
+        self._descend(marks.replace(b",", b""), opened)
+
+    def close(self) -> None:
+        """The text has ended. With brackets left open it is not JSON, which is what is wrong with it."""
+        if self._too_deep and self._depth == 0:
+            raise _refused(f"The JSON is nested deeper than the limit of {self._limits.depth}.")
+
+    def _count(self, more: int) -> None:
+        """A comma stands before each value but the first of its container; the first is counted with the
+        container's bracket. Names and texts without commas between them are not JSON, and are counted by
+        twos as if they were."""
+        self._values += more
+        if self._values > (most := self._limits.json_values):
+            raise _refused(f"The JSON has more values than the limit of {most}.")
+
+    def _descend(self, brackets: bytes, opened: int) -> None:
+        if not self._too_deep and self._depth + opened > self._limits.depth:
+            steps = memoryview(brackets.translate(_STEPS)).cast("b")
+            self._too_deep = max(accumulate(steps, initial=self._depth)) > self._limits.depth
+        self._depth += 2 * opened - len(brackets)
+
+
+def _end_of_piece(body: bytes, start: int) -> int:
+    """Where a piece ends that begins here: never between a backslash and what it escapes."""
+    piece = body[start : start + _PIECE]
+    backslashes = len(piece) - len(piece.rstrip(b"\\"))
+    return start + len(piece) + backslashes % 2
+
+
+# What the headers of a request with a body may say, before any of it is read.
+
+_JSON = "application/json"
+_DIGITS = 20  # more than any length has
+
+
+def check_type(content_type: str) -> None:
+    """Raises HttpError 415 for what is not JSON: a web page may send any other type to any server."""
+    if content_type == _JSON:
+        return
+    kind = content_type.partition(";")[0].strip().lower()
+    if kind != _JSON and not kind.endswith("+json"):
+        named = f"not {kind[:80]}" if kind else "and has to be named"
+        raise HttpError(415, f"The content type must be application/json, {named}.")
+
+
+def check_length(content_length: str, limit: int) -> None:
+    """Raises HttpError 413 when more than `limit` bytes are announced."""
+    if content_length.isdecimal() and len(content_length) < _DIGITS and int(content_length) > limit:
+        raise too_large(limit)
+
+
+def too_large(limit: int) -> HttpError:
+    """A body of more than `limit` bytes."""
+    return HttpError(413, f"The body is larger than the limit of {limit} bytes.")

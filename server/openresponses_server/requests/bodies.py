@@ -14,8 +14,8 @@ from starlette.requests import ClientDisconnect, Request
 
 from openresponses_server.http.encodings import decoding
 from openresponses_server.http.headers import HeaderFields, fields_of
-from openresponses_server.limits.bodies import check_json, check_length, check_type, too_large
 from openresponses_server.limits.memory import RECEIVED, Hold
+from openresponses_server.limits.requests import check_json, check_length, check_type, too_large
 from openresponses_server.observation.traces import REQUEST
 from openresponses_server.requests.service import Service
 from openresponses_server.settings import Limits

@@ -31,7 +31,7 @@ from openresponses_bridge.dialects.vscode import (
     from_vscode,
     read_message,
 )
-from openresponses_bridge.dialects.vscode.tokens import count
+from openresponses_bridge.dialects.vscode.request import token_count
 from openresponses_bridge.errors import BridgeError
 from openresponses_bridge.models.tokens import TokenCounter, TokenEstimator
 from openresponses_bridge.models.usage import UsageTracker
@@ -103,7 +103,7 @@ class LanguageModelChatProvider:
     ) -> int:
         """About how many tokens a text or message is for a model."""
         content = text if isinstance(text, str | ChatMessage) else read_message(dict(text), "text")
-        return count(content, self._tokens, _name(model))
+        return token_count(content, self._tokens, _name(model))
 
     async def provide_language_model_chat_response(
         self,

@@ -10,8 +10,8 @@ import pytest
 
 from openresponses_bridge.errors import InvalidRequestError
 from openresponses_server.errors import HttpError
-from openresponses_server.limits.bodies import check_json
 from openresponses_server.limits.gate import Gate
+from openresponses_server.limits.requests import check_json
 from openresponses_server.settings import Limits, Settings, UpstreamSettings
 from tests.support.in_process import InProcess
 from tests.support.serving import call, opened, respond, serving, stream

@@ -20,8 +20,8 @@ from openresponses_bridge.protocol.codec import decode_json
 from openresponses_server.api.app import _ROUTES
 from openresponses_server.errors import HttpError
 from openresponses_server.http.encodings import Compressed, decoding, zstd
-from openresponses_server.limits.bodies import check_json
 from openresponses_server.limits.memory import room_for
+from openresponses_server.limits.requests import check_json
 from openresponses_server.requests.bodies import read_json
 from openresponses_server.requests.service import Service
 from openresponses_server.settings import Limits, Settings
@@ -186,7 +186,7 @@ def some_json(source: random.Random, depth: int) -> Any:
 def test_s8_values_and_depth_are_counted_as_a_decoder_finds_them(
     monkeypatch: pytest.MonkeyPatch, piece: int
 ) -> None:
-    monkeypatch.setattr("openresponses_server.limits.bodies._PIECE", piece)
+    monkeypatch.setattr("openresponses_server.limits.requests._PIECE", piece)
     source = random.Random(piece)
     for _ in range(150):
         value = [some_json(source, 9)]

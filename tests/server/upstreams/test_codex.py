@@ -12,7 +12,7 @@ from openresponses_bridge.protocol.codec import decode_event
 from openresponses_bridge.sse import SSEDecoder
 from openresponses_server.settings.data_folder import data_folder
 from openresponses_server.upstreams.codex import pool
-from openresponses_server.upstreams.codex.folders import Folders
+from openresponses_server.upstreams.codex.pool import Folders
 from tests.support.codex_upstream import MODEL, Codex, codex, text_of
 
 pytestmark = pytest.mark.timeout(30)

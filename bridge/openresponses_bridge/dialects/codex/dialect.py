@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from openresponses_bridge.dialects.base import Dialect, Place, Recording, UpstreamSide, type_of
-from openresponses_bridge.dialects.codex.approvals import APPROVAL_REQUEST, plain
 from openresponses_bridge.dialects.codex.inbound import Inbound
 from openresponses_bridge.dialects.codex.request import FIELDS, CodexOptions, to_upstream
 from openresponses_bridge.dialects.codex.routes import ROUTES, opens_turn
+from openresponses_bridge.dialects.codex.turn import APPROVAL_REQUEST, plain
 from openresponses_bridge.dialects.codex.types import Generation, list_of, notification_of, object_of, snake
 from openresponses_bridge.emitter.stream import ResponseStream
 from openresponses_bridge.errors import WireError

@@ -14,12 +14,11 @@ from msgspec import Struct
 
 from openresponses_bridge.dialects.base import CUT, INVALID_JSON, INVALID_SHAPE, failure
 from openresponses_bridge.dialects.codex.app_server import AppServer
-from openresponses_bridge.dialects.codex.approvals import plain, request
 from openresponses_bridge.dialects.codex.errors import payload_of
 from openresponses_bridge.dialects.codex.legacy import Legacy
 from openresponses_bridge.dialects.codex.proxy import Proxy
 from openresponses_bridge.dialects.codex.routes import ROUTES, Action, Route, opens_turn
-from openresponses_bridge.dialects.codex.turn import TurnEmitter
+from openresponses_bridge.dialects.codex.turn import TurnEmitter, plain, requested_approval
 from openresponses_bridge.dialects.codex.types import Generation, Notification, notification_of, object_of
 from openresponses_bridge.emitter.stream import ResponseStream
 from openresponses_bridge.errors import WireError
@@ -212,7 +211,7 @@ class Inbound:
         if route.action is Action.IGNORED:
             return []
         if route.action is Action.ASKED and said.request_id is not None:
-            return request(self._turn, said)
+            return requested_approval(self._turn, said)
         return self._unanswered(said)
 
     def _unknown(self, said: Notification) -> list[Event]:

@@ -11,8 +11,7 @@ import shlex
 from functools import partial
 from typing import Any
 
-from openresponses_bridge.dialects.codex.approvals import approval
-from openresponses_bridge.dialects.codex.turn import SLUG, TurnEmitter
+from openresponses_bridge.dialects.codex.turn import SLUG, TurnEmitter, approval
 from openresponses_bridge.dialects.codex.types import (
     Handler,
     Notification,

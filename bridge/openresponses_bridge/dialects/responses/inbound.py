@@ -12,7 +12,6 @@ from typing import Any
 
 import msgspec
 
-from openresponses_bridge.decoder.spellings import normalized
 from openresponses_bridge.dialects.base import CUT, counted, failure
 from openresponses_bridge.dialects.responses.items import Handler, ItemFeeder
 from openresponses_bridge.emitter.failures import INCOMPLETE_ITEM, UNKNOWN
@@ -25,6 +24,7 @@ from openresponses_bridge.protocol.codec import (
     decode_frame,
     decode_known_event,
     event_from,
+    normalized,
 )
 from openresponses_bridge.protocol.events import Event
 from openresponses_bridge.protocol.lenient import MISSING, Repair

@@ -7,17 +7,20 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import msgspec
-from msgspec import UNSET
+from msgspec import UNSET, Struct
 
 from openresponses_bridge.calls.declarations import encode_choice
 from openresponses_bridge.calls.identity import ToolIdentityMap, ToolKind
 from openresponses_bridge.decoder import CALL_ID_PREFIX, LanguageModelTextPart
 from openresponses_bridge.diagnostics import Diagnostics
-from openresponses_bridge.dialects.base import AnyItem, entries_of
+from openresponses_bridge.dialects.base import AnyItem, entries_of, invalid
+from openresponses_bridge.dialects.vscode.reading import read_message
 from openresponses_bridge.dialects.vscode.to_items import ItemBuilder
 from openresponses_bridge.dialects.vscode.to_messages import MessageBuilder
 from openresponses_bridge.dialects.vscode.types import ChatMessage, ChatRequest, ChatTool, Role, ToolMode
+from openresponses_bridge.models.tokens import TokenCounter
 from openresponses_bridge.protocol.beyond import names_of
+from openresponses_bridge.protocol.codec import request_object
 from openresponses_bridge.protocol.request import CreateResponse, ReasoningOptions
 from openresponses_bridge.protocol.tools import (
     AllowedToolChoice,
@@ -279,3 +282,39 @@ def _model_options(request: CreateResponse, diagnostics: Diagnostics) -> dict[st
         if request.reasoning.summary:
             diagnostics.loss("reasoning.summary", "can't be asked for")
     return options
+
+
+# How many tokens a text or message is, for VS Code's `provideTokenCount`.
+
+
+class Counted(Struct, frozen=True):
+    """What is to be counted, and for which model."""
+
+    model: str
+    content: str | ChatMessage
+
+
+def read_counted(body: bytes) -> Counted:
+    """The body `{model, text}` or `{model, message}`; as in VS Code, `text` may be a message too. Raises
+    InvalidRequestError with `param`."""
+    value = request_object(body)
+    model = value.get("model")
+    if not isinstance(model, str):
+        raise invalid("model", "expected a string")
+    given = [name for name in ("text", "message") if value.get(name) is not None]
+    if len(given) != 1:
+        raise invalid("text", "expected either `text` or `message`")
+    (name,) = given
+    content = value[name]
+    if name == "text" and isinstance(content, str):
+        return Counted(model, content)
+    return Counted(model, read_message(content, name))
+
+
+def token_count(content: str | ChatMessage, counter: TokenCounter, model: str) -> int:
+    """About how many tokens it is for this model, by the name under which requests go out to it."""
+    if isinstance(content, str):
+        return counter.text(content, model)
+    request, _ = from_vscode(ChatRequest("", [content]))
+    items = request.input if isinstance(request.input, list) else []
+    return counter.text(request.instructions or "", model) + sum(counter.item(item, model) for item in items)

@@ -25,8 +25,7 @@ from openresponses_server.api.inspector import HEADERS, INDEX, ROOT, files
 from openresponses_server.api.responses import after_of, counted, unknown_response
 from openresponses_server.errors import HttpError
 from openresponses_server.http.headers import fields_of
-from openresponses_server.limits.bodies import check_json
-from openresponses_server.limits.requests import check_conversation, check_request
+from openresponses_server.limits.requests import check_conversation, check_json, check_request
 from openresponses_server.observation.recordings.captures import Unreadable
 from openresponses_server.observation.recordings.dialects import AUTO, DIALECTS
 from openresponses_server.observation.recordings.observing import Observer, observed_file

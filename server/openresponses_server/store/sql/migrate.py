@@ -13,7 +13,7 @@ from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from alembic.util import CommandError
-from sqlalchemy import URL, Connection, Engine, create_engine, event, inspect, text
+from sqlalchemy import URL, Connection, Engine, Index, create_engine, event, inspect, text
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import NullPool
 
@@ -22,7 +22,43 @@ from openresponses_server.store.sql.failures import FAILURES, file_error, store_
 from openresponses_server.store.sql.locations import file_of, is_sqlite, make_private_file
 from openresponses_server.store.sql.migrations.online import STEP_PATIENCE
 from openresponses_server.store.sql.sqlite_file import VERSION_TABLE
-from openresponses_server.store.sql.tables import metadata
+from openresponses_server.store.sql.tables import (
+    NAMED_INPUT,
+    WAITING,
+    agents,
+    days,
+    metadata,
+    response_input,
+    response_output,
+    responses,
+)
+
+# The indexes of the tables, which migrations make. No query is built from them, and SQLAlchemy loads both
+# databases' code for them: so they are here, and who migrates gets the tables with all that is theirs.
+
+_CONTINUING: Final = responses.c.previous_response_id.is_not(None)
+_EXPIRING: Final = responses.c.expires_at.is_not(None)
+_RUNNING: Final = responses.c.lease_until.is_not(None)
+Index(
+    "ix_responses_previous_response_id",
+    responses.c.previous_response_id,
+    sqlite_where=_CONTINUING,
+    postgresql_where=_CONTINUING,
+)
+Index("ix_responses_expires_at", responses.c.expires_at, sqlite_where=_EXPIRING, postgresql_where=_EXPIRING)
+Index("ix_responses_lease_until", responses.c.lease_until, sqlite_where=_RUNNING, postgresql_where=_RUNNING)
+Index("ix_responses_listed", responses.c.owner, responses.c.created_at, responses.c.id)
+Index("ix_responses_waiting", responses.c.owner, sqlite_where=WAITING, postgresql_where=WAITING)
+Index(
+    "ix_response_input_item_id",
+    response_input.c.item_id,
+    sqlite_where=NAMED_INPUT,
+    postgresql_where=NAMED_INPUT,
+)
+Index("ix_response_output_item_id", response_output.c.item_id)
+Index("ix_usage_days_day", days.c.day)
+Index("ix_usage_agents_used_at", agents.c.used_at)
+
 
 # Any number, as long as it is always the same: who holds it upgrades.
 _ADVISORY_LOCK: Final = 6_310_553_921_404_117

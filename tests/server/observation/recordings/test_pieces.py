@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from openresponses_server.limits.bodies import check_json
+from openresponses_server.limits.requests import check_json
 from openresponses_server.observation.recordings import captures as reader
 from openresponses_server.observation.recordings.captures import Unreadable, read_capture, with_pauses
 from openresponses_server.observation.recordings.observing import observed, observed_file

@@ -14,11 +14,11 @@ from sqlalchemy.pool import NullPool
 from openresponses_bridge.protocol.input_items import MessageParam
 from openresponses_server.store.base import Lease, StoredResponse, StoreError
 from openresponses_server.store.frames import PIECE_BYTES, Frames
-from openresponses_server.store.sql.indexes import metadata
 from openresponses_server.store.sql.locations import database_url
 from openresponses_server.store.sql.migrate import _config, newest, upgrade
 from openresponses_server.store.sql.migrations.versions import r0003_lz4
 from openresponses_server.store.sql.sqlite_file import REVISION, VERSION_TABLE
+from openresponses_server.store.sql.tables import metadata
 from openresponses_server.store.stores import open_store
 from tests.support.services import postgres_database
 from tests.support.stores import Place, record

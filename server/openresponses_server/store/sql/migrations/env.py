@@ -10,8 +10,8 @@ from typing import Any, cast
 
 from alembic import context
 
-from openresponses_server.store.sql.indexes import metadata
 from openresponses_server.store.sql.sqlite_file import VERSION_TABLE
+from openresponses_server.store.sql.tables import metadata
 
 _attributes = context.config.attributes
 
