@@ -19,7 +19,13 @@ from openresponses_bridge.errors import BridgeError
 from openresponses_server.api import chat_completions, compaction, health, messages, models, responses, vscode
 from openresponses_server.api.inspector import is_page
 from openresponses_server.api.inspector import routes as inspector
-from openresponses_server.api.middleware import Admission, Checked, Direct, ErrorHandler, RequestLog
+from openresponses_server.api.middleware import (
+    Admission,
+    ErrorHandler,
+    ExactPathRouter,
+    RequestChecks,
+    RequestLog,
+)
 from openresponses_server.api.openapi.document import PATH as OPENAPI_PATH
 from openresponses_server.api.openapi.document import openapi
 from openresponses_server.api.origins import Origins
@@ -33,18 +39,18 @@ from openresponses_server.requests.service import Service
 from openresponses_server.settings import Settings
 
 # what most requests are for
-_DIRECT = [
+_EXACT_ROUTES = [
     Route("/v1/responses", responses.create, methods=["POST"]),
     Route("/v1/chat/completions", chat_completions.create, methods=["POST"]),
     Route("/v1/messages", messages.create, methods=["POST"]),
 ]
 _ROUTES = [
-    *_DIRECT,
+    *_EXACT_ROUTES,
     Route("/v1/responses", connection.upgrade_required, methods=["GET"]),
     WebSocketRoute(PATH, connection.responses),
     Route("/v1/responses/compact", compaction.compact, methods=["POST"]),
     Route("/v1/responses/input_tokens", compaction.input_tokens, methods=["POST"]),
-    Route("/v1/responses/{id}", responses.Stored),
+    Route("/v1/responses/{id}", responses.ResponseEndpoint),
     Route("/v1/responses/{id}/cancel", responses.cancel, methods=["POST"]),
     Route("/v1/responses/{id}/trace", responses.trace, methods=["GET"]),
     Route("/v1/responses/{id}/input_items", responses.input_items, methods=["GET"]),
@@ -93,7 +99,7 @@ class _Application(Starlette):
     def build_middleware_stack(self) -> ASGIApp:
         """Without Starlette's own middleware for errors: `RequestLog` answers what is unforeseen."""
         app: ASGIApp = ExceptionMiddleware(self.router, handlers=_HANDLERS)
-        app = Direct(app, _DIRECT, _HANDLERS)
+        app = ExactPathRouter(app, _EXACT_ROUTES, _HANDLERS)
         for kind, args, kwargs in reversed(self.user_middleware):
             app = kind(app, *args, **kwargs)
         return app
@@ -121,7 +127,7 @@ def _middleware(service: Service, keys: Keys) -> list[Middleware]:
     return [
         Middleware(RequestLog, metrics=service.metrics),
         *([cors] if origins else []),
-        Middleware(Checked, checks=checks),
+        Middleware(RequestChecks, checks=checks),
         *_tracing(service),
     ]
 
@@ -134,29 +140,29 @@ def _tracing(service: Service) -> list[Middleware]:
     return [Middleware(Tracing, traces=service.traces)]
 
 
-def _answer(request: Request, error: BridgeError, headers: dict[str, str] | None = None) -> Response:
+def _error_response(request: Request, error: BridgeError, headers: dict[str, str] | None = None) -> Response:
     path = surface_path(request.scope["path"], fields_of(request.scope))
     return Response(error_body(error, path), error.http_status, headers, "application/json")
 
 
-async def _refused(request: Request, error: Exception) -> Response:
+async def _bridge_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, BridgeError)
-    return _answer(request, error, error.headers if isinstance(error, HttpError) else None)
+    return _error_response(request, error, error.headers if isinstance(error, HttpError) else None)
 
 
-async def _not_served(request: Request, error: Exception) -> Response:
+async def _http_exception(request: Request, error: Exception) -> Response:
     """Starlette's own 404 and 405, in our shape."""
     assert isinstance(error, HTTPException)
     message = f"{error.detail}: {request.method} {request.scope['path'][:200]}"
-    return _answer(request, HttpError(error.status_code, message), dict(error.headers or {}))
+    return _error_response(request, HttpError(error.status_code, message), dict(error.headers or {}))
 
 
-async def _gone(request: Request, _error: Exception) -> Response:
-    return _answer(request, HttpError(400, "The client closed the connection within its request."))
+async def _disconnected(request: Request, _error: Exception) -> Response:
+    return _error_response(request, HttpError(400, "The client closed the connection within its request."))
 
 
 _HANDLERS: dict[type[Exception], ErrorHandler] = {
-    BridgeError: _refused,
-    HTTPException: _not_served,
-    ClientDisconnect: _gone,
+    BridgeError: _bridge_error,
+    HTTPException: _http_exception,
+    ClientDisconnect: _disconnected,
 }

@@ -20,8 +20,15 @@ from openresponses_bridge.dialects.chat_completions import (
 )
 from openresponses_bridge.errors import BridgeError
 from openresponses_bridge.protocol import codec
-from openresponses_server.api.answers import Answer, StreamedAnswer, Streaming, Whole, WholeAnswer, failure_of
 from openresponses_server.api.forms import CHAT, ChatForm, chat_options
+from openresponses_server.api.responders import (
+    JsonResponder,
+    Responder,
+    RunJsonResponder,
+    RunStreamResponder,
+    StreamingResponder,
+    failure_of,
+)
 from openresponses_server.http.headers import fields_of
 from openresponses_server.limits.gate import Gate
 from openresponses_server.limits.memory import Hold
@@ -32,15 +39,13 @@ from openresponses_server.requests.service import service_of
 from openresponses_server.runs.client_stream import Batch, Deliver, FifoLock
 from openresponses_server.runs.run import Run
 
-# An answer of n choices over Chat Completions: n runs at once, which one client reads and leaves.
-#
-# The failure of one is reported in its choice, and the others go on. When all are refused before the first
-# byte, it is an HTTP error, the first one's.
+# Several choices are several concurrent runs. A run that fails is reported in its choice while the others
+# continue; when all are refused before the first byte, the first one's error is the HTTP error.
 
 
-class Several(Answer):
-    """`gate` holds a place for each run while any of them runs, `hold` the memory of their request; `left` is
-    called with the number of each run that is over."""
+class ChoicesResponder(Responder):
+    """Responds with several runs. Their slots in `gate` are reserved together, and `hold` is released after
+    all; `end_choice` is called with the index of each run that has ended."""
 
     def __init__(
         self,
@@ -50,13 +55,13 @@ class Several(Answer):
         options: AnswerOptions,
         gate: Gate,
         hold: Hold,
-        left: Callable[[int], None],
+        end_choice: Callable[[int], None],
     ) -> None:
         super().__init__(runs, headers, keep_alive)
         self._options = options
         self._gate = gate
         self._hold = hold
-        self._left = left
+        self._end_choice = end_choice
         first = runs[0].translation
         self._id = "chatcmpl-" + first.response_id.removeprefix("resp_")
         self._created = first.snapshot.created_at
@@ -73,7 +78,7 @@ class Several(Answer):
         raise NotImplementedError
 
     async def _run_all(self, delivers: Sequence[Deliver | None]) -> None:
-        """All runs to their ends. Raises the first one's error when nobody has an answer."""
+        """Run all choices to their ends. Raises the first one's error when every run was refused."""
         async with anyio.create_task_group() as tasks:
             for number, deliver in enumerate(delivers):
                 tasks.start_soon(self._run_one, number, deliver)
@@ -87,11 +92,11 @@ class Several(Answer):
         except BridgeError as error:
             self._refused[number] = error
         finally:
-            self._left(number)
+            self._end_choice(number)
 
 
-class StreamedChoices(Several, Streaming):
-    """The chunks of all choices as they come; usage, if it was asked for, once and at the end."""
+class ChoicesStreamResponder(ChoicesResponder, StreamingResponder):
+    """The interleaved chunks of all choices, with the usage, if requested, once at the end."""
 
     stream_type = CHAT.stream_type
     keep_alive = CHAT.keep_alive
@@ -126,7 +131,7 @@ class StreamedChoices(Several, Streaming):
         await self._send(send, encode([*last, *choices.close()]), more=False)
 
 
-class WholeChoices(Several, Whole):
+class ChoicesJsonResponder(ChoicesResponder, JsonResponder):
     """One completion of all choices when they have ended."""
 
     async def _make(self, send: Send) -> None:
@@ -145,8 +150,8 @@ class WholeChoices(Several, Whole):
 
 
 async def create(request: Request) -> ASGIApp:
-    """Chunks with `stream`, else one completion, of one choice or of `n`. Nothing is stored: this API has no
-    use for it."""
+    """Chunks with `stream`, else one completion, with `n` choices. Nothing is stored: this API can't refer to
+    stored responses."""
     service = service_of(request)
     (asked, losses), options = await read_json(
         request, service, lambda body: (CHAT.request(body, service.sealer), answer_options(body))
@@ -166,10 +171,10 @@ async def create(request: Request) -> ASGIApp:
     keep_alive = service.settings.keep_alive
     if options.n > 1:
         runs = [prepared.run(choice) for choice in range(options.n)]
-        several = StreamedChoices if asked.stream else WholeChoices
+        several = ChoicesStreamResponder if asked.stream else ChoicesJsonResponder
         gate, hold = service.gate, prepared.hold
         return several(runs, prepared.headers, keep_alive, options, gate, hold, prepared.end_choice)
-    answer = StreamedAnswer if asked.stream else WholeAnswer
+    answer = RunStreamResponder if asked.stream else RunJsonResponder
     run = prepared.run()
     form = ChatForm(options, service.sealer, run.translation)
     return answer(run, prepared.headers, keep_alive, form)

@@ -20,8 +20,8 @@ from openresponses_bridge.protocol.request import CompactRequest, CreateResponse
 from openresponses_bridge.protocol.response import CompactResource, Response
 from openresponses_bridge.protocol.unknown import UnknownItem, enc_hook
 from openresponses_bridge.protocol.usage import Usage
-from openresponses_server.api.answers import WholeAnswer
 from openresponses_server.api.forms import KEEP_ALIVE, SSE_TYPE
+from openresponses_server.api.responders import RunJsonResponder
 from openresponses_server.errors import HttpError
 from openresponses_server.http.headers import fields_of
 from openresponses_server.limits.requests import check_conversation, check_request
@@ -41,7 +41,7 @@ from openresponses_server.tasks import on_thread
 KEPT_TOKENS: Final = 20_000
 """How much of what users said stays word for word, newest first."""
 Tokens = Callable[[Any], int]
-_RULES: Final = frozenset({"system", "developer"})
+_INSTRUCTION_ROLES: Final = frozenset({"system", "developer"})
 
 
 class CompactionForm:
@@ -50,7 +50,7 @@ class CompactionForm:
 
     stream_type = SSE_TYPE
     keep_alive = KEEP_ALIVE
-    one_form = False
+    single_reasoning_form = False
 
     def __init__(self, items: Sequence[Any], tokens: Tokens) -> None:
         self._items = items
@@ -64,23 +64,23 @@ class CompactionForm:
         if response.incomplete_details is not None:
             why = f"The summary was cut ({response.incomplete_details.reason})."
             raise HttpError(502, why, code="compaction_incomplete")
-        return encode(compacted(response, self._items, self._tokens))
+        return encode(compact_resource(response, self._items, self._tokens))
 
 
-def compacted(response: Response, items: Sequence[Any], tokens: Tokens) -> CompactResource:
+def compact_resource(response: Response, items: Sequence[Any], tokens: Tokens) -> CompactResource:
     """`response` holds the compaction of `items`. In the window, clients expect, users' messages stay as
     they were and the compaction comes last; the rules they set stay too, since a summary does not bind the
     model."""
     return CompactResource(
         id=response.id,
         object="response.compaction",
-        output=[*_kept(items, tokens), *response.output],
+        output=[*_kept_messages(items, tokens), *response.output],
         created_at=response.created_at,
         usage=response.usage or _estimated(items, response.output, tokens),
     )
 
 
-def _kept(items: Sequence[Any], tokens: Tokens) -> list[Item]:
+def _kept_messages(items: Sequence[Any], tokens: Tokens) -> list[Item]:
     left = KEPT_TOKENS
     kept: list[Item] = []
     for item in reversed(items):
@@ -88,7 +88,7 @@ def _kept(items: Sequence[Any], tokens: Tokens) -> list[Item]:
             continue
         if item.role == "user" and left >= 0:  # what does not fit any more need not be measured
             left -= tokens(item)
-        if item.role in _RULES or (item.role == "user" and left >= 0):
+        if item.role in _INSTRUCTION_ROLES or (item.role == "user" and left >= 0):
             kept.append(_message(item))
     return kept[::-1]
 
@@ -128,7 +128,7 @@ async def compact(request: Request) -> ASGIApp:
     given = await read_json(request, service, decode_compact_request)
     check_request(CreateResponse(input=given.input), service.settings.limits)
     owner = request.state.owner
-    asked, before, hold = await continued(service.store, _condensing(given), owner, service.room)
+    asked, before, hold = await continued(service.store, _compaction_request(given), owner, service.room)
     items = [*before.items, *own_input(asked)[:-1]]
     if not items:
         raise HttpError(400, "There is nothing to compact.", code="missing_required_parameter", param="input")
@@ -142,10 +142,10 @@ async def compact(request: Request) -> ASGIApp:
         hold=hold,
     )
     form = CompactionForm(items, partial(service.meters.counter(owner).item, model=prepared.target.model))
-    return WholeAnswer(prepared.run(), prepared.headers, service.settings.keep_alive, form)
+    return RunJsonResponder(prepared.run(), prepared.headers, service.settings.keep_alive, form)
 
 
-def _condensing(given: CompactRequest) -> CreateResponse:
+def _compaction_request(given: CompactRequest) -> CreateResponse:
     """The same as a request for a response that holds the compaction."""
     own = own_input(CreateResponse(input=given.input))
     return CreateResponse(

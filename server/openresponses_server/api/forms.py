@@ -1,4 +1,4 @@
-"""The form of an answer, and the one that needs no translation."""
+"""How each surface encodes a response, as a stream or as one body."""
 
 from __future__ import annotations
 
@@ -26,30 +26,31 @@ SSE_TYPE: Final = b"text/event-stream; charset=utf-8"
 KEEP_ALIVE: Final = encode_comment("keep-alive")
 
 
-class Form(Protocol):
-    """One answer of one surface. `stream_type` is the content type of a stream, `keep_alive` the bytes that
-    keep the connection alive while a model thinks; `one_form` says that there is one place for reasoning, so
-    that of its forms `whole` is given the first."""
+class SurfaceForm(Protocol):
+    """Encodes one response for one surface."""
 
     stream_type: bytes
+    """The content type of a stream."""
     keep_alive: bytes
-    one_form: bool
+    """What is sent while there are no events."""
+    single_reasoning_form: bool
+    """The surface has one field for reasoning: `whole` is given the first of its forms only."""
 
     def streamed(self, batch: Batch, ended: bool) -> bytes:
-        """The bytes for the events of one read; `ended` says that they are the last."""
+        """The bytes for the events of one read; `ended` marks the last ones."""
         ...
 
     def whole(self, response: Response) -> bytes | None:
-        """The body for a response that has ended; None when the surface can only call it an error."""
+        """The body for a response that has ended; None when the surface can only report an error."""
         ...
 
 
 class ResponseForm:
-    """The protocol's own: events, `[DONE]` last."""
+    """The Responses API: events, `[DONE]` last."""
 
     stream_type = SSE_TYPE
     keep_alive = KEEP_ALIVE
-    one_form = False
+    single_reasoning_form = False
 
     def streamed(self, batch: Batch, ended: bool) -> bytes:
         frames = encode_sse(batch.events) if batch.frames is None else batch.frames
@@ -59,12 +60,8 @@ class ResponseForm:
         return encode(response)
 
 
-# Clients of other APIs over HTTP: what each dialect's stream is there, and the form of its answers.
-
-
 class Surface(NamedTuple):
-    """One dialect. `stream_type` is the content type of a stream, `keep_alive` the bytes that keep the
-    connection alive while a model thinks."""
+    """An API of another dialect over HTTP."""
 
     dialect: Dialect
     stream_type: bytes = SSE_TYPE
@@ -77,7 +74,7 @@ class Surface(NamedTuple):
         return self.dialect.client
 
     def request(self, body: bytes, sealer: Sealer) -> tuple[CreateResponse, Diagnostics]:
-        """A client's request as ours, and what was lost. Raises InvalidRequestError with `param`."""
+        """Translate a client's request; its losses. Raises InvalidRequestError with `param`."""
         assert self.side.request is not None
         return self.side.request(body, sealer)
 
@@ -87,10 +84,10 @@ MESSAGES: Final = Surface(anthropic_messages.DIALECT, keep_alive=b'event: ping\n
 PARTS: Final = Surface(vscode.DIALECT, b"application/jsonl; charset=utf-8", b"\n")
 
 
-class ForeignForm:
-    """The answer of one surface, through this outbound; the sealer is the one of the response's reasoning."""
+class DialectForm:
+    """Encodes a response with an outbound of its dialect. `sealer` seals reasoning."""
 
-    one_form = True
+    single_reasoning_form = True
 
     def __init__(self, surface: Surface, outbound: Outbound[Any], sealer: Sealer) -> None:
         self.stream_type = surface.stream_type
@@ -110,9 +107,9 @@ class ForeignForm:
         return self._whole(response, self._sealer)
 
 
-class ChatForm(ForeignForm):
-    """An answer of one choice to a client of Chat Completions, with what it wants of the form. What becomes
-    of text after tool calls is the upstream's, and known when that has accepted."""
+class ChatForm(DialectForm):
+    """Encodes a response of one choice for Chat Completions. The outbound is made with the first events:
+    whether text after tool calls is sent depends on the upstream that has accepted."""
 
     def __init__(self, options: AnswerOptions, sealer: Sealer, translation: Translation) -> None:
         self._translation = translation
@@ -134,20 +131,20 @@ class ChatForm(ForeignForm):
 
 
 def chat_options(options: AnswerOptions, translation: Translation) -> OutboundOptions:
-    """How each choice of an answer leaves, by what its client and its upstream want."""
+    """The options of the outbound, by the client's request and the upstream's traits."""
     return {
         "legacy_functions": options.legacy_functions,
         "text_after_tool_call": "pass" if translation.text_after_tools else "drop",
     }
 
 
-# The stream of a stored response, whose pieces may be cut anywhere.
+# The stream of a stored response, in chunks that may end within a frame.
 
 _BLANK_LINE: Final = b"\n\n"
 
 
 class StoredStream(EventSourceResponse):
-    """Sends the pieces as they come, and comments between two frames while none come: `beat` is such a
+    """Sends the pieces as they come, and comments between two frames while none come: `keepalive` is such a
     comment, `end` what a frame ends with."""
 
     def __init__(
@@ -156,35 +153,37 @@ class StoredStream(EventSourceResponse):
         headers: Mapping[str, str],
         keep_alive: float,
         kind: bytes = SSE_TYPE,
-        beat: bytes = KEEP_ALIVE,
+        keepalive: bytes = KEEP_ALIVE,
         end: bytes = _BLANK_LINE,
     ) -> None:
-        self._beat, self._end = beat, end
+        self._keepalive, self._end = keepalive, end
         super().__init__(
             pieces,
             headers=headers,
             media_type=kind.decode().partition(";")[0],
             ping=keep_alive,
-            ping_message_factory=cast(Callable[[], ServerSentEvent], lambda: beat),  # bytes will do
+            ping_message_factory=cast(Callable[[], ServerSentEvent], lambda: keepalive),  # bytes will do
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await super().__call__(scope, receive, _between_frames(send, self._beat, self._end))
+        await super().__call__(
+            scope, receive, _drop_keepalives_within_frames(send, self._keepalive, self._end)
+        )
 
 
-def _between_frames(send: Send, beat: bytes, end: bytes) -> Send:
-    """The same, one message after the other, without the comments that would come within a frame."""
-    turn, between = anyio.Lock(), True
+def _drop_keepalives_within_frames(send: Send, keepalive: bytes, end: bytes) -> Send:
+    """`send`, serialized, and without keep-alives that would come within a frame."""
+    lock, between = anyio.Lock(), True
 
-    async def in_turn(message: Message) -> None:
+    async def send_in_order(message: Message) -> None:
         nonlocal between
-        async with turn:  # what waits for a slow client must not be overtaken
+        async with lock:  # what waits for a slow client must not be overtaken
             body = message.get("body", b"")
-            if body == beat:
+            if body == keepalive:
                 if not between:
                     return
             elif body:
                 between = body.endswith(end)
             await send(message)
 
-    return in_turn
+    return send_in_order

@@ -10,8 +10,8 @@ from starlette.types import ASGIApp
 
 from openresponses_bridge.dialects.anthropic_messages import Outbound
 from openresponses_bridge.protocol.codec import encode, request_object
-from openresponses_server.api.answers import StreamedAnswer, WholeAnswer
-from openresponses_server.api.forms import MESSAGES, ForeignForm
+from openresponses_server.api.forms import MESSAGES, DialectForm
+from openresponses_server.api.responders import RunJsonResponder, RunStreamResponder
 from openresponses_server.http.headers import fields_of
 from openresponses_server.limits.quotas import anthropic_headers
 from openresponses_server.limits.requests import check_conversation, check_request
@@ -63,6 +63,6 @@ async def create(request: Request) -> ASGIApp:
         schema_param="output_config.format.schema",
         limits_form=anthropic_headers,
     )
-    answer = StreamedAnswer if asked.stream else WholeAnswer
-    form = ForeignForm(MESSAGES, Outbound(sealer, input_tokens=prepared.input_tokens), sealer)
+    answer = RunStreamResponder if asked.stream else RunJsonResponder
+    form = DialectForm(MESSAGES, Outbound(sealer, input_tokens=prepared.input_tokens), sealer)
     return answer(prepared.run(), prepared.headers, service.settings.keep_alive, form)

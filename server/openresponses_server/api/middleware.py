@@ -23,17 +23,17 @@ from openresponses_server.limits.requests import check_headers
 from openresponses_server.observation.metrics import Metrics
 from openresponses_server.settings import Limits
 
-# The way of the requests that most are: from a table to the endpoint, with the errors of its answer put into
-# shape once. A router tries one path after the other and wraps each endpoint twice.
+# A router tries one path after the other and wraps each endpoint twice: most requests are served from a
+# table.
 
 ErrorHandler = Callable[[Request, Exception], Awaitable[Response]]
 STATUS: Final = "status"
-"""Where the state of a request has the status of its answer, once that has begun."""
+"""The key of the response's status in the request's state, once it has been sent."""
 
 
-class Direct:
-    """Serves these routes, whose paths have no parameters, when the path is theirs to the letter; every other
-    request goes on to `app`. `handlers` make the answers to the errors that endpoints raise."""
+class ExactPathRouter:
+    """Serves routes without path parameters, when the path matches exactly; other requests go on to `app`.
+    `handlers` make the responses for exceptions that endpoints raise."""
 
     def __init__(
         self, app: ASGIApp, routes: Collection[Route], handlers: dict[type[Exception], ErrorHandler]
@@ -61,7 +61,7 @@ class Direct:
                 raise RuntimeError("An answer failed after it had begun.") from error
             refusal = await self._handler(error)(request, error)
             await refusal(scope, receive, send)
-            # one that is raised again would gather the frames of all requests
+            # an exception object that is raised again would collect the frames of all requests
             error.__traceback__ = None
 
     def _handler(self, error: Exception) -> ErrorHandler:
@@ -74,9 +74,9 @@ _HEADER: Final = b"x-request-id"
 _ANTHROPIC_HEADER: Final = b"request-id"  # what Anthropic's clients read, on errors too
 _EVENT_STREAM: Final = b"text/event-stream"
 _LOGGED_PATH: Final = 200  # characters: a client writes as much into the log as it likes otherwise
-_USABLE: Final = re.compile(rb"[A-Za-z0-9._:-]{1,128}")
+_VALID_ID: Final = re.compile(rb"[A-Za-z0-9._:-]{1,128}")
 # what is answered while the server stops: they report that it does
-_ALWAYS: Final = frozenset({"/healthz", "/readyz", "/metrics"})
+_SERVED_WHILE_STOPPING: Final = frozenset({"/healthz", "/readyz", "/metrics"})
 
 
 class RequestLog:
@@ -124,7 +124,7 @@ class RequestLog:
             _log.exception("request.internal_error", request_id=named)
             if status:
                 raise
-            await _answer(_DEFECT, scope)(scope, receive, send_labelled)
+            await _error_response(_DEFECT, scope)(scope, receive, send_labelled)
         finally:
             self._metrics.streams -= streams
             hand_over()
@@ -141,7 +141,7 @@ class RequestLog:
 
 
 class Admission:
-    """Refuses what is too large in its headers, and everything while the server stops (law S8)."""
+    """Refuses requests with too large headers, and all requests while the server drains (law S8)."""
 
     def __init__(self, gate: Gate, limits: Limits) -> None:
         self._gate = gate
@@ -150,13 +150,13 @@ class Admission:
     def check(self, scope: Scope) -> None:
         """Raises HttpError."""
         check_headers(scope["headers"], self._limits.header_bytes)
-        if scope["path"] not in _ALWAYS:
+        if scope["path"] not in _SERVED_WHILE_STOPPING:
             self._gate.check_open()
 
 
-class Checked:
-    """Refuses what one of the checks refuses, which are made in order; a WebSocket before its handshake. One
-    layer for all of them, since a request passes each layer twice."""
+class RequestChecks:
+    """Makes the checks in order and refuses a request, or a WebSocket's handshake, that fails one. One layer
+    for all checks, since a request passes each layer twice."""
 
     def __init__(self, app: ASGIApp, checks: Sequence[Callable[[Scope], None]]) -> None:
         self._app = app
@@ -176,12 +176,12 @@ class Checked:
 async def _refuse(error: BridgeError, scope: Scope, receive: Receive, send: Send) -> None:
     """Answer with this error, in the form of the surface; a WebSocket is refused at its handshake."""
     if scope["type"] == "http" or "websocket.http.response" in scope.get("extensions", {}):
-        await _answer(error, scope)(scope, receive, send)
+        await _error_response(error, scope)(scope, receive, send)
     else:
         await send({"type": "websocket.close", "code": 1008, "reason": error.code})
 
 
-def _answer(error: BridgeError, scope: Scope) -> Response:
+def _error_response(error: BridgeError, scope: Scope) -> Response:
     headers = error.headers if isinstance(error, HttpError) else None
     path = surface_path(scope["path"], fields_of(scope))
     return Response(error_body(error, path), error.http_status, headers, "application/json")
@@ -194,7 +194,7 @@ def _route(scope: Scope) -> str:
 
 def _request_id(scope: Scope) -> bytes:
     for name, value in scope["headers"]:
-        if name == _HEADER and _USABLE.fullmatch(value):
+        if name == _HEADER and _VALID_ID.fullmatch(value):
             given: bytes = value
             return given
     return f"req_{random_hex(24)}".encode()

@@ -23,8 +23,8 @@ from openresponses_bridge.protocol.codec import decode_request, encode, encode_s
 from openresponses_bridge.protocol.events import ErrorEvent
 from openresponses_bridge.protocol.response import ErrorPayload
 from openresponses_bridge.protocol.unknown import enc_hook
-from openresponses_server.api.answers import StreamedAnswer, WholeAnswer
 from openresponses_server.api.forms import ResponseForm, StoredStream
+from openresponses_server.api.responders import RunJsonResponder, RunStreamResponder
 from openresponses_server.errors import HttpError, shutting_down
 from openresponses_server.http.headers import fields_of
 from openresponses_server.requests.background import cancel_response, enqueue
@@ -37,13 +37,13 @@ from openresponses_server.store.base import ListedItem, Order
 
 # `GET /v1/responses/{id}/input_items` and `POST /v1/responses/{id}/cancel`.
 
-_MOST: Final = 100
+_MAX_LIMIT: Final = 100
 _ORDERS: Final = ("asc", "desc")
 # a message's text as a part, by who said it
 _PARTS: Final = {"assistant": "output_text"}
 
 
-def counted(service: Service, owner: str, answer: Callable[[], Awaitable[ASGIApp]]) -> ASGIApp:
+def count_reader(service: Service, owner: str, answer: Callable[[], Awaitable[ASGIApp]]) -> ASGIApp:
     """What `answer` gives, made and sent while its client counts as a reader of this owner's: to its end,
     however that comes. Raises HttpError 429 when there are as many readers as may be."""
 
@@ -57,7 +57,7 @@ def counted(service: Service, owner: str, answer: Callable[[], Awaitable[ASGIApp
 async def input_items(request: Request) -> ASGIApp:
     """A page of what the request of a response brought in: `limit` (1 to 100, 20), `order` (`asc` or
     `desc`, which is the default), `after` and `before` (ids of items)."""
-    return counted(service_of(request), request.state.owner, partial(_page, request))
+    return count_reader(service_of(request), request.state.owner, partial(_page, request))
 
 
 async def _page(request: Request) -> Response:
@@ -73,7 +73,7 @@ async def _page(request: Request) -> Response:
     )
     if page is None:
         raise unknown_response(response_id)
-    data = [_listed(listed) for listed in page.items]
+    data = [_input_item(listed) for listed in page.items]
     shown = {
         "object": "list",
         "data": data,
@@ -99,23 +99,23 @@ def unknown_response(response_id: str) -> HttpError:
 
 
 def _limit(text: str) -> int:
-    if text.isascii() and text.isdecimal() and len(text) < 10 and 1 <= int(text) <= _MOST:
+    if text.isascii() and text.isdecimal() and len(text) < 10 and 1 <= int(text) <= _MAX_LIMIT:
         return int(text)
-    raise _wrong("limit", f"a number from 1 to {_MOST}", text)
+    raise _invalid_param("limit", f"a number from 1 to {_MAX_LIMIT}", text)
 
 
 def _order(text: str) -> Order:
     if text not in _ORDERS:
-        raise _wrong("order", " or ".join(_ORDERS), text)
+        raise _invalid_param("order", " or ".join(_ORDERS), text)
     return cast(Order, text)
 
 
-def _wrong(param: str, wanted: str, got: str) -> InvalidRequestError:
+def _invalid_param(param: str, wanted: str, got: str) -> InvalidRequestError:
     what = f"{param} is {wanted}, not {got[:40]!r}"
     return InvalidRequestError(InvalidRequestError.INVALID_VALUE, what, param=param)
 
 
-def _listed(listed: ListedItem) -> dict[str, Any]:
+def _input_item(listed: ListedItem) -> dict[str, Any]:
     """The item with its id and, for a message, its content as parts."""
     raw: dict[str, Any] = {**msgspec.to_builtins(listed.item, enc_hook=enc_hook), "id": listed.id}
     if raw.get("type") == "message":
@@ -129,9 +129,9 @@ def _listed(listed: ListedItem) -> dict[str, Any]:
     return raw
 
 
-_LONGEST_NUMBER: Final = 15  # digits; JSON readers lose precision beyond that
-_NOTHING: Final = -1
-_TRUTHS: Final = {"true": True, "1": True, "false": False, "0": False}
+_MAX_DIGITS: Final = 15  # digits; JSON readers lose precision beyond that
+_BEFORE_FIRST: Final = -1
+_BOOLEANS: Final = {"true": True, "1": True, "false": False, "0": False}
 
 
 async def create(request: Request) -> ASGIApp:
@@ -145,16 +145,16 @@ async def create(request: Request) -> ASGIApp:
     run, headers = prepared.run(), prepared.headers
     if asked.background:
         if asked.stream:
-            return counted(service, owner, partial(_read_along, service, run, headers))
+            return count_reader(service, owner, partial(_stream_background, service, run, headers))
         queued = await enqueue(service, run)
         return Response(encode(queued), headers=headers, media_type="application/json")
     keep_alive, form = service.settings.keep_alive, ResponseForm()
     if asked.stream:
-        return StreamedAnswer(run, headers, keep_alive, form, partial(_rest, service, run))
-    return WholeAnswer(run, headers, keep_alive, form)
+        return RunStreamResponder(run, headers, keep_alive, form, partial(_remaining_stream, service, run))
+    return RunJsonResponder(run, headers, keep_alive, form)
 
 
-async def _rest(service: Service, run: Run) -> AsyncIterator[bytes]:
+async def _remaining_stream(service: Service, run: Run) -> AsyncIterator[bytes]:
     """What a client that fell behind has not got yet. It ends early when the client would be one reader too
     many: it can ask again."""
     with suppress(HttpError):
@@ -162,16 +162,16 @@ async def _rest(service: Service, run: Run) -> AsyncIterator[bytes]:
             yield data
 
 
-async def _read_along(service: Service, run: Run, headers: dict[str, str]) -> Response:
+async def _stream_background(service: Service, run: Run, headers: dict[str, str]) -> Response:
     queued = await enqueue(service, run)
     found = await service.store.standing(queued.id, run.owner)
     if found is None:
         raise unknown_response(queued.id)
-    frames = _until_cut_off(service, queued.id, service.runs.follower.follow(found, _NOTHING))
+    frames = _with_cut_off_error(service, queued.id, service.runs.follower.follow(found, _BEFORE_FIRST))
     return _event_stream(service, frames, headers)
 
 
-async def _until_cut_off(
+async def _with_cut_off_error(
     service: Service, response_id: str, frames: AsyncIterator[bytes]
 ) -> AsyncIterator[bytes]:
     """The frames. A client that was sent none when the server cuts off what is left does not know its
@@ -193,7 +193,7 @@ async def _until_cut_off(
         yield data
 
 
-class Stored(HTTPEndpoint):
+class ResponseEndpoint(HTTPEndpoint):
     """`/v1/responses/{id}`: a response that was stored. 404 `response_not_found` when there is none."""
 
     async def get(self, request: Request) -> ASGIApp:
@@ -202,10 +202,10 @@ class Stored(HTTPEndpoint):
         nothing, as OpenAI's clients may send it."""
         service, owner = service_of(request), request.state.owner
         asked = request.query_params
-        streamed = "stream" in asked and _truth("stream", asked["stream"])
-        after = after_of(asked)
-        answer = partial(_again, after=after) if streamed else _whole
-        return counted(service, owner, partial(answer, service, request.path_params["id"], owner))
+        streamed = "stream" in asked and _bool_param("stream", asked["stream"])
+        after = starting_after_of(asked)
+        answer = partial(_replay, after=after) if streamed else _as_json
+        return count_reader(service, owner, partial(answer, service, request.path_params["id"], owner))
 
     async def delete(self, request: Request) -> Response:
         """Forget it; if it is being made, that ends."""
@@ -220,7 +220,7 @@ class Stored(HTTPEndpoint):
         return Response(encode(deleted), media_type="application/json")
 
 
-async def _whole(service: Service, response_id: str, owner: str) -> Response:
+async def _as_json(service: Service, response_id: str, owner: str) -> Response:
     record = await service.store.get(response_id, owner)
     if record is None:
         raise unknown_response(response_id)
@@ -229,7 +229,7 @@ async def _whole(service: Service, response_id: str, owner: str) -> Response:
     return Response(encode(record.response if shown is None else shown), media_type="application/json")
 
 
-async def _again(service: Service, response_id: str, owner: str, after: int) -> Response:
+async def _replay(service: Service, response_id: str, owner: str, after: int) -> Response:
     found = await service.store.standing(response_id, owner)
     if found is None:
         raise unknown_response(response_id)
@@ -244,21 +244,21 @@ def _event_stream(service: Service, frames: AsyncIterator[bytes], headers: dict[
     return StoredStream(frames, headers, service.settings.keep_alive)
 
 
-def after_of(asked: QueryParams) -> int:
+def starting_after_of(asked: QueryParams) -> int:
     """The number of `starting_after`; -1 without one. Raises InvalidRequestError."""
-    return _number(asked["starting_after"]) if "starting_after" in asked else _NOTHING
+    return _event_number(asked["starting_after"]) if "starting_after" in asked else _BEFORE_FIRST
 
 
-def _truth(param: str, text: str) -> bool:
-    truth = _TRUTHS.get(text.lower())
+def _bool_param(param: str, text: str) -> bool:
+    truth = _BOOLEANS.get(text.lower())
     if truth is None:
         what = f"{param} is true or false, not {text[:40]!r}"
         raise InvalidRequestError(InvalidRequestError.INVALID_VALUE, what, param=param)
     return truth
 
 
-def _number(text: str) -> int:
-    if text.isascii() and text.isdecimal() and len(text) <= _LONGEST_NUMBER:
+def _event_number(text: str) -> int:
+    if text.isascii() and text.isdecimal() and len(text) <= _MAX_DIGITS:
         return int(text)
     what = f"starting_after is the number of an event, not {text[:40]!r}"
     raise InvalidRequestError(InvalidRequestError.INVALID_VALUE, what, param="starting_after")
@@ -273,7 +273,7 @@ async def trace(request: Request) -> ASGIApp:
     """The trace as a recording in JSON lines, as far as it goes now. 404 `trace_not_found` when there is none
     or it is another owner's."""
     service, owner = service_of(request), request.state.owner
-    return counted(service, owner, partial(_recording, service, request.path_params["id"], owner))
+    return count_reader(service, owner, partial(_recording, service, request.path_params["id"], owner))
 
 
 async def _recording(service: Service, response_id: str, owner: str) -> Response:

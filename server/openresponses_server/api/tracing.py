@@ -86,7 +86,7 @@ class Tracing:
 SendBytes = Callable[[bytes], Awaitable[None]]
 
 
-def traced(send: SendBytes) -> SendBytes:
+def with_trace(send: SendBytes) -> SendBytes:
     """The same, with what is sent in the trace of the turn."""
 
     async def sending(message: bytes) -> None:
@@ -100,7 +100,7 @@ def traced(send: SendBytes) -> SendBytes:
 
 
 @asynccontextmanager
-async def turn(
+async def trace_turn(
     traces: Traces | None, headers: Mapping[str, str], owner: str, request_id: str, message: str | bytes
 ) -> AsyncIterator[None]:
     """One turn, from its message to its end."""

@@ -30,9 +30,9 @@ from openresponses_bridge.errors import InvalidRequestError
 from openresponses_bridge.protocol.codec import encode
 from openresponses_bridge.protocol.request import CreateResponse
 from openresponses_bridge.seal import Sealer
-from openresponses_server.api.answers import StreamedAnswer
-from openresponses_server.api.forms import PARTS, ForeignForm
+from openresponses_server.api.forms import PARTS, DialectForm
 from openresponses_server.api.models import wants_refresh
+from openresponses_server.api.responders import RunStreamResponder
 from openresponses_server.errors import HttpError, failure
 from openresponses_server.http.headers import fields_of
 from openresponses_server.limits.memory import Hold
@@ -45,68 +45,68 @@ from openresponses_server.store.base import StoreError
 from openresponses_server.store.history import Conversation, history_of
 from openresponses_server.tasks import off_loop
 
-# A chat request → a response that is ready to be made, going on from a stored one where it can.
-#
-# A stateful marker names a stored response. It is used when that response is the owner's, has ended and is
-# the answer to just the chat that comes before the marker; then only what follows is input of the new
-# response. Any other marker counts as none, and the whole chat is the input.
+# A stateful marker in a chat names a stored response. It is used when that response belongs to the owner, has
+# ended and answered exactly the chat before the marker; then only what follows the marker is input. Any other
+# marker is ignored, and the whole chat is the input.
 
 _INPUT_PARAM: Final = "messages"
 _log = structlog.get_logger(__name__)
 
 
-class Rest(NamedTuple):
-    """What of a chat comes after its last marker, as a request, and the digest of what comes before."""
+class Continuation(NamedTuple):
+    """The request for what follows a chat's last marker, and the digest of the chat before it."""
 
     request: CreateResponse
     losses: Diagnostics
     before: str
 
 
-class AskedChat(NamedTuple):
-    """A chat, and the request for the whole of it. `rest` is there when there is a marker and something
-    after it."""
+class DecodedChat(NamedTuple):
+    """A chat, the request for all of it, and one for what follows its last marker, if there is any."""
 
     chat: ChatRequest
     request: CreateResponse
     losses: Diagnostics
-    rest: Rest | None
+    continuation: Continuation | None
 
 
-def read_chat(body: bytes) -> AskedChat:
+def read_chat(body: bytes) -> DecodedChat:
     """The body of a chat request. Raises InvalidRequestError with `param`."""
     chat = decode_chat(body)
     marked, marked_losses = from_vscode(chat, use_markers=True)
     if marked.previous_response_id is None:
-        return AskedChat(chat, marked, marked_losses, None)
+        return DecodedChat(chat, marked, marked_losses, None)
     request, losses = from_vscode(chat)
     if not marked.input:
-        return AskedChat(chat, request, losses, None)
+        return DecodedChat(chat, request, losses, None)
     whole = request.input if isinstance(request.input, list) else []
     before = conversation_digest(whole[: len(whole) - len(marked.input)])
-    return AskedChat(chat, request, losses, Rest(marked, marked_losses, before))
+    return DecodedChat(chat, request, losses, Continuation(marked, marked_losses, before))
 
 
 async def prepare_chat(
-    service: Service, asked: AskedChat, headers: Mapping[str, str], request_id: str, owner: str
+    service: Service, asked: DecodedChat, headers: Mapping[str, str], request_id: str, owner: str
 ) -> PreparedRequest:
     """The chat as a request that may be run. It is stored unless it asks not to be or the store is out.
 
     Raises as `prepare` does.
     """
     request = asked.request
-    if not await _stores(service, request):
+    if not await _can_store(service, request):
         request = replace(request, store=False)
-    elif asked.rest is not None and (found := await _before(service, asked.rest, owner)) is not None:
-        # what can't be continued after all is asked for as a whole, and refused as that
+    elif (
+        asked.continuation is not None
+        and (found := await _history_before_marker(service, asked.continuation, owner)) is not None
+    ):
+        # a continuation that is refused is retried with the whole chat
         with suppress(InvalidRequestError):
             return await prepare(
                 service,
-                asked.rest.request,
+                asked.continuation.request,
                 headers,
                 request_id,
                 owner=owner,
-                losses=asked.rest.losses,
+                losses=asked.continuation.losses,
                 history=found[0].items,
                 upstream=found[0].upstream,
                 hold=found[1],
@@ -117,7 +117,7 @@ async def prepare_chat(
     )
 
 
-async def _stores(service: Service, request: CreateResponse) -> bool:
+async def _can_store(service: Service, request: CreateResponse) -> bool:
     """Whether the response is kept. A chat does not depend on it, as the Responses API does."""
     if request.store is False:
         return False
@@ -129,12 +129,14 @@ async def _stores(service: Service, request: CreateResponse) -> bool:
     return True
 
 
-async def _before(service: Service, rest: Rest, owner: str) -> tuple[Conversation, Hold] | None:
-    """The turns up to the marker; None where it is not to be trusted."""
+async def _history_before_marker(
+    service: Service, continuation: Continuation, owner: str
+) -> tuple[Conversation, Hold] | None:
+    """The conversation up to the marker and its memory; None when the marker can't be used."""
     hold = service.room.budget.hold(owner)
     try:
-        before = await history_of(service.store, rest.request, owner, service.room, hold)
-        if await off_loop(before.size, lambda: conversation_digest(before.items)) == rest.before:
+        before = await history_of(service.store, continuation.request, owner, service.room, hold)
+        if await off_loop(before.size, lambda: conversation_digest(before.items)) == continuation.before:
             return before, hold
         why = "another_conversation"
     except HttpError as error:
@@ -151,7 +153,7 @@ FailureForm = Literal["text", "line"]
 FAILURES: dict[FailureForm, ErrorPolicy] = {"text": "text", "line": "notes"}
 
 
-class PartsForm(ForeignForm):
+class PartsForm(DialectForm):
     """The answer to one chat. `trace` gets a line for each event: what it became, never content."""
 
     def __init__(
@@ -179,15 +181,15 @@ class PartsForm(ForeignForm):
         return data
 
 
-class PartsAnswer(StreamedAnswer):
-    """VS Code cancels by leaving, whether the response is stored or not."""
+class PartsResponder(RunStreamResponder):
+    """VS Code cancels by disconnecting, even a response that is stored."""
 
-    async def _leave(self, run: Run) -> None:
+    async def _client_left(self, run: Run) -> None:
         run.stop()
-        await super()._leave(run)
+        await super()._client_left(run)
 
 
-_LONGEST = 200  # characters of a line, in which an unknown event names its type
+_MAX_LINE = 200  # characters of a line, in which an unknown event names its type
 
 
 async def models(request: Request) -> JSONResponse:
@@ -215,11 +217,11 @@ async def chat(request: Request) -> ASGIApp:
     traced = service.settings.log_level == "debug"
     trace = partial(_trace, state.request_id) if traced else None
     form = PartsForm(asked.chat, failures, service.sealer, trace)
-    return PartsAnswer(prepared.run(), prepared.headers, service.settings.keep_alive, form)
+    return PartsResponder(prepared.run(), prepared.headers, service.settings.keep_alive, form)
 
 
 def _trace(request_id: str, line: str) -> None:
-    _log.debug("vscode.event", request_id=request_id, event_and_parts=line[:_LONGEST])
+    _log.debug("vscode.event", request_id=request_id, event_and_parts=line[:_MAX_LINE])
 
 
 async def tokens(request: Request) -> JSONResponse:

@@ -192,12 +192,12 @@ def checked(settings: Settings) -> Any:
 
 
 def _serve(settings: Settings) -> None:
-    from openresponses_server.serving.ahead import import_structlog, undisturbed
+    from openresponses_server.serving.ahead import gc_paused, import_structlog
 
-    with undisturbed():
+    with gc_paused():
         import_structlog()
         from openresponses_server.observation.logs import configure_logs
-        from openresponses_server.serving.listening import allow_files, listen
+        from openresponses_server.serving.listening import listen, raise_file_limit
         from openresponses_server.serving.server import Server
 
         app = checked(settings)  # in the parent too, so that bad settings are reported at once
@@ -206,12 +206,12 @@ def _serve(settings: Settings) -> None:
     if listener.shared:
         app = checked(settings)  # whoever bound it, its address is held to the same rules
     _greet(settings, listener.socket)
-    allow_files(settings.limits.connections)
+    raise_file_limit(settings.limits.connections)
     configure_logs(level=settings.log_level)
     if settings.workers == 1:
-        from openresponses_server.serving.memory import give_back_freed_memory
+        from openresponses_server.serving.memory import fix_malloc_thresholds
 
-        give_back_freed_memory()
+        fix_malloc_thresholds()
         Server(app, settings, shared=listener.shared).run(sockets=[listener.socket])
     else:
         from openresponses_server.observation.metric_values import share_metrics

@@ -1,4 +1,4 @@
-"""The listening socket: bound here, or passed on by the service manager that holds it."""
+"""The listening socket: bound here, or inherited from systemd."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _LISTENING: Final = (socket.AF_INET, socket.AF_INET6)
 
 
 class Listener(NamedTuple):
-    """`shared`: it stays open elsewhere when this process closes it, and connections that were not accepted
-    here go to whoever accepts next."""
+    """A listening socket. `shared`: another process keeps it open, and accepts the connections that this one
+    does not."""
 
     socket: socket.socket
     shared: bool
@@ -27,16 +27,16 @@ class Listener(NamedTuple):
 
 def listen(settings: Settings) -> tuple[Listener, Settings]:
     """The socket to accept from, and the settings with its address. Raises SettingsError."""
-    passed = _passed_on()
+    passed = _inherited_socket()
     if passed is None:
-        return Listener(_bound(settings.host, settings.port), shared=False), settings
+        return Listener(_bind(settings.host, settings.port), shared=False), settings
     host, port = passed.getsockname()[:2]
     return Listener(passed, shared=True), replace(settings, host=host, port=port)
 
 
-def allow_files(connections: int) -> None:
-    """Raise what the system allows this process to have open, as far as it may be raised: each client's
-    connection may need one to an upstream."""
+def raise_file_limit(connections: int) -> None:
+    """Raise the limit of open files for this many client connections, each with one to an upstream, as far as
+    the hard limit allows."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = 2 * connections + _OTHER_FILES
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -44,7 +44,7 @@ def allow_files(connections: int) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
-def _passed_on() -> socket.socket | None:
+def _inherited_socket() -> socket.socket | None:
     """The socket that systemd listens on for this process (`LISTEN_FDS`); None without."""
     count, whose = os.environ.pop("LISTEN_FDS", ""), os.environ.pop("LISTEN_PID", "")
     if not count or whose != str(os.getpid()):
@@ -62,7 +62,7 @@ def _passed_on() -> socket.socket | None:
     return found
 
 
-def _bound(host: str, port: int) -> socket.socket:
+def _bind(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     # Without SO_REUSEPORT: it would let a second server take half of the connections without a word, and

@@ -22,15 +22,15 @@ from openresponses_server.http.connection import HttpConnection
 from openresponses_server.http.registry import ConnectionRegistry
 from openresponses_server.requests.service import Service
 from openresponses_server.serving.ahead import import_for_requests
-from openresponses_server.serving.leaving import PACE_OF, Leaving, Pace
-from openresponses_server.serving.memory import GivingBack, look_less_for_garbage
+from openresponses_server.serving.memory import MemoryTrimmer, tune_gc
+from openresponses_server.serving.shutdown import MODE_OF_SIGNAL, ShutdownDeadline, ShutdownMode
 from openresponses_server.settings import Settings, seconds_of
 
-_ANSWERED_WITHIN: Final = 3  # seconds for connections that are still open when all responses have ended
-_LAST_WORDS: Final = {Pace.DRAIN: 6.0, Pace.HURRY: 6.0, Pace.CUT: 1.0}
+_CONNECTION_SECONDS: Final = 3  # seconds for connections that are still open when all responses have ended
+_CUT_OFF_SECONDS: Final = {ShutdownMode.DRAIN: 6.0, ShutdownMode.GRACE: 6.0, ShutdownMode.CUT: 1.0}
 """Seconds to store and send the ends of what was cut off: a store that does not answer is given five."""
-_BROKEN_OFF: Final = 0.5  # seconds that answers may take to notice that their connection is gone
-_CLOSED_WITHIN: Final = 8.0  # seconds to hand over leases and close stores, after which the process ends
+_ABORT_SECONDS: Final = 0.5  # seconds that answers may take to notice that their connection is gone
+_CLOSE_SECONDS: Final = 8.0  # seconds to hand over leases and close stores, after which the process ends
 _log = structlog.get_logger(__name__)
 
 
@@ -45,9 +45,9 @@ class Server(uvicorn.Server):
         self.shared = shared
         drain = seconds_of(settings.drain)
         assert drain is not None
-        self.leaving = Leaving(drain, settings.limits.grace)
-        self._moving: asyncio.Task[None] | None = None
-        self._giving_back = GivingBack()
+        self.shutdown_deadline = ShutdownDeadline(drain, settings.limits.grace)
+        self._handover: asyncio.Task[None] | None = None
+        self._memory_trimmer = MemoryTrimmer()
         import_for_requests()
 
     @contextmanager
@@ -67,15 +67,15 @@ class Server(uvicorn.Server):
     @property
     def signals(self) -> list[signal.Signals]:
         """Those that this server answers to."""
-        return list(PACE_OF)
+        return list(MODE_OF_SIGNAL)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        self.leaving.signalled(sig, asyncio.get_running_loop().time())
+        self.shutdown_deadline.handle_signal(sig, asyncio.get_running_loop().time())
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         if threading.current_thread() is threading.main_thread():  # else the process is another's
-            look_less_for_garbage()
+            tune_gc()
 
     def stop_accepting(self) -> None:
         """Close the listening socket here."""
@@ -86,27 +86,27 @@ class Server(uvicorn.Server):
         """Ten times a second: whether it has left."""
         if await super().on_tick(counter):
             return True
-        if self.leaving.pace is None:
+        if self.shutdown_deadline.mode is None:
             busy = bool(self.server_state.tasks or self._service.running)
-            self._giving_back.tick(self.server_state.total_requests, busy)
+            self._memory_trimmer.tick(self.server_state.total_requests, busy)
             return False
-        if self._moving is None:
-            self._moving = self._begin_to_leave()
+        if self._handover is None:
+            self._handover = self._start_draining()
         if self._is_idle():
             return True
-        if asyncio.get_running_loop().time() < self.leaving.deadline:
+        if asyncio.get_running_loop().time() < self.shutdown_deadline.deadline:
             return False
         await self._cut_off()
         return True
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         if threading.current_thread() is threading.main_thread():
-            _end_after(_CLOSED_WITHIN)
-        if self._moving is not None:
-            self._moving.cancel()
+            _exit_after(_CLOSE_SECONDS)
+        if self._handover is not None:
+            self._handover.cancel()
         await super().shutdown(sockets)
 
-    def _begin_to_leave(self) -> asyncio.Task[None]:
+    def _start_draining(self) -> asyncio.Task[None]:
         """The task that hands over what waits."""
         gate = self._service.gate
         _log.info("shutdown.draining", running=gate.running, seconds=self._seconds_left)
@@ -120,11 +120,11 @@ class Server(uvicorn.Server):
 
     @property
     def _seconds_left(self) -> int:
-        return round(self.leaving.deadline - asyncio.get_running_loop().time())
+        return round(self.shutdown_deadline.deadline - asyncio.get_running_loop().time())
 
     def _is_idle(self) -> bool:
         """Nothing is being answered or made, what waits was handed over, and no connection may bring more."""
-        if self.server_state.tasks or self._service.running or not (self._moving and self._moving.done()):
+        if self.server_state.tasks or self._service.running or not (self._handover and self._handover.done()):
             return False
         return not (self.shared and self.server_state.connections)
 
@@ -136,16 +136,16 @@ class Server(uvicorn.Server):
         loop = asyncio.get_running_loop()
         cut_at = loop.time()
         while self.server_state.tasks or self._service.running:
-            pace = self.leaving.pace
-            assert pace is not None
-            if loop.time() - cut_at > _LAST_WORDS[pace]:
+            mode = self.shutdown_deadline.mode
+            assert mode is not None
+            if loop.time() - cut_at > _CUT_OFF_SECONDS[mode]:
                 break
             await asyncio.sleep(0.05)
         for connection in list(self.server_state.connections):
             connection.transport.abort()
         left = set(self.server_state.tasks)
         if left:
-            _, left = await asyncio.wait(left, timeout=_BROKEN_OFF)
+            _, left = await asyncio.wait(left, timeout=_ABORT_SECONDS)
         for task in left:
             task.cancel()
 
@@ -160,11 +160,11 @@ def _config(app: Starlette, registry: ConnectionRegistry) -> uvicorn.Config:
         access_log=False,
         proxy_headers=False,  # they would replace the peer's address, and any client can send them
         server_header=False,
-        timeout_graceful_shutdown=_ANSWERED_WITHIN,
+        timeout_graceful_shutdown=_CONNECTION_SECONDS,
     )
 
 
-def _end_after(seconds: float) -> None:
+def _exit_after(seconds: float) -> None:
     """End the process by then: a store or a log that does not answer must not hold it, and what is not
     handed over is settled when its lease is over."""
 

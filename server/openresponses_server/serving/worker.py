@@ -1,5 +1,4 @@
-"""One worker process of several: it accepts from its parent's socket and leaves when the parent says so or is
-gone."""
+"""A worker process: it accepts from its parent's socket, and shuts down on the parent's command or death."""
 
 from __future__ import annotations
 
@@ -15,27 +14,25 @@ from starlette.applications import Starlette
 
 from openresponses_server.api.app import create_app
 from openresponses_server.observation.logs import configure_logs
-from openresponses_server.serving.leaving import Pace
-from openresponses_server.serving.memory import give_back_freed_memory
+from openresponses_server.serving.memory import fix_malloc_thresholds
 from openresponses_server.serving.server import Server
+from openresponses_server.serving.shutdown import ShutdownMode
 from openresponses_server.settings import Settings, of_worker
 
-# How one worker of several accepts connections from the socket that all of them listen on.
-
-_NO_FILES: Final = 1.0  # seconds until it is tried again, when the process may open no more
+_RETRY_SECONDS: Final = 1.0  # after the process has reached its limit of open files
 
 
-class OneByOne:
-    """Takes one connection a turn of the event loop, so that a busy worker leaves some to the others.
-    An event loop's own server takes all that wait at once: of 32 connections one of two workers got 24 to 32.
-    It is closed as such a server is."""
+class SingleAcceptServer:
+    """An asyncio server that accepts one connection in each iteration of the loop, so that a busy worker
+    leaves some to the others. The loop's own server accepts all that are pending: one of two workers got 24
+    to 32 of 32."""
 
     def __init__(self, listener: socket.socket, connect: Callable[[], asyncio.Protocol]) -> None:
         self._loop = asyncio.get_running_loop()
         self._listener = listener
         self._connect = connect
         self._connecting: set[asyncio.Task[None]] = set()
-        self._later: asyncio.TimerHandle | None = None
+        self._retry: asyncio.TimerHandle | None = None
         listener.setblocking(False)
         self._listen()
 
@@ -44,8 +41,8 @@ class OneByOne:
         if self._listener.fileno() < 0:
             return
         self._loop.remove_reader(self._listener)
-        if self._later is not None:
-            self._later.cancel()
+        if self._retry is not None:
+            self._retry.cancel()
         self._listener.close()
 
     async def wait_closed(self) -> None:
@@ -61,7 +58,7 @@ class OneByOne:
             return  # another worker has it, or it is gone
         except OSError:
             self._loop.remove_reader(self._listener)
-            self._later = self._loop.call_later(_NO_FILES, self._listen)
+            self._retry = self._loop.call_later(_RETRY_SECONDS, self._listen)
             return
         connection.setblocking(False)
         task = self._loop.create_task(self._begin(connection))
@@ -77,12 +74,12 @@ READY: Final = b"r"
 """To the parent, once: it serves."""
 ALIVE: Final = b"a"
 """To the parent, once a second."""
-LEAVE: Final = {pace: b"012"[pace : pace + 1] for pace in Pace}
-"""From the parent: leave, at this pace. New connections are answered with 503."""
+LEAVE: Final = {mode: b"012"[mode : mode + 1] for mode in ShutdownMode}
+"""From the parent: shut down in this mode. New connections are answered with 503."""
 RETIRE: Final = b"R"
 """From the parent: leave, since another worker accepts in its place."""
 
-_PACES: Final = {command[0]: pace for pace, command in LEAVE.items()}
+_MODES: Final = {command[0]: mode for mode, command in LEAVE.items()}
 _TICKS: Final = 10  # in a second
 
 
@@ -90,7 +87,7 @@ def main() -> None:
     """The whole life of the process, whose arguments are the descriptors of two sockets: the one to accept
     from, and the one over which its parent commands it."""
     listener, control = (socket.socket(fileno=int(number)) for number in sys.argv[1:])
-    give_back_freed_memory()
+    fix_malloc_thresholds()
     settings = of_worker()
     configure_logs(level=settings.log_level)
     server = _WorkerServer(create_app(settings), settings, control)
@@ -113,18 +110,18 @@ class _WorkerServer(Server):
         return [signal.SIGTERM]
 
     def handle_exit(self, sig: int, frame: object) -> None:
-        self._leave(Pace.DRAIN)
+        self._leave(ShutdownMode.DRAIN)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup([])
         if self.started:
-            self.servers = [cast(Any, OneByOne(each, self._connection)) for each in sockets or []]
-        asyncio.get_running_loop().add_reader(self._control, self._commanded)
-        self._say(READY)
+            self.servers = [cast(Any, SingleAcceptServer(each, self._connection)) for each in sockets or []]
+        asyncio.get_running_loop().add_reader(self._control, self._read_commands)
+        self._report(READY)
 
     async def on_tick(self, counter: int) -> bool:
         if counter % _TICKS == 0:
-            self._say(ALIVE)
+            self._report(ALIVE)
         return await super().on_tick(counter)
 
     def _connection(self) -> asyncio.Protocol:
@@ -134,7 +131,7 @@ class _WorkerServer(Server):
         )
         return made
 
-    def _commanded(self) -> None:
+    def _read_commands(self) -> None:
         try:
             commands = self._control.recv(64)
         except BlockingIOError:
@@ -148,13 +145,13 @@ class _WorkerServer(Server):
             if command == RETIRE[0]:
                 self.shared = True
                 self.stop_accepting()
-                self._leave(Pace.DRAIN)
+                self._leave(ShutdownMode.DRAIN)
             else:
-                self._leave(_PACES[command])
+                self._leave(_MODES[command])
 
-    def _leave(self, pace: Pace) -> None:
-        self.leaving.ask(pace, asyncio.get_running_loop().time())
+    def _leave(self, mode: ShutdownMode) -> None:
+        self.shutdown_deadline.request(mode, asyncio.get_running_loop().time())
 
-    def _say(self, what: bytes) -> None:
+    def _report(self, what: bytes) -> None:
         with suppress(OSError):  # of a parent that is gone the reader hears; a full pipe says it already
             self._control.send(what)

@@ -43,9 +43,9 @@ from openresponses_server.upstreams.listing import Listing
 Information = dict[str, Any]
 """VS Code's LanguageModelChatInformation, in its names; limits are tokens."""
 Failures = Literal["text", "raise"]
-_ERRORS: Final[dict[Failures, ErrorPolicy]] = {"text": "text", "raise": "notes"}
-_MARKERS: Final = 256  # conversations that can be gone on from
-_REFUSED: Final = frozenset({400, 404, 409})
+_ERROR_POLICIES: Final[dict[Failures, ErrorPolicy]] = {"text": "text", "raise": "notes"}
+_MAX_MARKERS: Final = 256  # conversations that can be gone on from
+_RETRIED_STATUSES: Final = frozenset({400, 404, 409})
 
 
 class Backend(Protocol):
@@ -84,7 +84,7 @@ class LanguageModelChatProvider:
         self._tokens = options.get("tokens") or TokenEstimator()
         self._failures: Failures = options.get("failures", "text")
         self._trace = options.get("trace")
-        self._before: OrderedDict[str, str] = OrderedDict()
+        self._conversations: OrderedDict[str, str] = OrderedDict()
         """Marker → the digest of the chat that it stands for, the answer included."""
 
     def on_did_change_language_model_chat_information(
@@ -123,11 +123,11 @@ class LanguageModelChatProvider:
         whole, _ = from_vscode(chat)
         agent, limit = f"agent_{uuid4().hex[:16]}", _max_input(model)
         self.tracker.start_request(agent, self._tokens.request(whole, (), chat.model), limit, chat.model)
-        taken = _Taken(progress)
+        recording = _RecordingProgress(progress)
         result: StreamResult | None = None
         failed = True
         try:
-            result = await self._answered(chat, whole, taken, cancel)
+            result = await self._respond(chat, whole, recording, cancel)
             failed = result.error is not None
             if result.error is not None and self._failures == "raise":
                 raise LanguageModelError(result.error.message, result.error.code)
@@ -143,39 +143,47 @@ class LanguageModelChatProvider:
             else:
                 self.tracker.complete_request(agent, usage, chat.model)
         if result.stateful_marker is not None:
-            self._remember(result.stateful_marker, whole, taken.parts)
+            self._remember(result.stateful_marker, whole, recording.parts)
         return result
 
-    async def _answered(
-        self, chat: ChatRequest, whole: CreateResponse, taken: _Taken, cancel: Cancellation | None
+    async def _respond(
+        self,
+        chat: ChatRequest,
+        whole: CreateResponse,
+        recording: _RecordingProgress,
+        cancel: Cancellation | None,
     ) -> StreamResult:
         """The answer to what is new since the marker, where the server still has what it names; else to the
         whole chat."""
-        rest = self._rest(chat, whole)
+        rest = self._continuation(chat, whole)
         if rest is not None:
             try:
-                return await self._processed(chat, rest, taken, cancel)
+                return await self._process(chat, rest, recording, cancel)
             except BridgeError as error:
-                if error.http_status not in _REFUSED:
+                if error.http_status not in _RETRIED_STATUSES:
                     raise
-        return await self._processed(chat, whole, taken, cancel)
+        return await self._process(chat, whole, recording, cancel)
 
-    async def _processed(
-        self, chat: ChatRequest, request: CreateResponse, taken: _Taken, cancel: Cancellation | None
+    async def _process(
+        self,
+        chat: ChatRequest,
+        request: CreateResponse,
+        recording: _RecordingProgress,
+        cancel: Cancellation | None,
     ) -> StreamResult:
         decoder = PartDecoder(
-            errors=_ERRORS[self._failures],
+            errors=_ERROR_POLICIES[self._failures],
             no_response=True,
             model=chat.model,
             include_encrypted_thinking=chat.include_encrypted_thinking is True,
             trace=self._trace,
         )
-        return await process_stream(self._backend.stream(request, cancel), taken, cancel, decoder=decoder)
+        return await process_stream(self._backend.stream(request, cancel), recording, cancel, decoder=decoder)
 
-    def _rest(self, chat: ChatRequest, whole: CreateResponse) -> CreateResponse | None:
+    def _continuation(self, chat: ChatRequest, whole: CreateResponse) -> CreateResponse | None:
         """The request for what follows the last marker, if that was given after just what comes before."""
         marked, _ = from_vscode(chat, use_markers=True)
-        known = self._before.get(marked.previous_response_id or "")
+        known = self._conversations.get(marked.previous_response_id or "")
         if known is None or not marked.input:
             return None
         claimed = _items(whole)[: len(_items(whole)) - len(marked.input)]
@@ -183,12 +191,12 @@ class LanguageModelChatProvider:
 
     def _remember(self, marker: str, whole: CreateResponse, parts: list[Part]) -> None:
         answer, _ = from_vscode(ChatRequest("", [ChatMessage(Role.ASSISTANT, list(parts))]))
-        self._before[marker] = conversation_digest([*_items(whole), *_items(answer)])
-        while len(self._before) > _MARKERS:
-            self._before.popitem(last=False)
+        self._conversations[marker] = conversation_digest([*_items(whole), *_items(answer)])
+        while len(self._conversations) > _MAX_MARKERS:
+            self._conversations.popitem(last=False)
 
 
-class _Taken:
+class _RecordingProgress:
     """Passes parts on, and keeps them."""
 
     def __init__(self, progress: Progress) -> None:

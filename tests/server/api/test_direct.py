@@ -11,7 +11,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import Message, Receive, Scope, Send
 
-from openresponses_server.api.middleware import STATUS, Direct
+from openresponses_server.api.middleware import STATUS, ExactPathRouter
 
 
 class Odd(Exception):
@@ -32,7 +32,7 @@ async def handler(_request: Request, error: Exception) -> Response:
 
 def answer_of(endpoint: Callable[[Request], Any], **scope: Any) -> tuple[int, bytes, Scope]:
     """What leaves for a request, and its scope afterwards."""
-    direct = Direct(
+    direct = ExactPathRouter(
         elsewhere, [Route("/a", endpoint, methods=["POST"])], {Odd: handler, HTTPException: handler}
     )
     sent: list[Message] = []

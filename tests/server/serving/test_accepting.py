@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from openresponses_server.serving import worker
-from openresponses_server.serving.worker import OneByOne
+from openresponses_server.serving.worker import SingleAcceptServer
 
 COUNT = 32
 
@@ -59,7 +59,7 @@ async def test_connections_that_wait_are_taken_in_turns(listener: socket.socket)
     with ExitStack() as stack, listener.dup() as other:
         connected(listener, stack, COUNT)
         servers = [
-            OneByOne(each, lambda into=into: _Noted(into))  # type: ignore[misc]
+            SingleAcceptServer(each, lambda into=into: _Noted(into))  # type: ignore[misc]
             for each, into in zip((listener, other), made, strict=True)
         ]
         async with asyncio.timeout(10):
@@ -76,7 +76,7 @@ async def test_connections_that_wait_are_taken_in_turns(listener: socket.socket)
 async def test_none_is_taken_when_it_is_closed(listener: socket.socket) -> None:
     made: list[asyncio.BaseTransport] = []
     with ExitStack() as stack:
-        server = OneByOne(listener, lambda: _Noted(made))
+        server = SingleAcceptServer(listener, lambda: _Noted(made))
         connected(listener, stack, 1)
         await until(made, 1)
         with listener.dup() as held:
@@ -91,10 +91,10 @@ async def test_none_is_taken_when_it_is_closed(listener: socket.socket) -> None:
 async def test_a_process_that_may_open_no_more_files_tries_it_again(
     listener: socket.socket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(worker, "_NO_FILES", 0.01)
+    monkeypatch.setattr(worker, "_RETRY_SECONDS", 0.01)
     made: list[asyncio.BaseTransport] = []
     with ExitStack() as stack, _Full(fileno=listener.detach()) as full:
-        server = OneByOne(full, lambda: _Noted(made))
+        server = SingleAcceptServer(full, lambda: _Noted(made))
         connected(full, stack, 1)
         await until(made, 1)
         assert full.failed

@@ -10,14 +10,14 @@ from tests.support.wheel import clean_environment
 
 _SCRIPT = """
 import sys
-from openresponses_server.serving.memory import give_back_freed_memory
+from openresponses_server.serving.memory import fix_malloc_thresholds
 
 def resident():
     with open("/proc/self/statm") as statm:
         return int(statm.read().split()[1]) * 4096 >> 20
 
 if sys.argv[1] == "given back":
-    give_back_freed_memory()
+    fix_malloc_thresholds()
 largest = bytes(24 << 20)
 del largest  # from here on glibc would keep blocks up to this size among the small ones
 large, small = [], []
@@ -50,11 +50,11 @@ def test_s4_large_blocks_that_were_freed_leave_the_process() -> None:
 _OPEN = """
 import gc
 import sys
-from openresponses_server.serving.memory import look_less_for_garbage
+from openresponses_server.serving.memory import tune_gc
 
 looked = []
 gc.callbacks.append(lambda phase, info: phase == "start" and looked.append(info["generation"]))
-look_less_for_garbage()
+tune_gc()
 gc.set_threshold(50, *gc.get_threshold()[1:])  # a hundredth
 looked.clear()
 held = [[number] for number in range(20_000)]

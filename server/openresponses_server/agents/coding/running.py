@@ -23,9 +23,9 @@ from openresponses_bridge.models.information import EnrichedModelData
 from openresponses_server.agents.coding.agents import CodingAgent, Target
 from openresponses_server.agents.coding.reaching import Models, Unusable, models_of
 from openresponses_server.api.app import create_app
-from openresponses_server.serving.leaving import Pace
-from openresponses_server.serving.listening import allow_files, listen
+from openresponses_server.serving.listening import listen, raise_file_limit
 from openresponses_server.serving.server import Server
+from openresponses_server.serving.shutdown import ShutdownMode
 from openresponses_server.settings import KEYS_VARIABLES, Capabilities, Settings, SettingsError
 from openresponses_server.settings.data_folder import data_folder, make_private
 from openresponses_server.settings.files import hashed
@@ -69,7 +69,7 @@ def hosted(settings: Settings) -> Iterator[str]:
     SettingsError when it can't be started."""
     app = create_app(settings)
     listener, settings = listen(settings)
-    allow_files(settings.limits.connections)
+    raise_file_limit(settings.limits.connections)
     server = Server(app, settings, shared=False)
     thread = threading.Thread(
         target=server.run, kwargs={"sockets": [listener.socket]}, name="server", daemon=True
@@ -80,7 +80,7 @@ def hosted(settings: Settings) -> Iterator[str]:
         host, port = listener.socket.getsockname()[:2]
         yield f"http://{host}:{port}"
     finally:
-        server.leaving.ask(Pace.CUT, time.monotonic())
+        server.shutdown_deadline.request(ShutdownMode.CUT, time.monotonic())
         thread.join(_ENDS_WITHIN)
         listener.socket.close()
 

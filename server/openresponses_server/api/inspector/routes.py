@@ -19,10 +19,10 @@ from openresponses_bridge.protocol.codec import decode_request, encode
 from openresponses_bridge.protocol.request import CreateResponse
 from openresponses_bridge.protocol.response import Response as ModelResponse
 from openresponses_bridge.sse import DONE, SSEDecoder
-from openresponses_server.api.answers import StreamedAnswer
 from openresponses_server.api.forms import StoredStream
 from openresponses_server.api.inspector import HEADERS, INDEX, ROOT, files
-from openresponses_server.api.responses import after_of, counted, unknown_response
+from openresponses_server.api.responders import RunStreamResponder
+from openresponses_server.api.responses import count_reader, starting_after_of, unknown_response
 from openresponses_server.errors import HttpError
 from openresponses_server.http.headers import fields_of
 from openresponses_server.limits.requests import check_conversation, check_json, check_request
@@ -196,7 +196,7 @@ class ObservedForm:
 
     stream_type = LINES_TYPE
     keep_alive = LINE_KEEP_ALIVE
-    one_form = False
+    single_reasoning_form = False
 
     def __init__(self, report: Diagnostics, began: float) -> None:
         self._lines = ObservedFrames(report, began=began)
@@ -264,9 +264,9 @@ async def create(request: Request) -> ASGIApp:
     prepared = await prepare(service, asked, fields_of(request.scope), request.state.request_id, owner=owner)
     run, headers = prepared.run(), prepared.headers
     if asked.background:
-        return counted(service, owner, partial(_begun, service, run, headers, began))
+        return count_reader(service, owner, partial(_begun, service, run, headers, began))
     form = ObservedForm(run.translation.diagnostics, began)
-    return StreamedAnswer(run, headers, service.settings.keep_alive, form)
+    return RunStreamResponder(run, headers, service.settings.keep_alive, form)
 
 
 async def _begun(service: Service, run: Run, headers: dict[str, str], began: float) -> Response:
@@ -277,8 +277,10 @@ async def _begun(service: Service, run: Run, headers: dict[str, str], began: flo
 async def stored(request: Request) -> ASGIApp:
     """`GET /inspector/v1/responses/{id}`: the stream of a stored response, `starting_after` a number."""
     service, owner = service_of(request), request.state.owner
-    after = after_of(request.query_params)
-    return counted(service, owner, partial(_followed, service, request.path_params["id"], owner, after, {}))
+    after = starting_after_of(request.query_params)
+    return count_reader(
+        service, owner, partial(_followed, service, request.path_params["id"], owner, after, {})
+    )
 
 
 async def _followed(

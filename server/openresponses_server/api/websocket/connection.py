@@ -22,7 +22,7 @@ from openresponses_bridge.errors import BridgeError, InvalidRequestError, WireEr
 from openresponses_bridge.protocol.codec import encode
 from openresponses_bridge.protocol.request import FailedSteer, ResponseSteerFailed, SteerError
 from openresponses_server.api.websocket.memory import ConnectionMemory
-from openresponses_server.api.websocket.turns import Send, Turns
+from openresponses_server.api.websocket.turns import Send, TurnRunner
 from openresponses_server.errors import HttpError, error_body, shutting_down
 from openresponses_server.http.direct_writes import Write, offered
 from openresponses_server.http.refusals import BUSY, envelope, in_lane, limit_reached, too_large
@@ -33,7 +33,7 @@ from openresponses_server.runs.client_stream import FifoLock
 from openresponses_server.settings import Limits
 from openresponses_server.tasks import LARGE
 
-# What a client's message is about, read before the whole of it is.
+# The head of a client's message, which is decoded before the whole message.
 
 CREATE: Final = "response.create"
 CANCEL: Final = "response.cancel"
@@ -48,7 +48,7 @@ _INVALID: Final = ("invalid_input", "`previous_response_id` has to be a string, 
 
 
 class Head(Struct, frozen=True):
-    """The fields that say where a message belongs, of whatever type."""
+    """The fields that route a message of any type."""
 
     type: Any = None
     stream_id: Any = None
@@ -71,11 +71,11 @@ class _Steer(Struct, frozen=True):
 
 _head: Final = msgspec.json.Decoder(Head)
 _steer: Final = msgspec.json.Decoder(_Steer)
-_BROKEN: Final = Head(CREATE)  # for whoever reads all of it to say what is wrong
+_BROKEN: Final = Head(CREATE)  # decoding the whole message then reports the error
 
 
-async def head_of(message: str | bytes, limits: Limits) -> Head:
-    """Of a message that can't be read, one that says nothing but that it asks for a response."""
+async def read_head(message: str | bytes, limits: Limits) -> Head:
+    """Decode the head; a message that can't be decoded gets the head of a `response.create`."""
     try:
         return await decode_body(message, limits, _head.decode)
     except (msgspec.MsgspecError, UnicodeError, WireError, InvalidRequestError, RecursionError):
@@ -83,8 +83,8 @@ async def head_of(message: str | bytes, limits: Limits) -> Head:
 
 
 async def steer_failed(message: str | bytes, limits: Limits, number: int) -> ResponseSteerFailed:
-    """The answer to a `response.steer` that was readable. It gives the input back, so that the client can
-    send it later."""
+    """The event that refuses a `response.steer`. It returns the input, so that the client can send it
+    later."""
     given = await decode_body(message, limits, _steer.decode)
     valid = isinstance(given.previous_response_id, str) and not isinstance(given.input, UnsetType)
     code, what = _NOT_SUPPORTED if valid else _INVALID
@@ -93,12 +93,9 @@ async def steer_failed(message: str | bytes, limits: Limits, number: int) -> Res
     return ResponseSteerFailed(SteerError(code=code, message=what), steer, number)
 
 
-# The lanes of one connection: turns with one `stream_id` follow each other, those of different ones are made
-# side by side. Turns without one are a lane too, in which a message within a turn is refused.
-#
-# What a client may have here is bounded: lanes, turns that are made at once, messages that wait in a lane,
-# and
-# their bytes, which count like conversations in memory.
+# A connection has a lane for each `stream_id`: its turns are sequential, lanes are concurrent. Turns without
+# a `stream_id` share one lane, which refuses a message during a turn. Lanes, concurrent turns, waiting
+# messages and their bytes are limited.
 
 LANES: Final = 32
 ACTIVE: Final = 16
@@ -116,13 +113,13 @@ _TOO_MANY_WAITING: Final = HttpError(
 
 
 class Lane:
-    """Turns that follow each other. `waiting` are the messages whose turns are to come."""
+    """A sequence of turns. `waiting` are the messages of those that have not begun."""
 
     def __init__(
         self, service: Service, headers: Mapping[str, str], owner: str, send: Send, write: Write
     ) -> None:
         self.memory = ConnectionMemory(service.room, owner)
-        self.turns = Turns(service, headers, owner, send, write, self.memory)
+        self.turns = TurnRunner(service, headers, owner, send, write, self.memory)
         self.waiting: deque[tuple[str | bytes, Hold]] = deque()
 
     @property
@@ -137,9 +134,8 @@ class Lane:
 
 
 class Lanes:
-    """`take` the messages of a connection in the order in which they come. `send` takes a message for the
-    client, and `write` one that waits for nothing; `owner` is whose the responses are, `received` what holds
-    the message that is taken; `after_turn` is called behind each turn."""
+    """The lanes of one connection. `write` sends only what can be sent without waiting; `received` is the
+    memory reserved for the message that is being handled; `after_turn` is called after each turn."""
 
     def __init__(
         self,
@@ -168,20 +164,20 @@ class Lanes:
         """Whether a turn is under way in any lane, or waits."""
         return any(lane.busy for lane in self._lanes.values())
 
-    async def take(self, message: str | bytes, turns: TaskGroup) -> None:
-        """A message within its limit; a turn that it asks for is made in a task of `turns`."""
+    async def handle_message(self, message: str | bytes, turns: TaskGroup) -> None:
+        """Handle one message; its turn runs in a task of `turns`."""
         limits = self._service.settings.limits
-        head = await head_of(message, limits)
+        head = await read_head(message, limits)
         try:
             name = head.lane
         except BridgeError as error:
-            await self._pass(envelope(error))
+            await self._send_in_order(envelope(error))
             return
         if head.type == CANCEL:
             self._cancel(name, head)
         elif head.type == STEER:
             self._answers += 1
-            await self._pass(encode(await steer_failed(message, limits, self._answers - 1)))
+            await self._send_in_order(encode(await steer_failed(message, limits, self._answers - 1)))
         elif head.type != PROCESSED:
             await self._begin(name, message, turns)
 
@@ -191,8 +187,8 @@ class Lanes:
             await lane.close()
 
     def _cancel(self, name: str | None, head: Head) -> None:
-        """End the turn that is under way in this lane. One that has ended, or never was, needs no answer: the
-        message may have crossed its end, and an answer would be taken for the next turn's."""
+        """Cancel the lane's current turn. When there is none, nothing is sent: the message may have crossed
+        the turn's end, and a reply would be mistaken for the next turn's."""
         lane = self._lanes.get(name)
         if lane is not None:
             lane.turns.cancel(head.response_id if isinstance(head.response_id, str) else None)
@@ -209,7 +205,7 @@ class Lanes:
             await self._sender(name)(envelope(error))
             return
         assert lane is not None
-        self._advance(lane, turns)
+        self._start_next(lane, turns)
 
     def _queue(self, lane: Lane, message: str | bytes) -> None:
         if len(lane.waiting) >= WAITING:
@@ -220,25 +216,25 @@ class Lanes:
             hold.grow(len(message))
         lane.waiting.append((message, hold))
 
-    def _advance(self, lane: Lane, turns: TaskGroup) -> None:
-        """Begin the next turn of a lane, unless one is under way. The turn before may have things to finish
-        still: its last message has left."""
+    def _start_next(self, lane: Lane, turns: TaskGroup) -> None:
+        """Start the lane's next turn, if none is running. The previous one has sent its last message, but may
+        not have returned."""
         if lane.waiting and not lane.turns.busy:
-            lane.turns.begin(partial(self._advance, lane, turns))
+            lane.turns.begin(partial(self._start_next, lane, turns))
             turns.start_soon(self._turn, lane, *lane.waiting.popleft())
 
     async def _turn(self, lane: Lane, message: str | bytes, hold: Hold) -> None:
-        async with self._active:  # the one that has waited longest is next
+        async with self._active:  # first in, first out
             RECEIVED.set(hold)
             try:
-                await lane.turns.take(message, [each.memory for each in self._lanes.values()])
+                await lane.turns.run_turn(message, [each.memory for each in self._lanes.values()])
             finally:
                 hold.release()
         await self._after_turn()
 
     def _lane(self, name: str | None) -> Lane | None:
-        """The lane of this name, now the latest; None when there may not be another one. An idle one makes
-        room, and what it remembered is forgotten."""
+        """The lane of this name, moved to the end; None at the limit. A new lane evicts the longest idle one,
+        with its memory."""
         lane = self._lanes.get(name)
         if lane is None:
             if len(self._lanes) >= LANES:
@@ -254,11 +250,11 @@ class Lanes:
 
     def _sender(self, name: str | None) -> Send:
         if name is None:
-            return self._pass
+            return self._send_in_order
         labelled = name
 
         async def send(data: bytes) -> None:
-            await self._pass(in_lane(data, labelled))
+            await self._send_in_order(in_lane(data, labelled))
 
         return send
 
@@ -268,8 +264,8 @@ class Lanes:
 
         return write
 
-    async def _pass(self, data: bytes) -> None:
-        """One message at a time: lanes do not write into each other's."""
+    async def _send_in_order(self, data: bytes) -> None:
+        """Send one message at a time."""
         async with self._sending:
             await self._send(data)
 
@@ -290,8 +286,7 @@ async def upgrade_required(_request: Request) -> Response:
 
 
 async def responses(socket: WebSocket) -> None:
-    """Messages `response.create`, in each lane one turn at a time, until the client leaves or the limit is
-    reached."""
+    """Serve a WebSocket until the client disconnects or the connection's time limit is reached."""
     service: Service = socket.app.state.service
     try:
         async with service.gate.sockets.shared(socket.state.owner):
@@ -308,7 +303,7 @@ async def responses(socket: WebSocket) -> None:
 
 
 class Connection:
-    """One accepted WebSocket. It listens all the time, so that a client's leaving ends its turn at once."""
+    """One accepted WebSocket. It always receives, so that a disconnect cancels the turns at once."""
 
     def __init__(self, socket: WebSocket, service: Service) -> None:
         self._socket = socket
@@ -323,15 +318,15 @@ class Connection:
             self._after_turn,
         )
         self._gate = service.gate
-        self._ends_at = anyio.current_time() + service.settings.websocket_limit
+        self._deadline = anyio.current_time() + service.settings.websocket_limit
         self._waiting = anyio.CancelScope()
         self._expired = False
         self._ended = False
         self._reason = limit_reached(service.settings.websocket_limit)
-        """Why it takes no more messages, once its time is over."""
+        """Why messages are refused after the deadline."""
 
     async def serve(self) -> None:
-        """Until it is closed, by whomever."""
+        """Serve until either side closes the connection."""
         try:
             with self._gate.on_leaving(self._leave):
                 async with anyio.create_task_group() as turns:
@@ -351,35 +346,35 @@ class Connection:
             elif message["type"] == "websocket.disconnect":
                 return
             else:
-                await self._take(message, turns)
+                await self._handle_message(message, turns)
 
     async def _receive(self) -> Message | None:
         """The next message, None when the connection's time is over."""
         if self._expired:
             return await self._socket.receive()
-        with anyio.CancelScope(deadline=self._ends_at) as self._waiting:
+        with anyio.CancelScope(deadline=self._deadline) as self._waiting:
             return await self._socket.receive()
         self._expired = True
         return None
 
     def _leave(self) -> None:
-        """The server is to leave: the turn that is under way is the last one."""
+        """The server drains: the current turns are the last ones."""
         if not self._expired:
             self._reason = shutting_down()
-            self._ends_at = -math.inf
+            self._deadline = -math.inf
             self._waiting.cancel()
 
-    async def _take(self, message: Message, turns: TaskGroup) -> None:
+    async def _handle_message(self, message: Message, turns: TaskGroup) -> None:
         text = message.get("text")
         data = message["bytes"] if text is None else text
-        refused = self._refusal(data)
+        refused = self._check_message(data)
         if refused is not None:
             await self._send(envelope(refused))
         else:
-            await self._lanes.take(data, turns)
+            await self._lanes.handle_message(data, turns)
 
-    def _refusal(self, data: str | bytes) -> BridgeError | None:
-        """What keeps a message from being taken, whatever it says."""
+    def _check_message(self, data: str | bytes) -> BridgeError | None:
+        """Why a message is refused regardless of its content; None when it is accepted."""
         limit = self._settings.max_body_bytes
         if len(data) > limit or (isinstance(data, str) and not data.isascii() and len(data.encode()) > limit):
             return too_large(limit)
@@ -396,6 +391,6 @@ class Connection:
             await self._socket.close(_RESTART_CLOSE if self._gate.leaving else _LIMIT_CLOSE)
 
     async def _send(self, data: bytes) -> None:
-        """A client that has left is sent nothing; `_listen` finds out that it has."""
+        """Send a message; a disconnect is ignored here and noticed by `_listen`."""
         with suppress(WebSocketDisconnect, OSError):
             await self._socket.send({"type": "websocket.send", "text": data.decode()})

@@ -33,9 +33,9 @@ class ConnectionMemory:
         self._room = room
         self._owner = owner
         self._hold = room.budget.hold(owner)
-        self._forget()
+        self._clear()
 
-    def _forget(self) -> None:
+    def _clear(self) -> None:
         self._id: str | None = None
         self._latest = empty_conversation()
         self._unstored = empty_conversation()
@@ -44,22 +44,22 @@ class ConnectionMemory:
 
     def close(self) -> None:
         """The connection is over."""
-        self._forget()
+        self._clear()
 
-    def holds(self, response_id: str | None) -> bool:
+    def is_latest(self, response_id: str | None) -> bool:
         """Whether this response is the latest here."""
         return response_id is not None and response_id == self._id
 
     def fork(self, others: Iterable[ConnectionMemory], response_id: str | None) -> None:
         """Go on from a response that is the latest of another lane, which keeps it too."""
-        other = next((each for each in others if each is not self and each.holds(response_id)), None)
-        if other is None or self.holds(response_id):
+        other = next((each for each in others if each is not self and each.is_latest(response_id)), None)
+        if other is None or self.is_latest(response_id):
             return
-        self._forget()
-        if self._has_room(other._latest.size):
+        self._clear()
+        if self._reserve(other._latest.size):
             self._id, self._latest, self._unstored = other._id, other._latest, other._unstored
 
-    def keep(
+    def remember(
         self,
         request: CreateResponse,
         response: Response,
@@ -69,17 +69,17 @@ class ConnectionMemory:
         """The response is the latest now: this request was answered by it, after what was said before.
         `upstream` is the same response where the upstream keeps it."""
         if request.previous_response_id is None or request.previous_response_id != self._id:
-            self._forget()
+            self._clear()
         turns = [Turn(response, own_input(request), upstream if response.status == "completed" else None)]
         size = len(encode(response)) + sum(len(encode(item)) for item in turns[0].input)
-        if not self._has_room(before.size + size):
-            self._forget()
+        if not self._reserve(before.size + size):
+            self._clear()
             return
         self._id, self._latest = response.id, before.with_turns(turns, size)
         if request.store is False:
             self._unstored = self._unstored.with_turns(turns, size)
 
-    def _has_room(self, size: int) -> bool:
+    def _reserve(self, size: int) -> bool:
         """Whether it may remember so many bytes; then it holds them."""
         if size > self._room.conversation:
             return False
@@ -93,9 +93,9 @@ class ConnectionMemory:
     def evict(self, response_id: str | None) -> None:
         """Forget this response, since a turn that continued it has failed."""
         if response_id is not None and response_id == self._id:
-            self._forget()
+            self._clear()
 
-    async def continued(self, store: ResponseStore, request: CreateResponse) -> Continued:
+    async def resolve(self, store: ResponseStore, request: CreateResponse) -> Continued:
         """The request and what came before it. What it refers to may be remembered or stored.
 
         Raises HttpError `previous_response_not_found` and `item_not_found`, 429 when too much is in memory,
@@ -103,7 +103,7 @@ class ConnectionMemory:
         remembered.
         """
         hold = self._room.budget.hold(self._owner)
-        before = await self._before(store, request, hold)
+        before = await self._load_history(store, request, hold)
         if request.store is False and before.items:
             size = before.size + sum(len(encode(item)) for item in own_input(request))
             if size > self._room.conversation:
@@ -111,17 +111,17 @@ class ConnectionMemory:
         named = self._unstored.named
         return Continued(await resolved(store, request, self._owner, before, self._room, named), before, hold)
 
-    async def _before(self, store: ResponseStore, request: CreateResponse, hold: Hold) -> Conversation:
+    async def _load_history(self, store: ResponseStore, request: CreateResponse, hold: Hold) -> Conversation:
         """Remembered, else out of the store when the request is stored too."""
         wanted = request.previous_response_id
         if wanted is not None and wanted == self._id:
             unstored = set(self._unstored.responses)
             stored = [each for each in self._latest.responses if each not in unstored]
             if stored and (gone := await store.missing(stored[-1:], self._owner, before=stored[:-1])):
-                raise _missing(next(each for each in reversed(self._latest.responses) if each in gone))
+                raise _not_found(next(each for each in reversed(self._latest.responses) if each in gone))
             return await shown(store, self._latest, self._owner)
         if wanted is not None and request.store is False:
-            raise _missing(
+            raise _not_found(
                 wanted,
                 " A response that is not stored can be continued on its own connection only, and only while "
                 "it is the latest there and not too large to be remembered.",
@@ -129,5 +129,5 @@ class ConnectionMemory:
         return await history_of(store, request, self._owner, self._room, hold)
 
 
-def _missing(response_id: str, why: str = "") -> ChainError:
+def _not_found(response_id: str, why: str = "") -> ChainError:
     return ChainError(ChainError.MISSING, f"Previous response with id '{response_id[:80]}' not found.{why}")

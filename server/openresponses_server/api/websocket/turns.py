@@ -34,7 +34,7 @@ from openresponses_bridge.protocol.request import CreateResponse, ResponseCreate
 from openresponses_bridge.protocol.usage import Usage
 from openresponses_bridge.sse import Frame, SSEDecoder
 from openresponses_bridge.wire import choose_wire
-from openresponses_server.api.tracing import traced, turn
+from openresponses_server.api.tracing import trace_turn, with_trace
 from openresponses_server.api.websocket.memory import ConnectionMemory
 from openresponses_server.errors import HttpError
 from openresponses_server.http.direct_writes import Write
@@ -52,13 +52,13 @@ from openresponses_server.store.base import StoredResponse
 from openresponses_server.store.frames import Frames
 from openresponses_server.store.history import Conversation, own_input
 
-# The events of one turn as messages, from its run or, for a client that fell behind, from what is kept.
+# The events of one turn as messages: from its run or, for a client that fell behind, from the store.
 
 Send = Callable[[bytes], Awaitable[None]]
 """Sends one message, whole. When that is cancelled, nothing of the message has been sent."""
 
 _TERMINAL: Final = frozenset(kind.__struct_config__.tag for kind in TERMINAL_EVENTS)  # type: ignore[attr-defined]
-_AT_ONCE: Final = 64  # messages of one piece after which other connections have their turn
+_MESSAGES_PER_YIELD: Final = 64  # messages of one piece after which other connections have their turn
 
 
 class TurnStream:
@@ -86,9 +86,9 @@ class TurnStream:
         self.sent_at = self._loop.time()
         """When something was last sent, on the event loop's clock."""
 
-    def deliver_at_once(self, batch: Batch) -> Awaitable[None] | None:
+    def deliver_now(self, batch: Batch) -> Awaitable[None] | None:
         """Send these, as far as that waits for nothing; what is left of it."""
-        if not batch.last and not self._headers and self._written(batch.events):
+        if not batch.last and not self._headers and self._write_now(batch.events):
             return None
         return self.deliver(batch)
 
@@ -98,11 +98,11 @@ class TurnStream:
             self._end()
         for event in without_error(batch.events) if batch.last else batch.events:
             if event.sequence_number > self._run.client.last_sent:
-                await self._pass(event.sequence_number, encode(event))
+                await self._send_numbered(event.sequence_number, encode(event))
         if batch.last:
             self._after_end()
 
-    def _written(self, events: Iterable[Event]) -> bool:
+    def _write_now(self, events: Iterable[Event]) -> bool:
         """Write these, in their order, while they wait for nothing; whether that was all of them."""
         for event in events:
             if not self._write(encode(event)):
@@ -125,10 +125,10 @@ class TurnStream:
                         await self._send_end([failing, frame] if failing else [frame])
                         return
                     elif frame.event:
-                        await self._pass(self._run.client.last_sent + 1, frame.data)
-                    if count % _AT_ONCE == 0:
+                        await self._send_numbered(self._run.client.last_sent + 1, frame.data)
+                    if count % _MESSAGES_PER_YIELD == 0:
                         await anyio.sleep(0)
-        raise _broken_off(self._run)
+        raise _stream_interrupted(self._run)
 
     async def _send_end(self, frames: list[Frame]) -> None:
         await self._run.wait_for_end()
@@ -140,7 +140,7 @@ class TurnStream:
             await self._send_first(encode(last))
         self._after_end()
 
-    async def _pass(self, number: int, message: bytes) -> None:
+    async def _send_numbered(self, number: int, message: bytes) -> None:
         await self._send_first(message)
         self._run.client.last_sent = number
 
@@ -172,7 +172,7 @@ async def send_events(send: Send, events: Iterable[Event]) -> None:
         await send(encode(event))
 
 
-def _broken_off(run: Run) -> HttpError:
+def _stream_interrupted(run: Run) -> HttpError:
     response_id, last = run.translation.response_id, run.client.last_sent
     where = f"/v1/responses/{response_id}?stream=true" + (f"&starting_after={last}" if last >= 0 else "")
     what = f"The rest of the response can't be read now, or it was deleted. Ask for it with GET {where}."
@@ -181,13 +181,13 @@ def _broken_off(run: Run) -> HttpError:
 
 _log = structlog.get_logger(__name__)
 # what a message may carry and what means nothing here (specification, "WebSocket")
-_STRAY: Final = {"stream": None, "stream_options": None, "background": None, "restart": None}
+_IGNORED_FIELDS: Final = {"stream": None, "stream_options": None, "background": None, "restart": None}
 
 
-class Turns:
-    """`begin` and `take` one message after the other; `send` takes a message for the client, `write` one that
-    waits for nothing. `busy` from the beginning of a turn until its last message has left. `owner` is whose
-    the responses are, `memory` what they may go on from."""
+class TurnRunner:
+    """Runs the turns of one lane: `begin`, then `run_turn`, for each message. `busy` from `begin` until the
+    turn's last message has been sent. `write` sends only what can be sent without waiting; `memory` has the
+    response that a turn may continue."""
 
     def __init__(
         self,
@@ -201,26 +201,26 @@ class Turns:
         self._service = service
         self._headers = headers
         self._owner = owner
-        self._send = send if service.traces is None else traced(send)
+        self._send = send if service.traces is None else with_trace(send)
         self._write = write
         self._memory = memory
         self._run: Run | None = None
         self._cancelled = False
-        self._freed: Callable[[], None] | None = None
+        self._on_idle: Callable[[], None] | None = None
         self.busy = False
 
-    def begin(self, freed: Callable[[], None]) -> None:
-        """A turn is to be taken. `freed` is called when the next one may follow it."""
-        self.busy, self._cancelled, self._freed = True, False, freed
+    def begin(self, on_idle: Callable[[], None]) -> None:
+        """Reserve the lane for a turn. `on_idle` is called when the next one may begin."""
+        self.busy, self._cancelled, self._on_idle = True, False, on_idle
 
-    async def take(self, message: str | bytes, others: Iterable[ConnectionMemory] = ()) -> None:
-        """One turn, from its message to its end. Any failure is reported to the client. It may go on from
-        what `others` remember."""
+    async def run_turn(self, message: str | bytes, others: Iterable[ConnectionMemory] = ()) -> None:
+        """Run one turn. Any failure is reported to the client. The turn may continue a response that one of
+        `others` remembers."""
         request_id = f"req_{secrets.token_hex(12)}"
         started = time.perf_counter()
         outcome: Any = "completed"
         try:
-            async with turn(self._service.traces, self._headers, self._owner, request_id, message):
+            async with trace_turn(self._service.traces, self._headers, self._owner, request_id, message):
                 outcome = await self._turn(message, request_id, others)
         except BridgeError as error:
             outcome = error.code
@@ -240,10 +240,10 @@ class Turns:
             await self._run.abandon()
 
     def cancel(self, response_id: str | None) -> None:
-        """End the turn that is under way, if it makes this response, or whichever it makes."""
+        """Cancel the current turn if it makes this response; with None, whichever it makes."""
         run = self._run if self.busy else None
         if run is None or run.translation.ended:
-            self._cancelled = self._cancelled or response_id is None  # what it makes is not known yet
+            self._cancelled = self._cancelled or response_id is None  # the run has not begun
         elif response_id in (None, run.translation.response_id):
             run.stop()
 
@@ -254,7 +254,7 @@ class Turns:
         asked = _request_of(given)
         check_request(asked, limits)
         self._memory.fork(others, asked.previous_response_id)
-        request, before, hold = await self._memory.continued(self._service.store, asked)
+        request, before, hold = await self._memory.resolve(self._service.store, asked)
         check_references(asked, request, limits)
         check_conversation(request, len(before.items), limits)
         if given.generate is False:
@@ -285,14 +285,14 @@ class Turns:
             self._write,
             headers,
             partial(self._remember, run, request, before),
-            self._be_free,
+            self._finish,
         )
         at_once = self._service.traces is None  # a trace is found in the task of its turn
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._accompany, run, stream)
+            tasks.start_soon(self._send_keepalives, run, stream)
             failure: BridgeError | None = None
             try:
-                deliver = stream.deliver_at_once if at_once else stream.deliver
+                deliver = stream.deliver_now if at_once else stream.deliver
                 await run.generate(deliver, may_fall_behind=True, from_callback=at_once)
                 if run.client.is_behind:
                     await stream.catch_up(
@@ -311,10 +311,10 @@ class Turns:
             self._memory.evict(request.previous_response_id)
         else:
             upstream = None if run.persistence is None else run.persistence.upstream()
-            self._memory.keep(request, response, before, upstream)
+            self._memory.remember(request, response, before, upstream)
 
-    async def _accompany(self, run: Run, stream: TurnStream) -> None:
-        """Say something while the upstream says nothing."""
+    async def _send_keepalives(self, run: Run, stream: TurnStream) -> None:
+        """Send keep-alives while no events come."""
         interval = self._service.settings.keep_alive
         while True:
             quiet = anyio.current_time() - stream.sent_at
@@ -325,7 +325,7 @@ class Turns:
             await anyio.sleep(interval)
 
     async def _warm_up(self, request: CreateResponse, before: Conversation) -> str:
-        """Codex's prewarm: the input is taken in and nothing is generated."""
+        """Codex's prewarm: the input is remembered, and stored if requested; nothing is generated."""
         target = self._service.router.resolve(request.model)
         await admit(self._service, request, self._owner)
         machine = ResponseStreamStateMachine(
@@ -341,24 +341,24 @@ class Turns:
             record = StoredResponse(response, own_input(request), owner=self._owner, expires_at=expires_at)
             await self._service.store.put(record, frames)
         hand_over()
-        self._memory.keep(request, response, before)
+        self._memory.remember(request, response, before)
         log_ended(response)
         await send_events(self._send, events)
-        self._be_free()
+        self._finish()
         return "warmed_up"
 
-    def _be_free(self) -> None:
+    def _finish(self) -> None:
         self.busy = False
-        freed, self._freed = self._freed, None
-        if freed is not None:
-            freed()
+        on_idle, self._on_idle = self._on_idle, None
+        if on_idle is not None:
+            on_idle()
 
     async def _refuse(self, error: BridgeError, message: str | bytes) -> None:
-        self._memory.evict(await self._continued(message))
+        self._memory.evict(await self._previous_id_of(message))
         await self._send(envelope(error))
-        self._be_free()
+        self._finish()
 
-    async def _continued(self, message: str | bytes) -> str | None:
+    async def _previous_id_of(self, message: str | bytes) -> str | None:
         """The response that a message, however broken, meant to continue; None for one beyond the limits,
         which is not read."""
         try:
@@ -371,4 +371,4 @@ class Turns:
 
 def _request_of(message: ResponseCreateMessage) -> CreateResponse:
     fields = {name: getattr(message, name) for name in CreateResponse.__struct_fields__}
-    return CreateResponse(**fields | _STRAY)
+    return CreateResponse(**fields | _IGNORED_FIELDS)
