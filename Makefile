@@ -21,6 +21,9 @@ PYTEST := $(BIN)/python -m pytest --dist worksteal --durations 5
 MORE_THAN_CORES = $(shell echo $$(( $$(getconf _NPROCESSORS_ONLN) * 3 / 2 )))
 PIP_INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check --constraint constraints.txt
 
+# Some containers set it: each server that a test starts would compile the project again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: serve test packages snapshots terminals bench check audit fuzz docs docs-test deploy install clients vscode browser screenshots clean
 .DELETE_ON_ERROR:
 

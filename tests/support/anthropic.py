@@ -13,7 +13,7 @@ from openresponses_bridge.protocol.events import Event
 from openresponses_bridge.protocol.response import Response
 from openresponses_bridge.seal import Sealer
 from tests.support.judge import judge
-from tests.support.machines import machine, plain
+from tests.support.machines import machine, plain, same
 
 Frame = tuple[bytes, str]  # payload, SSE event name
 Json = dict[str, Any]
@@ -133,7 +133,7 @@ class Fed:
             assert not (broken := self._validator.feed(event)), [str(each) for each in broken]
         self.events += events
         if self.events:
-            assert plain(self._folded.response) == plain(self.machine.snapshot), "E1"
+            assert same(self._folded.response, self.machine.snapshot), "E1"
         return events
 
 

@@ -9,7 +9,7 @@ from openresponses_bridge.dialects.base import Inbound
 from openresponses_bridge.emitter import ResponseStreamStateMachine
 from openresponses_bridge.protocol.events import Event
 from openresponses_bridge.protocol.response import Response
-from tests.support.machines import Run, kinds, plain
+from tests.support.machines import Run, kinds, plain, same
 
 Build = Callable[[ResponseStreamStateMachine], Inbound]
 Frame = bytes | dict[str, Any]
@@ -53,7 +53,7 @@ class Fed:
         for event in events:
             self.run._watch(event)
         if self.run.events:
-            assert plain(self.run.accumulator.response) == plain(self.run.machine.snapshot), "E1"
+            assert same(self.run.accumulator.response, self.run.machine.snapshot), "E1"
         return kinds(events)
 
     @property

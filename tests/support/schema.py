@@ -1,12 +1,14 @@
 """The published OpenAPI document as an independent judge: one cached validator per schema.
 
-The protocol structs are never asked here, so that a mistake in them cannot hide itself.
+The protocol structs are never asked here, so that a mistake in them cannot hide itself. Two engines read the
+schema: what `jsonschema_rs` accepts is valid, of the rest `jsonschema` says what is wrong.
 """
 
 import json
 from functools import cache
 from typing import Any
 
+import jsonschema_rs
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import ValidationError
 from referencing import Registry
@@ -43,6 +45,14 @@ def validator(name: str) -> Draft202012Validator:
 
 
 @cache
+def quick_validator(name: str) -> jsonschema_rs.Draft202012Validator:
+    """The same of the other engine, which is some seventy times as quick."""
+    if name not in schemas():
+        raise KeyError(f"the published document has no schema {name!r}")
+    return jsonschema_rs.Draft202012Validator({**document(), "$ref": f"#/components/schemas/{name}"})
+
+
+@cache
 def event_schemas() -> dict[str, str]:
     """Event type on the wire → name of its schema, for the 24 published events."""
     names = [name for name in schemas() if name.endswith(_EVENT_SUFFIX)]
@@ -50,8 +60,13 @@ def event_schemas() -> dict[str, str]:
 
 
 def violations(name: str, instance: Any) -> list[str]:
-    """What the schema has against the instance, one line each with its path; empty when it is valid."""
-    return [_describe(error) for error in validator(name).iter_errors(instance)]
+    """What the schema has against the instance, one line each with its path; empty when it is valid.
+    AssertionError: the two engines disagree."""
+    if quick_validator(name).is_valid(instance):
+        return []
+    found = [_describe(error) for error in validator(name).iter_errors(instance)]
+    assert found, f"{name}: only one engine finds this invalid: {instance}"
+    return found
 
 
 def event_violations(event: dict[str, Any]) -> list[str]:

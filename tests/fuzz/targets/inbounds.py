@@ -29,7 +29,7 @@ from tests.support import anthropic, chat, foreign
 from tests.support import codex as notes
 from tests.support.fed import Frame, encoded
 from tests.support.machines import machine as new_machine
-from tests.support.machines import plain
+from tests.support.machines import same
 from tests.support.model_frames import frames
 from tests.support.model_scripts import SCRIPTS
 
@@ -67,7 +67,7 @@ class _Watched:
             self._fold.feed(event)
             assert not (broken := self._validator.feed(event)), [str(each) for each in broken]
         if events and self._fed < _FEW:
-            assert plain(self._fold.response) == plain(self.machine.snapshot), "E1"
+            assert same(self._fold.response, self.machine.snapshot), "E1"
 
 
 def _sse_frames(pieces: Iterable[bytes]) -> Iterator[tuple[bytes, str]]:
