@@ -161,7 +161,7 @@ class Task(NamedTuple):
     calls: CallLog | None = None
 
 
-class Done(NamedTuple):
+class TaskResult(NamedTuple):
     """How a task ended, and what was repaired, lost or asked again on the way."""
 
     result: LoopResult
@@ -172,14 +172,14 @@ class Done(NamedTuple):
         return self.result.as_json() | ({"notes": [str(each) for each in self.notes]} if self.notes else {})
 
 
-async def run_task(task: Task, settings: Settings, screen: Screen) -> Done:
+async def run_task(task: Task, settings: Settings, screen: Screen) -> TaskResult:
     """To its end; SIGINT and SIGTERM cancel it, and so does a reader of what it prints that is gone. Raises
     SettingsError, also where no model is found, OSError when the journal can't be written, BridgeError for a
     tool that can't be used."""
     service = compose(settings)
     token = CancellationToken()
     screen.on_reader_gone(token.cancel)
-    ended: list[Done | BridgeError | SettingsError | OSError] = []
+    ended: list[TaskResult | BridgeError | SettingsError | OSError] = []
     async with service_lifespan(service), anyio.create_task_group() as group:
         group.start_soon(_cancel_by_signal, token)
         try:
@@ -192,7 +192,7 @@ async def run_task(task: Task, settings: Settings, screen: Screen) -> Done:
     return ended[0]
 
 
-async def _run(task: Task, service: Service, screen: Screen, token: CancellationToken) -> Done:
+async def _run(task: Task, service: Service, screen: Screen, token: CancellationToken) -> TaskResult:
     entries = [] if task.journal is None else task.journal.entries
     screen.resumed(entries)
     asking = None if task.yes else screen.asking(token)
@@ -254,7 +254,7 @@ async def _run(task: Task, service: Service, screen: Screen, token: Cancellation
     result = await LoopDriver(loop, model, tools, ask_user=asking).run()
     notes = [*renderer.diagnostics, *loop.diagnostics, *model.diagnostics]
     screen.ended(result, notes)
-    return Done(result, notes)
+    return TaskResult(result, notes)
 
 
 def _recording(journal: JournalFile | None, screen: Screen) -> Callable[[LoopEntry], None]:

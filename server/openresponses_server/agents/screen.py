@@ -234,9 +234,9 @@ class Screen:
             usage_line(result.usage, len(result.tool_call_rounds), len(result.tool_call_results))
         )
 
-    def asking(self, token: CancellationToken) -> Asking | None:
+    def asking(self, token: CancellationToken) -> ConfirmationPrompt | None:
         """Asks at this terminal; None when nobody sits there."""
-        return Asking(self, token) if sys.stdin.isatty() else None
+        return ConfirmationPrompt(self, token) if sys.stdin.isatty() else None
 
     def question(self, question: str) -> None:
         """Show a question; the answer is typed behind it."""
@@ -280,7 +280,7 @@ class Screen:
             self._status = None
 
 
-class Asking:
+class ConfirmationPrompt:
     """Yes or no, typed at the terminal. Cancelling the run answers no. One question at a time."""
 
     def __init__(self, screen: Screen, token: CancellationToken) -> None:

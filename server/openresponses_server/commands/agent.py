@@ -10,13 +10,19 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from openresponses_bridge.text import printable
-from openresponses_server.commands.flags import ASKED, config_flag, give_up, naming_flags, upstream_flags
+from openresponses_server.commands.flags import (
+    ASKED,
+    config_flag,
+    exit_unreadable,
+    naming_flags,
+    upstream_flags,
+)
 from openresponses_server.commands.serve import fields_of
 
 if TYPE_CHECKING:
     from openresponses_bridge.tools.registry import ToolRegistry
     from openresponses_server.agents.call_log import CallLog
-    from openresponses_server.agents.running import Done, JournalFile
+    from openresponses_server.agents.running import JournalFile, TaskResult
     from openresponses_server.agents.tools.folder import Folder
     from openresponses_server.settings import Settings
 
@@ -114,7 +120,7 @@ def command(
             _check_names(registry, flags["disabled"])
             journal = _journal(open_until_the_end, resume)
             if not task.strip() and journal is not None and not journal.entries:
-                give_up(f"{resume}: there is no task in it to go on with")
+                exit_unreadable(f"{resume}: there is no task in it to go on with")
             calls = _call_log(open_until_the_end, flags["log_calls"])
             for kept in (journal, calls):
                 if kept is not None:
@@ -123,9 +129,9 @@ def command(
     except SettingsError as error:
         raise click.UsageError(printable(str(error))) from error
     except BridgeError as error:
-        give_up(printable(error.message))
+        exit_unreadable(printable(error.message))
     except OSError as error:
-        give_up(f"{error.filename or resume}: {error.strerror or error}")
+        exit_unreadable(f"{error.filename or resume}: {error.strerror or error}")
     except KeyboardInterrupt:
         sys.exit(_CANCELLED)
     if as_json:
@@ -144,7 +150,7 @@ def _run(
     calls: CallLog | None,
     as_json: bool,
     flags: dict[str, Any],
-) -> Done:
+) -> TaskResult:
     import asyncio
 
     import structlog

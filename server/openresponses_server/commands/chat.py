@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from openresponses_bridge.text import printable
-from openresponses_server.commands.flags import REACHED, config_flag, give_up, upstream_flags
+from openresponses_server.commands.flags import REACHED, config_flag, exit_unreadable, upstream_flags
 
 if TYPE_CHECKING:
     import asyncio
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from openresponses_bridge.protocol.response import Response
-    from openresponses_server.agents.coding.running import Reached
+    from openresponses_server.agents.coding.running import ReachableServer
     from openresponses_server.client import OpenResponsesError
 
 _ANSWERED, _NOT_ANSWERED, _CANCELLED = 0, 1, 130
@@ -78,7 +78,7 @@ def command(
 
 
 def _talk(
-    reached: Reached,
+    reached: ReachableServer,
     message: str | None,
     attachments: list[Path],
     instructions: str | None,
@@ -101,13 +101,13 @@ def _talk(
                 return chat.at_a_terminal(runner)
             text = message if message is not None else sys.stdin.read(_MOST_BYTES)
             if not text.strip():
-                give_up("there is nothing to ask")
+                exit_unreadable("there is nothing to ask")
             return chat.once(runner, text.strip())
         finally:
             runner.run(chat.close())
 
 
-def _model(reached: Reached, wanted: str | None) -> str:
+def _model(reached: ReachableServer, wanted: str | None) -> str:
     listed = [each["id"] for each in reached.models.listed if isinstance(each.get("id"), str)]
     found = wanted or reached.default or next(iter(listed), None)
     if found is None:
@@ -117,7 +117,7 @@ def _model(reached: Reached, wanted: str | None) -> str:
 
 class _Chat:
     def __init__(
-        self, reached: Reached, conversation: Any, console: Console, model: str, as_json: bool
+        self, reached: ReachableServer, conversation: Any, console: Console, model: str, as_json: bool
     ) -> None:
         from openresponses_server.client import OpenResponsesClient
 

@@ -15,8 +15,8 @@ from msgspec import Struct
 from openresponses_server.agents.coding.agents import CodingAgent, Start, installed
 from openresponses_server.agents.coding.reaching import Unusable, listens, models_of
 from openresponses_server.commands.greeting import (
-    Asked,
-    asked_of,
+    UpstreamCheck,
+    check_of,
     is_key_refused,
     is_same,
     missing_models,
@@ -79,13 +79,13 @@ async def _upstreams(settings: Settings) -> list[Finding]:
         demo = "only the built-in demo model, which answers by rule: --upstream ollama for a real one"
         return [Finding("upstream", "note", demo)]
     found = []
-    for each in await asked_of(settings):
+    for each in await check_of(settings):
         line = upstream_line(each, _address(settings), "it")
         found += [_key(each), Finding(called(each.upstream.name), _state(each, settings), line)]
     return found
 
 
-def _state(asked: Asked, settings: Settings) -> State:
+def _state(asked: UpstreamCheck, settings: Settings) -> State:
     answer = asked.answer
     if settings.port and is_same(asked.upstream.address, _address(settings)):
         return "missing"
@@ -95,7 +95,7 @@ def _state(asked: Asked, settings: Settings) -> State:
     return "missing" if silent or is_key_refused(answer) else "note"
 
 
-def _key(asked: Asked) -> Finding:
+def _key(asked: UpstreamCheck) -> Finding:
     given, known = asked.settings, asked.profile
     what = f"key for {called(asked.upstream.name)}"
     usual = known.api_key_env if known is not None and given.url is None else None

@@ -34,7 +34,7 @@ def check(context: click.Context, /, file: Path | None, everything: bool, **flag
     It takes the flags of `serve`. It connects to nothing. Exit code 0: these settings can be used, 1: they
     can't, and what is wrong is named.
     """
-    from openresponses_server.commands.effective import Places, shown
+    from openresponses_server.commands.effective import ValueSources, shown
     from openresponses_server.settings import SettingsError, load_settings
 
     config: Path | None = file or flags["config"]
@@ -45,7 +45,7 @@ def check(context: click.Context, /, file: Path | None, everything: bool, **flag
     except SettingsError as error:
         click.echo(printable(str(error)), err=True)
         sys.exit(1)
-    places = Places(config, _flags(context))
+    places = ValueSources(config, _flags(context))
     rest = "" if everything else "; what follows differs from the defaults, --all prints those too"
     click.echo(f"# OK: serve can run with these settings{rest}")
     for line in shown(settings, places, everything=everything):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from openresponses_bridge.text import printable
-from openresponses_server.commands.flags import CLEAN, VIOLATIONS, give_up, server_key_flag
+from openresponses_server.commands.flags import CLEAN, VIOLATIONS, exit_unreadable, server_key_flag
 from openresponses_server.commands.progress import progress
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def command(
 
             verdicts, left = asyncio.run(play_all(scenarios, base, headers, model, wire, timeout, shown))
     except Unreachable as error:
-        give_up(str(error))
+        exit_unreadable(str(error))
     if junit is not None:
         _write(junit, junit_report(base, verdicts))
     if not as_json:
@@ -106,7 +106,7 @@ def _write(path: str, report: bytes) -> None:
     try:
         Path(path).write_bytes(report)
     except OSError as error:
-        give_up(f"{path}: {error.strerror or error}")
+        exit_unreadable(f"{path}: {error.strerror or error}")
 
 
 class _Lines:

@@ -50,7 +50,7 @@ def upgrade_tables(store: str, create: bool) -> None:
     from openresponses_server.store.sql.migrate import upgrade
     from openresponses_server.store.sql.sqlite_file import default_file
 
-    with _failures_told(), progress("upgrading") as advance:
+    with _reported_failures(), progress("upgrading") as advance:
         url = database_url(store)
         missing = is_sqlite(url) and not file_of(url).exists()
         if missing and not create and file_of(url) != default_file():
@@ -109,7 +109,7 @@ def import_(store: str, file: str) -> None:
 
     with (
         reading(file) as source,
-        _failures_told(),
+        _reported_failures(),
         progress("importing", _size(file), "bytes") as advance,
     ):
         done = import_lines(database_url(store), CountedReader(source, advance), _name_line)
@@ -125,7 +125,7 @@ def backup(store: str, file: Path) -> None:
     """Copy a SQLite store to FILE while servers use it."""
     from openresponses_server.store.sql.transfer import back_up
 
-    with _failures_told(), progress("copying"):
+    with _reported_failures(), progress("copying"):
         size = back_up(_existing(store), file)
     click.echo(f"{size} bytes written to {file}")
 
@@ -146,7 +146,7 @@ def _run(store: str, work: Callable[[ResponseStore], Awaitable[None]]) -> None:
         finally:
             await opened.close()
 
-    with _failures_told():
+    with _reported_failures():
         _existing(store)
         asyncio.run(run())
 
@@ -174,7 +174,7 @@ def _name_line(number: int, why: str) -> None:
 
 
 @contextmanager
-def _failures_told() -> Iterator[None]:
+def _reported_failures() -> Iterator[None]:
     """Exit code 2 for a store that was named wrongly, 1 for one that fails."""
     from openresponses_bridge.errors import BridgeError
     from openresponses_server.errors import Outage

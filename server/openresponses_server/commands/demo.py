@@ -64,7 +64,7 @@ def command(as_json: bool) -> None:
         events: list[Event] = getattr(machine, name)(**arguments)
         for event in events:
             watched.feed(event)
-            watched.accuse(validator.feed(event))
+            watched.add_violations(validator.feed(event))
             show("  ←", "green", encode(event).decode())
             for part in decoder.feed(event):
                 parts += 1
@@ -72,7 +72,7 @@ def command(as_json: bool) -> None:
         always = always and watched.response == machine.snapshot
         if console.is_terminal and not as_json:
             time.sleep(_PAUSE)
-    watched.accuse(validator.close())
+    watched.add_violations(validator.close())
     if as_json:
         click.echo(encode(machine.snapshot).decode())
         return

@@ -23,8 +23,8 @@ _KEYS: Final = frozenset({"$.trace.keys", *(f"$.{name}" for name in KEYS_VARIABL
 _ADDRESSES: Final = frozenset({"url", "store", "event_log", "proxy"})
 
 
-class Places:
-    """Where the value at a path was given."""
+class ValueSources:
+    """Where the value of a setting comes from."""
 
     def __init__(self, config: Path | None, flags: Mapping[str, str]) -> None:
         self._config = config
@@ -44,7 +44,7 @@ class Places:
         return variable if os.environ.get(variable) else _DEFAULT
 
 
-def shown(settings: Settings, places: Places, *, everything: bool) -> Iterator[str]:
+def shown(settings: Settings, places: ValueSources, *, everything: bool) -> Iterator[str]:
     """Line by line: settings by themselves, then tables, then upstreams; with `everything` defaults too."""
     fields = {name: getattr(settings, name) for name in settings.__struct_fields__}
     upstreams = fields.pop("upstreams")
@@ -77,7 +77,7 @@ def _of_profile(settings: Settings, given: dict[str, Any], name: str) -> Iterato
             yield f"{key} = {_toml(value, path)}  # profile {name}"
 
 
-def _lines(fields: Mapping[str, Any], path: str, places: Places, everything: bool) -> Iterator[str]:
+def _lines(fields: Mapping[str, Any], path: str, places: ValueSources, everything: bool) -> Iterator[str]:
     for where, key, value in _leaves(fields, path, ""):
         place = places.of(where)
         if place == _DEFAULT and (not everything or value in ([], {})):

@@ -186,11 +186,11 @@ def reading(file: str) -> Iterator[BinaryIO]:
         with click.open_file(file, "rb") as opened:
             yield cast(BinaryIO, opened)
     except Unreadable as error:
-        give_up(printable(f"{name}: {error}"))
+        exit_unreadable(printable(f"{name}: {error}"))
     except OSError as error:
         if isinstance(error, BrokenPipeError):
             _nobody_listens()
-        give_up(f"{name}: {error.strerror or error}")
+        exit_unreadable(f"{name}: {error.strerror or error}")
 
 
 force_flag = click.option("--force", is_flag=True, help="Replace FILE if it already exists.")
@@ -233,8 +233,8 @@ def write(data: bytes) -> None:
         sys.stdout.buffer.flush()
 
 
-def give_up(message: str) -> NoReturn:
-    """Exit code 2 with this message on stderr."""
+def exit_unreadable(message: str) -> NoReturn:
+    """Write the message to stderr and exit with code 2."""
     click.echo(message, err=True)
     sys.exit(UNREADABLE)
 

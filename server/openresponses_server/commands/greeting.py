@@ -46,7 +46,7 @@ Answer = list[str] | UpstreamError
 """The models that an upstream lists, or why it does not."""
 
 
-class Asked(NamedTuple):
+class UpstreamCheck(NamedTuple):
     """An upstream, its settings and profile, and what it answered."""
 
     upstream: Upstream
@@ -59,7 +59,7 @@ def greet(settings: Settings, host: str, port: int) -> threading.Thread | None:
     """Print it; the lines on upstreams when those have answered. Returns the thread that asks them."""
     address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
     click.echo(f"openresponses-bridge is listening on {address}")
-    model = a_model(settings)
+    model = example_model(settings)
     if model is not None:
         click.echo(curl_line(address, model, keys=bool(settings.api_keys)))
     click.echo(f"  inspector: {address}{ROOT}, which shows streams event by event")
@@ -70,10 +70,10 @@ def greet(settings: Settings, host: str, port: int) -> threading.Thread | None:
             "  upstream: the built-in demo model, which answers by rule (--upstream ollama for a real one)"
         )
         return None
-    return _Asking(settings, address, shown_curl=model is not None).start()
+    return _UpstreamChecks(settings, address, shown_curl=model is not None).start()
 
 
-def a_model(settings: Settings) -> str | None:
+def example_model(settings: Settings) -> str | None:
     """A name that a request may ask for, as far as the settings name one."""
     first = settings.upstreams[0] if settings.upstreams else None
     if first is None:
@@ -108,7 +108,7 @@ def _kept_for(retention: str) -> str:
     return retention if retention == "forever" else f"for {retention}"
 
 
-class _Asking:
+class _UpstreamChecks:
     """Asks the upstreams on a thread of its own and reports. It ends with the process."""
 
     def __init__(self, settings: Settings, address: str, *, shown_curl: bool) -> None:
@@ -140,7 +140,7 @@ class _Asking:
     async def _report(self) -> None:
         router = build_router(self._settings, ServerSealer(self._settings.sealing_key_env))
         try:
-            asked = await ask_all(router, self._settings)
+            asked = await check_all(router, self._settings)
         finally:
             await router.close()
         lines = [f"  {upstream_line(each, self._address)}" for each in asked]
@@ -150,13 +150,13 @@ class _Asking:
         click.echo("\n".join(lines))
 
 
-async def ask_all(router: Router, settings: Settings) -> list[Asked]:
+async def check_all(router: Router, settings: Settings) -> list[UpstreamCheck]:
     """Every upstream at once, in the order of the settings."""
     upstreams = list(router.upstreams())
     folder = None if settings.profiles is None else Path(settings.profiles)
     answers = await asyncio.gather(*map(_ask, upstreams))
     return [
-        Asked(upstream, given, profile(given.profile, folder) if given.profile else None, answer)
+        UpstreamCheck(upstream, given, profile(given.profile, folder) if given.profile else None, answer)
         for upstream, given, answer in zip(upstreams, settings.upstreams, answers, strict=True)
     ]
 
@@ -180,31 +180,31 @@ def check_upstreams(settings: Settings, model: str | None) -> None:
     none lists any."""
     keyless = any(each.pass_through for each in settings.upstreams)  # so that nothing can be asked here
     if settings.upstreams and not keyless:
-        asked = asyncio.run(asked_of(settings))
+        asked = asyncio.run(check_of(settings))
         listed = any(isinstance(each.answer, list) and each.answer for each in asked)
-        model = model or a_model(settings)
+        model = model or example_model(settings)
         if all(map(_is_lost, asked)) or not (model or listed):
             name = "" if all(map(_is_lost, asked)) else "; name a model with --model"
             raise SettingsError("; ".join(upstream_line(each, _NOWHERE) for each in asked) + name)
 
 
-async def asked_of(settings: Settings) -> list[Asked]:
+async def check_of(settings: Settings) -> list[UpstreamCheck]:
     """All upstreams of these settings."""
     router = build_router(settings, ServerSealer(settings.sealing_key_env))
     try:
-        return await ask_all(router, settings)
+        return await check_all(router, settings)
     finally:
         await router.close()
 
 
-def _is_lost(asked: Asked) -> bool:
+def _is_lost(asked: UpstreamCheck) -> bool:
     """Nothing else would be answered either."""
     answer = asked.answer
     lost = (UpstreamError.UNREACHABLE, UpstreamError.AUTHENTICATION)
     return isinstance(answer, UpstreamError) and answer.code in lost
 
 
-def found_model(router: Router, asked: Sequence[Asked], settings: Settings) -> str | None:
+def found_model(router: Router, asked: Sequence[UpstreamCheck], settings: Settings) -> str | None:
     """A model that an upstream has and that is asked for there: one of which it is known what it can do, if
     there is one, since lists hold models too that do not write."""
     served = [
@@ -218,14 +218,14 @@ def found_model(router: Router, asked: Sequence[Asked], settings: Settings) -> s
     return next(known, served[0] if served else None)
 
 
-def upstream_line(asked: Asked, own: str, unnamed: str | None = None) -> str:
+def upstream_line(asked: UpstreamCheck, own: str, unnamed: str | None = None) -> str:
     """What an operator has to know of an upstream, and what to do about it. It begins with the title of its
     profile; without a profile with `unnamed`, or its name where that is None."""
     unchecked = "" if asked.settings.verify else "; its certificate is not checked (verify = false)"
     return f"{_state_line(asked, own, unnamed)}{unchecked}"
 
 
-def _state_line(asked: Asked, own: str, unnamed: str | None) -> str:
+def _state_line(asked: UpstreamCheck, own: str, unnamed: str | None) -> str:
     upstream, answer = asked.upstream, asked.answer
     title = asked.profile.title if asked.profile else upstream.name if unnamed is None else unnamed
     where = upstream.address
@@ -268,7 +268,7 @@ def missing_models(settings: UpstreamSettings, listed: Sequence[str]) -> str:
     return f"; not among them: {', '.join(map(printable, missing))}" if listed and missing else ""
 
 
-def _has_key(asked: Asked) -> bool:
+def _has_key(asked: UpstreamCheck) -> bool:
     given = asked.settings
     from_profile = asked.profile is not None and asked.profile.api_key_env is not None
     return bool(given.api_key or given.api_key_env or (from_profile and not given.pass_through))

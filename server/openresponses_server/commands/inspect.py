@@ -17,7 +17,7 @@ from openresponses_server.commands.flags import (
     SPEED,
     UNREADABLE,
     VIOLATIONS,
-    give_up,
+    exit_unreadable,
     reading,
     server_key_flag,
 )
@@ -67,7 +67,7 @@ def command(what: str, full: bool, as_json: bool, **flags: Any) -> None:
         else:
             console.print(tree(watched, WHOLE if full else FINAL))
     if isinstance(end, str):
-        give_up(end)
+        exit_unreadable(end)
     found = any(each.violations for inspection in inspections for each in inspection.watched)
     sys.exit(end or (VIOLATIONS if found else CLEAN))
 

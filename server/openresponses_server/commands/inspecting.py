@@ -16,7 +16,7 @@ from openresponses_bridge.dialects.base import type_of
 from openresponses_bridge.errors import WireError
 from openresponses_bridge.protocol.codec import decode_event, decode_response
 from openresponses_bridge.protocol.events import ResponseCreated
-from openresponses_server.commands.tree import Newest, Space, WatchedResponse
+from openresponses_server.commands.tree import NewestLines, Space, WatchedResponse
 from openresponses_server.observation.recordings.captures import Payload, begins_response
 from openresponses_server.observation.recordings.dialects import (
     AUTO,
@@ -56,25 +56,25 @@ class Inspection:
             if name != responses.DIALECT.name:
                 self._foreign = open_source(self._source_name, payload, _WIRE)
         if self._foreign is not None:
-            self._take(self._foreign.feed(payload))
+            self._feed_events(self._foreign.feed(payload))
         elif payload.value is None:
-            self._latest().accuse(self._judge.feed(payload))
+            self._latest().add_violations(self._judge.feed(payload))
         else:
             self._own(payload)
 
     def close(self) -> None:
         """It has ended."""
         if self._foreign is not None:
-            self._take(self._foreign.close())
+            self._feed_events(self._foreign.close())
             self._pin()
         elif self.watched:
-            self.watched[-1].accuse(self._judge.close())
+            self.watched[-1].add_violations(self._judge.close())
 
     def _own(self, payload: Payload) -> None:
         whole = payload.value is not None and "type" not in payload.value
         if self._over and begins_response(payload):
             # what the judge finds with this event is the new response's: what the old one lacks comes first
-            self.watched[-1].accuse(self._judge.close())
+            self.watched[-1].add_violations(self._judge.close())
             self._begin()
         watched = self._latest()
         found = self._judge.feed(payload)
@@ -84,11 +84,11 @@ class Inspection:
             else:
                 watched.feed(decode_event(payload.data))
         except WireError:  # the judge says what is wrong with it
-            watched.pass_over()
+            watched.count_unreadable()
         self._over = watched.ended or type_of(payload.value or {}) == "error"
-        watched.accuse(found)
+        watched.add_violations(found)
 
-    def _take(self, translated: Iterable[Translated]) -> None:
+    def _feed_events(self, translated: Iterable[Translated]) -> None:
         for event in chain.from_iterable(each.events for each in translated):
             if isinstance(event, ResponseCreated) and self.watched and self.watched[-1].ended:
                 self._pin()  # what showed at the end of the one before
@@ -101,7 +101,7 @@ class Inspection:
         assert self._foreign is not None
         self._reported = self._reported or Reported(self._foreign.cases)
         if new := self._reported.new():
-            self._latest().pin(new)
+            self._latest().add_diagnostics(new)
 
     def _latest(self) -> WatchedResponse:
         return self.watched[-1] if self.watched else self._begin()
@@ -123,7 +123,9 @@ class LiveView:
 
     def __init__(self, console: Console, build: Callable[[Space], RenderableType]) -> None:
         self._live = (
-            Live(Newest(build), console=console, auto_refresh=False, transient=True, redirect_stdout=False)
+            Live(
+                NewestLines(build), console=console, auto_refresh=False, transient=True, redirect_stdout=False
+            )
             if console.is_terminal and not console.is_dumb_terminal
             else None
         )

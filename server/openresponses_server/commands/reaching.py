@@ -96,16 +96,16 @@ class Server:
     ) -> None:
         await self._http.close()
 
-    def beside(self, path: str) -> str:
-        """A path of the server that does not stand below its API's `/v1`, for the other methods."""
+    def url_outside_api(self, path: str) -> str:
+        """The URL of a path of this server that is not below its API's `/v1`."""
         return f"{urlsplit(self.base)._replace(path='').geturl()}{path}"
 
     @asynccontextmanager
     async def open(
         self, method: str, path: str, body: Any = None, query: Mapping[str, str] | None = None
     ) -> AsyncIterator[Reply]:
-        """The answer to a request, below the server's address or at one of `beside`; `body` goes out as JSON,
-        or as it is when it is bytes. Raises OpenResponsesError for what can't be reached or refuses."""
+        """The response to a request for a path below the API, or for a `url_outside_api`; `body` goes out as
+        JSON, or as it is when it is bytes. Raises OpenResponsesError for what can't be reached or refuses."""
         if self._key is not None and not self._is_named and not is_of_this_user(PORT):
             raise _failed(
                 f"no server of yours listens at {DEFAULT}, so the key is not sent: "

@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import click
 
 from openresponses_bridge.text import printable
-from openresponses_server.commands.flags import ASKED, config_flag, give_up, naming_flags, upstream_flags
+from openresponses_server.commands.flags import (
+    ASKED,
+    config_flag,
+    exit_unreadable,
+    naming_flags,
+    upstream_flags,
+)
 from openresponses_server.commands.serve import fields_of
 
 if TYPE_CHECKING:
@@ -61,7 +67,7 @@ def command(
     if not prompts and not requests:
         raise click.UsageError("say what to ask: a PROMPT or --request FILE")
     if output.exists():
-        give_up(f"{output}: it exists already")
+        exit_unreadable(f"{output}: it exists already")
     settings, asked = _settings(config, model, flags)
     bodies = [_body(path) for path in requests]
     try:
@@ -73,7 +79,7 @@ def command(
 
 def _settings(config: Path | None, model: str | None, flags: dict[str, Any]) -> tuple[Settings, str | None]:
     """The settings and the model to ask, None for that of a request."""
-    from openresponses_server.commands.greeting import a_model
+    from openresponses_server.commands.greeting import example_model
     from openresponses_server.settings import SettingsError, load_settings
 
     named = model if flags["upstream"] is not None else None  # else it is one of the config's, or the demo's
@@ -83,7 +89,7 @@ def _settings(config: Path | None, model: str | None, flags: dict[str, Any]) -> 
             settings = load_settings(config, **fields, store="memory://", event_log="memory://")
     except SettingsError as error:
         raise click.UsageError(str(error)) from error
-    return settings, model or a_model(settings)
+    return settings, model or example_model(settings)
 
 
 class _Body(NamedTuple):
@@ -98,14 +104,14 @@ def _body(path: Path) -> _Body:
     from openresponses_bridge.protocol.codec import decode_json
 
     if path.stat().st_size > _MOST_REQUEST:
-        give_up(f"{path}: a request has at most {_MOST_REQUEST >> 20} MiB")
+        exit_unreadable(f"{path}: a request has at most {_MOST_REQUEST >> 20} MiB")
     data = path.read_bytes()
     try:
         fields = decode_json(data)
     except WireError as error:
-        give_up(f"{path}: {error.message}")
+        exit_unreadable(f"{path}: {error.message}")
     if not isinstance(fields, dict):
-        give_up(f"{path}: a request is a JSON object")
+        exit_unreadable(f"{path}: a request is a JSON object")
     model = fields.get("model")
     return _Body(data, model if isinstance(model, str) else None)
 
@@ -141,7 +147,7 @@ async def _record(
         if not file.answered and not file.failure:
             file.discard()
     if file.failure:
-        give_up(f"{output}: {file.failure}")
+        exit_unreadable(f"{output}: {file.failure}")
     return finished
 
 

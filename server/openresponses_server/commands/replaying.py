@@ -12,7 +12,7 @@ from typing import BinaryIO, Final
 import click
 
 from openresponses_bridge.text import printable
-from openresponses_server.commands.flags import give_up, reading, write
+from openresponses_server.commands.flags import exit_unreadable, reading, write
 from openresponses_server.observation.recordings.captures import Unreadable, read_capture
 from openresponses_server.observation.recordings.dialects import AUTO, DIALECTS, Sinks, Source, open_source
 from openresponses_server.observation.recordings.reader import (
@@ -49,7 +49,9 @@ def replayed(
             _play(recording_of(file, first, lines), exchange, source_name, sink, clock)
             return
         if speed is not None or exchange is not None:
-            give_up("--speed and --exchange are for recordings: a capture has neither times nor requests")
+            exit_unreadable(
+                "--speed and --exchange are for recordings: a capture has neither times nor requests"
+            )
         if not first.endswith(b"\n"):
             first += lines.readline()
         source = _translate(chain([first] if first else [], lines), source_name, sink)
@@ -93,7 +95,9 @@ def _play(recording: Recording, wanted: int | None, source_name: str, sink: Sink
     if wanted is None:  # what a client was sent is made of what upstreams sent
         exchanges = upstreams or recording.exchanges
     if not exchanges:
-        give_up("the recording has no exchanges" if wanted is None else f"there is no exchange {wanted}")
+        exit_unreadable(
+            "the recording has no exchanges" if wanted is None else f"there is no exchange {wanted}"
+        )
     translated = False
     for each in exchanges:
         clock.reach(each.asked.at)

@@ -13,8 +13,8 @@ import click
 from openresponses_bridge.text import on_one_line, printable
 from openresponses_server.commands.flags import (
     counted,
+    exit_unreadable,
     force_flag,
-    give_up,
     server_key_flag,
     with_flags,
     written,
@@ -214,7 +214,9 @@ async def _rows(
     query = {name: str(value) for name, value in asked.items() if value not in (None, "")}
     while True:
         going_on = {"after": after} if after else {}
-        page = await at.json("GET", at.beside(_LISTED), query={**query, **going_on, "limit": str(_PAGE)})
+        page = await at.json(
+            "GET", at.url_outside_api(_LISTED), query={**query, **going_on, "limit": str(_PAGE)}
+        )
         rows = page.get("data") if isinstance(page, dict) else None
         if not isinstance(rows, list):
             raise ValueError(f"{at.base} did not answer with a list")
@@ -265,9 +267,9 @@ def _asked(server: str | None, variable: str | None, work: Callable[[Server], Aw
         return asyncio.run(run())
     except OpenResponsesError as error:
         if error.code == UpstreamError.UNREACHABLE:
-            give_up(printable(error.message))
+            exit_unreadable(printable(error.message))
         raise click.ClickException(printable(f"{error.message} [{error.code}]")) from error
     except ValueError as error:
-        give_up(printable(str(error)))
+        exit_unreadable(printable(str(error)))
     except KeyboardInterrupt:
         sys.exit(130)

@@ -18,7 +18,7 @@ from openresponses_server.commands.serve import fields_of
 
 if TYPE_CHECKING:
     from openresponses_server.agents.coding.agents import CodingAgent
-    from openresponses_server.agents.coding.running import Reached
+    from openresponses_server.agents.coding.running import ReachableServer
     from openresponses_server.settings import Settings
 
 _HOST: Final = "127.0.0.1"
@@ -92,11 +92,11 @@ def _report(line: str) -> None:
 @contextmanager
 def reached_server(
     server: str | None, key_env: str | None, **flags: Any
-) -> Iterator[tuple[Reached, frozenset[str]]]:
+) -> Iterator[tuple[ReachableServer, frozenset[str]]]:
     """The server to use, and the variables that no agent is to see. One that runs is used when it is named,
     or when nothing is said of upstreams and it is where `serve` puts it."""
     from openresponses_server.agents.coding.running import own_server, secrets_of, served_at
-    from openresponses_server.commands.greeting import a_model, check_upstreams
+    from openresponses_server.commands.greeting import check_upstreams, example_model
 
     if server is not None and (flags["upstream"] or flags["config"]):
         raise click.UsageError(
@@ -117,11 +117,11 @@ def reached_server(
         )
     settings = _settings(**flags)
     check_upstreams(settings, flags["model"])
-    with own_server(settings, a_model(settings)) as reached:
+    with own_server(settings, example_model(settings)) as reached:
         yield reached, secrets_of(settings)
 
 
-def _found(key: str | None) -> Reached | None:
+def _found(key: str | None) -> ReachableServer | None:
     """The server at the port of `serve`, when this user or root has started it. Raises Unusable when it
     refuses the key; something else that listens there does not matter."""
     from openresponses_server.agents.coding.reaching import Unusable, is_of_this_user, listens
@@ -166,13 +166,13 @@ def _print_config(agent: CodingAgent, server: str | None, key_env: str | None, *
     settings = None if server else _settings(**flags)
     model, address = flags["model"], (server or "").rstrip("/").removesuffix("/v1")
     if settings is not None:
-        from openresponses_server.commands.greeting import a_model
+        from openresponses_server.commands.greeting import example_model
 
         given = {name.replace("_", "-"): value for name, value in flags.items() if value}
         words = ["openresponses-bridge", "serve"]
         words += [word for name, value in given.items() for word in (f"--{name}", str(value))]
         click.echo(f"# The server:\n{shlex.join(words)}\n")
-        model = model or a_model(settings)
+        model = model or example_model(settings)
         address = f"http://{_HOST}:{settings.port}"
     keys = bool(key_env or (settings is not None and settings.api_keys))
     click.echo(agent.shown(address, model or "MODEL", keys), nl=False)

@@ -33,14 +33,14 @@ _MOST_PINNED: Final = 1_000
 _SHORTEST: Final = 0.1  # seconds: what came in fewer came at once, and its rate says nothing
 
 
-class Pinned(NamedTuple):
+class PinnedDiagnostic(NamedTuple):
     """A repair or loss, at the event (counted from 0) at which it was seen."""
 
     event: int
     case: Diagnostic
 
 
-class Pace(NamedTuple):
+class OutputRate(NamedTuple):
     """Seconds from the first event to the last, and to the first output. From there on: characters a second,
     and tokens where the server has counted them."""
 
@@ -57,7 +57,7 @@ class WatchedResponse:
         self.events = 0
         self.per_item: Counter[int] = Counter()
         self.violations: list[Violation] = []
-        self.pinned: list[Pinned] = []
+        self.pinned: list[PinnedDiagnostic] = []
         self.not_shown = 0
         """How many violations and cases are beyond the most that are kept."""
         self.ended = False
@@ -83,7 +83,7 @@ class WatchedResponse:
         self.events += 1
         self.ended = self.ended or type(event) in TERMINAL_EVENTS
 
-    def pass_over(self) -> None:
+    def count_unreadable(self) -> None:
         """What came for an event and is not one."""
         self.events += 1
 
@@ -91,13 +91,13 @@ class WatchedResponse:
         """It came in one piece."""
         self._whole, self.ended = response, True
 
-    def accuse(self, violations: list[Violation]) -> None:
+    def add_violations(self, violations: list[Violation]) -> None:
         """What breaks the protocol."""
         self._keep(self.violations, violations)
 
-    def pin(self, cases: list[Diagnostic]) -> None:
+    def add_diagnostics(self, cases: list[Diagnostic]) -> None:
         """What had to be repaired, or was lost, at the latest event."""
-        self._keep(self.pinned, [Pinned(max(0, self.events - 1), case) for case in cases])
+        self._keep(self.pinned, [PinnedDiagnostic(max(0, self.events - 1), case) for case in cases])
 
     @property
     def response(self) -> Response | None:
@@ -113,7 +113,7 @@ class WatchedResponse:
         return None if sent is None else (str(sent.code or sent.type), str(sent.message))
 
     @property
-    def pace(self) -> Pace | None:
+    def pace(self) -> OutputRate | None:
         """None when nothing is known of times."""
         if not self._begun:
             return None
@@ -123,7 +123,7 @@ class WatchedResponse:
         timed = took >= _SHORTEST
         characters = self._characters / took if timed and self._characters else None
         tokens = usage.output_tokens / took if timed and usage is not None else None
-        return Pace(self._last - self._begun, first, characters, tokens)
+        return OutputRate(self._last - self._begun, first, characters, tokens)
 
     def as_json(self) -> dict[str, Any]:
         """All of it but the texts, for scripts."""
@@ -158,7 +158,7 @@ class WatchedResponse:
         self.not_shown += len(more[room:])
 
 
-def _rounded(pace: Pace) -> dict[str, float | None]:
+def _rounded(pace: OutputRate) -> dict[str, float | None]:
     return {name: None if value is None else round(value, 3) for name, value in pace._asdict().items()}
 
 
@@ -206,7 +206,7 @@ def tree(watched: WatchedResponse, space: Space = FINAL, *, judged: bool = True)
     return Group(root, *_below(watched, judged))
 
 
-class Newest:
+class NewestLines:
     """The newest lines of something that is higher than the terminal."""
 
     def __init__(self, build: Callable[[Space], RenderableType]) -> None:

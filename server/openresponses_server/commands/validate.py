@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from openresponses_server.commands.flags import CLEAN, VIOLATIONS, capture_argument, give_up, reading, write
+from openresponses_server.commands.flags import (
+    CLEAN,
+    VIOLATIONS,
+    capture_argument,
+    exit_unreadable,
+    reading,
+    write,
+)
 
 if TYPE_CHECKING:
     from openresponses_bridge.conformance import Violation, WireName
@@ -66,7 +73,7 @@ def _explain(name: str, as_json: bool) -> None:
 
     if name not in RULES:
         near = get_close_matches(name, RULES, 3, 0.4)
-        give_up(
+        exit_unreadable(
             f"there is no rule {name!r}; "
             + (f"near to it: {', '.join(near)}" if near else "see docs/rules.md")
         )

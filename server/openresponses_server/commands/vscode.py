@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from openresponses_server.commands.flags import give_up
+from openresponses_server.commands.flags import exit_unreadable
 
 
 @click.group()
@@ -32,5 +32,5 @@ def package(output: Path) -> None:
     try:
         target.write_bytes(vsix(files))
     except OSError as error:
-        give_up(f"{target}: {error.strerror or error}")
+        exit_unreadable(f"{target}: {error.strerror or error}")
     click.echo(f"{target} is written. Install it with:\n  code --install-extension {target}")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from openresponses_server.commands import greeting
-from openresponses_server.commands.greeting import Asked, curl_line, greet, upstream_line
+from openresponses_server.commands.greeting import UpstreamCheck, curl_line, greet, upstream_line
 from openresponses_server.errors import UpstreamError
 from openresponses_server.settings import Settings, UpstreamSettings
 from openresponses_server.upstreams.demo.upstream import DemoUpstream
@@ -95,7 +95,7 @@ def test_an_end_of_the_process_ends_the_asking(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(greeting, "PATIENCE", 60.0)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}"
-        asking = greeting._Asking(
+        asking = greeting._UpstreamChecks(
             Settings(upstreams=[UpstreamSettings(url=url)]), "http://127.0.0.1:8080", shown_curl=True
         )
         thread = asking.start()
@@ -156,7 +156,7 @@ CASES: dict[str, tuple[Any, UpstreamSettings, str]] = {
 @pytest.mark.parametrize("case", CASES)
 def test_what_an_upstream_answers(case: str) -> None:
     answer, settings, expected = CASES[case]
-    line = upstream_line(Asked(Elsewhere(), settings, None, answer), "http://127.0.0.1:8080")
+    line = upstream_line(UpstreamCheck(Elsewhere(), settings, None, answer), "http://127.0.0.1:8080")
     assert expected in line
     assert ("not among" in line) == (case == "missing")
     assert "their words" not in line
@@ -166,12 +166,12 @@ def test_what_an_upstream_answers(case: str) -> None:
 def test_how_a_local_server_is_started_is_said(name: str) -> None:
     known = profile(name)
     away = refused(502, UpstreamError.UNREACHABLE, "Connection refused")
-    line = upstream_line(Asked(Elsewhere(), UpstreamSettings(), known, away), "http://127.0.0.1:8080")
+    line = upstream_line(UpstreamCheck(Elsewhere(), UpstreamSettings(), known, away), "http://127.0.0.1:8080")
     assert line.startswith(f"{known.title} isn't answering at")
     assert line.endswith(f": is `{known.start}` running?")
 
 
 @pytest.mark.parametrize("own", ["http://127.0.0.1:11434", "http://[::1]:11434", "http://localhost:11434"])
 def test_an_upstream_that_is_this_server_is_noticed(own: str) -> None:
-    line = upstream_line(Asked(Elsewhere(), UpstreamSettings(), None, ["m"]), own)
+    line = upstream_line(UpstreamCheck(Elsewhere(), UpstreamSettings(), None, ["m"]), own)
     assert "which is this server itself" in line

@@ -13,7 +13,7 @@ from openresponses_bridge.conformance import StreamValidator
 from openresponses_bridge.protocol.codec import encode_sse
 from openresponses_server.commands.cli import main
 from openresponses_server.commands.inspecting import Inspection, LiveView
-from openresponses_server.commands.tree import Newest, tree
+from openresponses_server.commands.tree import NewestLines, tree
 from openresponses_server.observation.recordings.captures import read_capture
 from tests.support.model_frames import frames
 from tests.support.model_scripts import SCRIPTS, played
@@ -196,7 +196,7 @@ def test_the_live_view_stays_within_the_terminal_and_leaves_it_as_it_was() -> No
     drawn = console.file.getvalue()  # type: ignore[attr-defined]
     assert drawn.endswith("\x1b[2K")  # the last drawing is erased
     with console.capture() as newest:
-        console.print(Newest(lambda space: tree(inspection.watched[-1], space)))
+        console.print(NewestLines(lambda space: tree(inspection.watched[-1], space)))
     lines = newest.get().splitlines()
     assert len(lines) <= 12
     assert "word 399" in newest.get()

@@ -149,7 +149,7 @@ _ABILITIES: Final = ("tools", "images", "reasoning")
 _VARIABLE: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)")
 
 
-class Reached(Struct, frozen=True):
+class ReachableServer(Struct, frozen=True):
     """A server that answers: its address, the key to show, its models, where it logs ("" when that is its own
     matter), and the model that its settings name, if they do."""
 
@@ -164,7 +164,7 @@ def run(
     agent: CodingAgent,
     program: str,
     arguments: Sequence[str],
-    server: Reached,
+    server: ReachableServer,
     model: str | None,
     hidden: frozenset[str],
     *,
@@ -198,14 +198,14 @@ def folder_of(agent: str) -> Path:
     return make_private(data_folder() / _FOLDER / agent)
 
 
-def served_at(address: str, key: str | None) -> Reached:
+def served_at(address: str, key: str | None) -> ReachableServer:
     """A server that runs. Raises Unusable."""
     base = address.rstrip("/").removesuffix("/v1")
-    return Reached(base, key, models_of(base, key))
+    return ReachableServer(base, key, models_of(base, key))
 
 
 @contextmanager
-def own_server(settings: Settings, model: str | None = None) -> Iterator[Reached]:
+def own_server(settings: Settings, model: str | None = None) -> Iterator[ReachableServer]:
     """One that is started for this, and ends with the context; `model` is the one that its settings name, if
     they do. Raises SettingsError."""
     from openresponses_server.observation.logs import configure_logs
@@ -215,7 +215,7 @@ def own_server(settings: Settings, model: str | None = None) -> Iterator[Reached
     with _log_file() as log:
         configure_logs(log)
         with hosted(settings) as base:
-            yield Reached(base, key, models_of(base, key), log.name, model)
+            yield ReachableServer(base, key, models_of(base, key), log.name, model)
 
 
 def secrets_of(settings: Settings) -> frozenset[str]:
@@ -249,7 +249,7 @@ def _private(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_EXCL, 0o600)
 
 
-def _chosen(server: Reached, wanted: str | None) -> EnrichedModelData:
+def _chosen(server: ReachableServer, wanted: str | None) -> EnrichedModelData:
     """What is known of the model: the wanted one, else the server's own choice, else the first that calls
     tools. Raises Unusable without one."""
     listed = {each["id"]: each for each in server.models.listed if isinstance(each.get("id"), str)}

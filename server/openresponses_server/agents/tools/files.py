@@ -40,7 +40,7 @@ class Hunk:
     old: list[str] = field(default_factory=list)
     new: list[str] = field(default_factory=list)
 
-    def take(self, line: str) -> bool:
+    def add_line(self, line: str) -> bool:
         """Add a line of the patch; False when it is not one of a hunk."""
         mark, text = line[:1], line[1:]
         if mark not in ("", " ", "+", "-"):
@@ -124,7 +124,7 @@ def _begun(lines: list[str]) -> Iterator[FilePatch]:
             if not change.hunks:
                 change.hunks.append(Hunk())
             wrong = change.kind == "delete" or (change.kind == "add" and line[:1] != "+")
-            if wrong or not change.hunks[-1].take(line):
+            if wrong or not change.hunks[-1].add_line(line):
                 raise _wrong(number, line, "lines begin with a space, + or -")
     else:
         raise ToolInvocationError("the patch is cut: it has to end with `*** End Patch`")
@@ -157,7 +157,7 @@ def _unified(lines: list[str]) -> Iterator[FilePatch]:
             change.hunks.append(hunk)
         elif line.startswith("diff --git "):
             hunk = None
-        elif hunk is not None and not line.startswith("\\") and not hunk.take(line):
+        elif hunk is not None and not line.startswith("\\") and not hunk.add_line(line):
             raise _wrong(number, line, "lines begin with a space, + or -")
     if change is not None:
         yield change

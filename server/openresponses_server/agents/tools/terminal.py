@@ -82,7 +82,7 @@ class _Output:
         self._first = bytearray()
         self._last = bytearray()
 
-    def take(self, data: bytes) -> None:
+    def append(self, data: bytes) -> None:
         self.size += len(data)
         room = _SHOWN - len(self._first)
         self._first += data[:room]
@@ -135,7 +135,7 @@ async def _finished(process: Process, output: _Output) -> None:
     async def read() -> None:
         assert process.stdout is not None
         async for data in process.stdout:
-            output.take(data)
+            output.append(data)
             if output.size > _MOST_OUTPUT:
                 _kill(process)
                 break

@@ -78,7 +78,7 @@ class Texts:
                     yield from self._file(name)
             if max(files, self._folders) >= self._most_files:
                 self.cut_short = f"there are more than {self._most_files} files or folders"
-        except _Over:
+        except _LimitReached:
             return
 
     def _file(self, name: str) -> Iterator[Text]:
@@ -104,12 +104,12 @@ class Texts:
 
     def _over(self, why: str) -> None:
         self.cut_short = why
-        raise _Over
+        raise _LimitReached
 
     def note(self) -> str:
         """A line about what was not seen, "" when all was."""
         return f"\n(Not all files were looked through: {self.cut_short}.)" if self.cut_short else ""
 
 
-class _Over(Exception):
+class _LimitReached(Exception):
     """A bound was reached."""
