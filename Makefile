@@ -62,6 +62,7 @@ check: $(TEST)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	@find bridge server -name '*.py' -exec wc -l {} + | awk '$$1 > 600 && $$2 != "total" {print $$2 ": " $$1 " lines: is it two subjects?"}'
 
 # Known vulnerabilities in what is pinned; skipped aloud where nobody can be asked.
 audit: $(AUDIT)

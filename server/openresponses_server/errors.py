@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from openresponses_bridge.dialects import anthropic_messages, vscode
 from openresponses_bridge.errors import BridgeError, type_and_code
@@ -75,10 +75,14 @@ class UpstreamError(HttpError):
         said: str = "",
         lasting: bool = False,
         headers: Mapping[str, str] | None = None,
-        **more: Any,
+        code: str | None = None,
+        error_type: str | None = None,
+        param: str | None = None,
     ) -> None:
         shown = {**(headers or {}), **(_LASTING if lasting else {})}
-        super().__init__(status, message, headers=shown or None, **more)
+        super().__init__(
+            status, message, code=code, error_type=error_type, param=param, headers=shown or None
+        )
         self.cause = cause
         self.said = said
         self.lasting = lasting

@@ -6,7 +6,7 @@ there is no body for it either.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import msgspec
 
@@ -23,6 +23,77 @@ from openresponses_bridge.seal import Sealer
 from openresponses_bridge.tools.offering import ToolForm, tools_in_body
 
 
+class ChatFields(TypedDict, total=False):
+    """Further fields of a Chat Completions body."""
+
+    frequency_penalty: float
+    logit_bias: dict[str, float]
+    logprobs: bool
+    max_completion_tokens: int
+    max_tokens: int
+    metadata: dict[str, str]
+    n: int
+    parallel_tool_calls: bool
+    prediction: dict[str, Any]
+    presence_penalty: float
+    reasoning_effort: str
+    response_format: dict[str, Any]
+    seed: int
+    service_tier: str
+    stop: str | list[str]
+    store: bool
+    stream: bool
+    stream_options: dict[str, Any]
+    temperature: float
+    top_logprobs: int
+    top_p: float
+    user: str
+    verbosity: str
+
+
+class MessagesFields(TypedDict, total=False):
+    """Further fields of a Messages body."""
+
+    container: str
+    context_management: dict[str, Any]
+    mcp_servers: list[dict[str, Any]]
+    metadata: dict[str, Any]
+    output_config: dict[str, Any]
+    service_tier: str
+    stop_sequences: list[str]
+    stream: bool
+    temperature: float
+    thinking: dict[str, Any]
+    top_k: int
+    top_p: float
+
+
+class ResponsesFields(TypedDict, total=False):
+    """Further fields of a Responses body."""
+
+    background: bool
+    include: list[str]
+    instructions: str
+    max_output_tokens: int
+    max_tool_calls: int
+    metadata: dict[str, str]
+    parallel_tool_calls: bool
+    previous_response_id: str
+    prompt_cache_key: str
+    reasoning: dict[str, Any]
+    safety_identifier: str
+    service_tier: str
+    store: bool
+    stream: bool
+    stream_options: dict[str, Any]
+    temperature: float
+    text: dict[str, Any]
+    top_logprobs: int
+    top_p: float
+    truncation: str
+    user: str
+
+
 def create_capi_request_body(
     result: BuildPromptResult,
     model: str,
@@ -32,7 +103,7 @@ def create_capi_request_body(
     cache_control: bool = False,
     reasoning_field: str | None = None,
     diagnostics: Diagnostics | None = None,
-    **options: Any,
+    **options: Unpack[ChatFields],
 ) -> dict[str, Any]:
     """A Chat Completions body. `functions` declares the tools in the older field, for endpoints that know
     that one alone. Raises LocalError (`bridge.prompt.empty`) for a prompt that asks nothing."""
@@ -59,7 +130,7 @@ def create_anthropic_request_body(
     tool_choice: str | None = None,
     sealer: Sealer | None = None,
     diagnostics: Diagnostics | None = None,
-    **options: Any,
+    **options: Unpack[MessagesFields],
 ) -> dict[str, Any]:
     """A Messages body. `max_tokens` are those of the answer. Tools of earlier calls are declared, though none
     may be called, where the prompt offers none. Raises LocalError as above."""
@@ -81,7 +152,7 @@ def create_responses_request_body(
     tool_choice: str | None = None,
     sealer: Sealer | None = None,
     diagnostics: Diagnostics | None = None,
-    **options: Any,
+    **options: Unpack[ResponsesFields],
 ) -> dict[str, Any]:
     """A Responses body, with all messages as its input. Raises LocalError as above."""
     items = raw_messages_to_input_items(_asked(result), sealer=sealer, diagnostics=diagnostics)

@@ -1,15 +1,11 @@
-"""The documented name of `openresponses_bridge.loop`, whose names are loaded when they are first used."""
+"""The documented name of `openresponses_bridge.loop`, whose names are loaded when they are first used. Type
+checkers read them in `loop.pyi`."""
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final
-
-if TYPE_CHECKING:
-    from openresponses_bridge.loop import ToolCallingLoop, ToolCallLimitBehavior, ToolCallRound
+from typing import Any, Final
 
 # The loop stands above the tools, which import nothing of it.
 _HOME: Final = "openresponses_bridge.loop"
-
-__all__ = ["ToolCallLimitBehavior", "ToolCallRound", "ToolCallingLoop"]
 
 
 def __getattr__(name: str) -> Any:

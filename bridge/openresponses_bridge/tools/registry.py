@@ -17,7 +17,9 @@ from typing import (
     Final,
     NamedTuple,
     Protocol,
+    TypedDict,
     TypeVar,
+    Unpack,
     get_args,
     get_origin,
     get_type_hints,
@@ -191,6 +193,17 @@ class Tool:
         return self._compiled[0]
 
 
+class ToolOptions(TypedDict, total=False):
+    """The fields of `Tool` that a function does not say by itself."""
+
+    parallel: bool
+    timeout: float | None
+    resolve_input: ResolveInput | None
+    provide_input: ProvideInput | None
+    filter_edits: FilterEdits | None
+    confirm: Confirm | None
+
+
 class ToolRegistry:
     """Tools by name, in the order in which they were registered."""
 
@@ -234,7 +247,7 @@ class ToolRegistry:
         name: str | None = None,
         description: str | None = None,
         tags: Collection[str] = (),
-        **options: Any,
+        **options: Unpack[ToolOptions],
     ) -> Callable[[F], F]: ...
     def tool(
         self,
@@ -244,7 +257,7 @@ class ToolRegistry:
         name: str | None = None,
         description: str | None = None,
         tags: Collection[str] = (),
-        **options: Any,
+        **options: Unpack[ToolOptions],
     ) -> Any:
         """Register a typed function, which stays as it is.
 

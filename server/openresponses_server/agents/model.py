@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from typing import Unpack
 from uuid import uuid4
 
 import anyio
@@ -12,6 +13,7 @@ from openresponses_bridge.diagnostics import Diagnostics
 from openresponses_bridge.errors import BridgeError, HttpError
 from openresponses_bridge.loop import AskModel, ModelAnswer, ModelFailure
 from openresponses_bridge.prompt import BuildPromptResult, create_responses_request_body
+from openresponses_bridge.prompt.bodies import ResponsesFields
 from openresponses_bridge.protocol.codec import decode_request
 from openresponses_bridge.protocol.request import CreateResponse
 from openresponses_bridge.tools.cancellation import CancellationToken
@@ -31,7 +33,9 @@ class ServiceModel:
     could not express of their prompts: breakpoints of a cache, parts for other APIs.
     """
 
-    def __init__(self, service: Service, model: str, *, stateful: bool = False, **options: object) -> None:
+    def __init__(
+        self, service: Service, model: str, *, stateful: bool = False, **options: Unpack[ResponsesFields]
+    ) -> None:
         self._service = service
         self._model = model
         self._stateful = stateful
@@ -86,9 +90,9 @@ class ServiceModel:
         """A request for what follows the model's last message: the results of its calls."""
         last = max(at for at, message in enumerate(prompt.messages) if message.role == "assistant")
         rest = replace(prompt, messages=prompt.messages[last + 1 :])
-        return self._request(rest, **{_PREVIOUS: marker})
+        return self._request(rest, previous_response_id=marker)
 
-    def _request(self, prompt: BuildPromptResult, **more: object) -> CreateResponse:
+    def _request(self, prompt: BuildPromptResult, **more: Unpack[ResponsesFields]) -> CreateResponse:
         body = create_responses_request_body(
             prompt, self._model, sealer=self._service.sealer, diagnostics=self.diagnostics
         )

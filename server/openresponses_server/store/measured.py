@@ -6,12 +6,14 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from functools import wraps
-from typing import Any, Final, cast
+from typing import Any, Final, ParamSpec, TypeVar, cast
 
 from openresponses_server.errors import Outage
 from openresponses_server.store.base import ResponseStore
 from openresponses_server.store.logs.base import EventLog
 
+P = ParamSpec("P")
+T = TypeVar("T")
 Called = Callable[[str, str, float, str | None], None]
 """Called with the part, the name of the call, seconds, and the code of its failure or None."""
 
@@ -70,13 +72,15 @@ def measured_log(log: EventLog, called: Called) -> EventLog:
     return log if log.at_hand else cast(EventLog, _Measured("log", log, _OF_LOG, called))
 
 
-def _timed(part: str, name: str, call: Callable[..., Awaitable[Any]], called: Called) -> Any:
+def _timed(
+    part: str, name: str, call: Callable[P, Awaitable[T]], called: Called
+) -> Callable[P, Awaitable[T]]:
     @wraps(call)
-    async def timed(*args: Any, **options: Any) -> Any:
+    async def timed(*args: P.args, **named: P.kwargs) -> T:
         started = time.perf_counter()
         failure: str | None = None
         try:
-            return await call(*args, **options)
+            return await call(*args, **named)
         except Outage as error:
             failure = error.code
             raise

@@ -38,8 +38,8 @@ class _Calls:
         self._there = there
 
     def __getattr__(self, name: str) -> Any:
-        async def call(*args: Any, **options: Any) -> Any:
-            return await getattr(await self._there(), name)(*args, **options)
+        async def call(*args: Any, **named: Any) -> Any:
+            return await getattr(await self._there(), name)(*args, **named)
 
         return call
 
@@ -60,8 +60,8 @@ class _LaterStore(_Calls):
     def presence(self, process: str, lease: float) -> Presence:
         return presence_at(self._path, process)
 
-    async def frames(self, *args: Any, **options: Any) -> AsyncIterator[Piece]:
-        async for piece in (await self._loaded()).frames(*args, **options):
+    async def frames(self, response_id: str, owner: str = "", after: int = -1) -> AsyncIterator[Piece]:
+        async for piece in (await self._loaded()).frames(response_id, owner, after):
             yield piece
 
     async def export(self) -> AsyncIterator[bytes]:

@@ -183,8 +183,8 @@ class _BinaryCursor(AsyncCursor[Any]):
     """Asks for results in binary: as text, bytes come in hexadecimal, which is twice as much to send and
     has to be read again."""
 
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **options)
+    def __init__(self, connection: AsyncConnection[Any], *, row_factory: Any = None) -> None:
+        super().__init__(connection, row_factory=row_factory)
         self.format = pq.Format.BINARY
 
 
@@ -268,7 +268,8 @@ def _engines(url: URL) -> tuple[AsyncEngine, AsyncEngine, AsyncEngine]:
     """One to write with, in transactions; one to read with, and one for usual writes, each statement by
     itself."""
 
-    def engine(connections: int, **options: Any) -> AsyncEngine:
+    def engine(connections: int, *, transactions: bool) -> AsyncEngine:
+        single = {} if transactions else {"isolation_level": "AUTOCOMMIT", "pool_reset_on_return": None}
         return create_async_engine(
             url,
             connect_args=_CONNECT,
@@ -276,12 +277,15 @@ def _engines(url: URL) -> tuple[AsyncEngine, AsyncEngine, AsyncEngine]:
             max_overflow=0,
             pool_timeout=PATIENCE,
             pool_recycle=_RECYCLED_AFTER,
-            **options,
+            **single,
         )
 
-    single: dict[str, Any] = {"isolation_level": "AUTOCOMMIT", "pool_reset_on_return": None}
     half = _CONNECTIONS // 2
-    return engine(_CONNECTIONS - half), engine(_CONNECTIONS, **single), engine(half, **single)
+    return (
+        engine(_CONNECTIONS - half, transactions=True),
+        engine(_CONNECTIONS, transactions=False),
+        engine(half, transactions=False),
+    )
 
 
 def _one_connection(url: URL, name: str) -> AsyncEngine:

@@ -113,8 +113,8 @@ class Sqlite(Database):
         super().__init__()
         self._url = url
         self._file = WatchedFile(file_of(url))
-        self._writer = _engine(url, 1)
-        self._reader = _engine(url, _READERS, isolation_level="AUTOCOMMIT")
+        self._writer = _engine(url, 1, transactions=True)
+        self._reader = _engine(url, _READERS, transactions=False)
         for engine in (self._writer, self._reader):
             self._file.watch(engine)
         self._writing_thread = ThreadPoolExecutor(1, "session-writer")
@@ -168,14 +168,15 @@ class Sqlite(Database):
             await asyncio.to_thread(bring_up_to_date, self._url)
 
 
-def _engine(url: URL, connections: int, **options: Any) -> Engine:
+def _engine(url: URL, connections: int, *, transactions: bool) -> Engine:
+    single = {} if transactions else {"isolation_level": "AUTOCOMMIT"}
     engine = create_engine(
         url,
         connect_args={"timeout": PATIENCE},
         pool_size=connections,
         max_overflow=0,
         pool_reset_on_return=None,
-        **options,
+        **single,
     )
     event.listen(engine, "connect", _set_pragmas)
     return engine

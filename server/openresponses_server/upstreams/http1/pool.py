@@ -15,7 +15,7 @@ import ssl
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypedDict, TypeVar
 
 import structlog
 from aiohappyeyeballs import start_connection
@@ -44,6 +44,13 @@ AddressInfo = tuple[Any, ...]
 _Protocol = TypeVar("_Protocol", bound=asyncio.Protocol)
 
 
+class _Tls(TypedDict, total=False):
+    """What asyncio's connections take for TLS; empty without it."""
+
+    ssl: ssl.SSLContext
+    server_hostname: str
+
+
 class Reaching:
     """Of one upstream. A name is looked up once for all who ask at the same time."""
 
@@ -68,8 +75,8 @@ class Reaching:
     async def _over_socket(self, path: str, origin: Origin, made: Callable[[], Connection]) -> Connection:
         with _verified(self._way.trust):
             try:
-                options = self._tls(origin, self._way.trust)
-                _, connection = await self._loop.create_unix_connection(made, path, **options)
+                tls = self._tls(origin, self._way.trust)
+                _, connection = await self._loop.create_unix_connection(made, path, **tls)
             except ssl.SSLError:
                 raise
             except OSError as error:
@@ -105,9 +112,10 @@ class Reaching:
         self, origin: Origin, made: Callable[[], _Protocol], trust: Trust
     ) -> tuple[asyncio.Transport, _Protocol]:
         """A connection to where this is, with nothing in between."""
-        options = self._tls(origin, trust)
+        tls = self._tls(origin, trust)
         if origin.is_literal:
-            return await self._create(made, trust, host=origin.host, port=origin.port, **options)
+            with _verified(trust):
+                return await self._loop.create_connection(made, origin.host, origin.port, **tls)
         addresses = await self._addresses(origin.host, origin.port)
         try:
             found = await self._socket(addresses)
@@ -115,20 +123,14 @@ class Reaching:
             self._known.pop((origin.host, origin.port), None)
             raise
         try:
-            return await self._create(made, trust, sock=found, **options)
+            with _verified(trust):
+                return await self._loop.create_connection(made, sock=found, **tls)
         except BaseException:
             found.close()
             raise
 
-    def _tls(self, origin: Origin, trust: Trust) -> dict[str, Any]:
+    def _tls(self, origin: Origin, trust: Trust) -> _Tls:
         return {"ssl": tls_context(trust), "server_hostname": origin.host} if origin.tls else {}
-
-    async def _create(
-        self, made: Callable[[], _Protocol], trust: Trust, **options: Any
-    ) -> tuple[asyncio.Transport, _Protocol]:
-        with _verified(trust):
-            transport, protocol = await self._loop.create_connection(made, **options)
-        return transport, protocol
 
     async def _addresses(self, host: str, port: int) -> list[AddressInfo]:
         now = self._loop.time()

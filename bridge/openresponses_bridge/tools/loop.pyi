@@ -1,0 +1,3 @@
+from openresponses_bridge.loop import ToolCallingLoop, ToolCallLimitBehavior, ToolCallRound
+
+__all__ = ["ToolCallLimitBehavior", "ToolCallRound", "ToolCallingLoop"]
