@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Callable, Collection, Coroutine
-from contextvars import ContextVar
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from contextvars import ContextVar, copy_context
 from typing import Any, Final, TypeVar
 
-from anyio import CapacityLimiter, to_thread
 from anyio.lowlevel import RunVar
+
+from openresponses_server.errors import shutting_down
 
 T = TypeVar("T")
 
@@ -52,6 +54,9 @@ async def _cancel(tasks: Collection[asyncio.Task[Any]]) -> None:
 # Threads take turns every few milliseconds, but a single call into C code keeps the interpreter to itself:
 # what such a call is given has to be bounded too (see `limits.requests`). Work without such a bound is done
 # in pieces: between two of them others have their turn, and whoever asked for it may have left.
+#
+# Nobody has to wait until a thread is done: who is cancelled, or refused because the server stops, leaves the
+# thread to finish alone, and its place is free when it has.
 
 LARGE: Final = 64 * 1024  # bytes of JSON; the start of a thread costs as much as decoding a tenth of them
 OWNER: Final[ContextVar[str]] = ContextVar("owner", default="")
@@ -65,26 +70,26 @@ class Places:
 
     def __init__(self, most: int) -> None:
         self._free = most
+        self._closed = False
         self._busy: set[str] = set()
-        self._lines: dict[str, deque[asyncio.Future[None]]] = {}
-        """Who waits, by owner; the owner whose turn is next comes first."""
+        self._lines: dict[str, dict[asyncio.Future[None], bool]] = {}
+        """Who waits, by owner, and whether for a run that has begun; the owner whose turn is next comes
+        first. A turn that is done was cancelled or refused a moment ago."""
 
-    async def take(self, owner: str) -> None:
-        """Wait for a place."""
-        if self._free and owner not in self._busy and owner not in self._lines:
-            self._hold(owner)
-            return
+    async def take(self, owner: str, *, begun: bool = False) -> None:
+        """Wait for a place. Raises HttpError 503 once it is closed, unless it is for a run that has
+        `begun`."""
+        if self._closed and not begun:
+            raise shutting_down()
         turn = asyncio.get_running_loop().create_future()
-        line = self._lines.setdefault(owner, deque())
-        line.append(turn)
+        self._lines.setdefault(owner, {})[turn] = begun
+        self._call()
         try:
             await turn
-        except asyncio.CancelledError:
-            if turn.cancelled():
-                line.remove(turn)
-                if not line:
-                    self._lines.pop(owner, None)
-            else:
+        except BaseException:
+            if turn.cancelled() or turn.exception() is not None:
+                self._drop(owner, turn)
+            else:  # its turn came in the same moment
                 self.give_back(owner)
             raise
 
@@ -92,40 +97,121 @@ class Places:
         """The place is free for the next one."""
         self._free += 1
         self._busy.discard(owner)
-        following = next((each for each in self._lines if each not in self._busy), None)
-        if following is not None:
-            line = self._lines.pop(following)
-            turn = line.popleft()
-            if line:
-                self._lines[following] = line  # behind all others
-            self._hold(following)
-            turn.set_result(None)
+        self._call()
 
-    def _hold(self, owner: str) -> None:
+    def close(self) -> None:
+        """Only runs that have begun get places from now on."""
+        self._closed = True
+        for line in self._lines.values():
+            for turn, begun in line.items():
+                if not (begun or turn.done()):
+                    turn.set_exception(shutting_down())
+
+    def _call(self) -> None:
+        """Give a free place to who is next."""
+        for owner, line in self._lines.items():
+            turn = next((each for each in line if not each.done()), None)
+            if self._free and turn is not None and owner not in self._busy:
+                break
+        else:
+            return
+        self._drop(owner, turn)
+        if owner in self._lines:
+            self._lines[owner] = self._lines.pop(owner)  # behind all others
         self._free -= 1
         if owner:
             self._busy.add(owner)
+        turn.set_result(None)
+
+    def _drop(self, owner: str, turn: asyncio.Future[None]) -> None:
+        line = self._lines[owner]
+        del line[turn]
+        if not line:
+            del self._lines[owner]
 
 
-_places: RunVar[tuple[Places, CapacityLimiter]] = RunVar("off_loop")
+class _Threads:
+    """Those of one event loop."""
+
+    def __init__(self) -> None:
+        self.places = Places(_THREADS)
+        self._pool = ThreadPoolExecutor(_THREADS, "off_loop")
+        self._awaited: set[asyncio.Future[Any]] = set()
+        """What requests wait for whose runs have not begun."""
+
+    async def run(self, work: Callable[[], T], owner: str, *, begun: bool) -> T:
+        await self.places.take(owner, begun=begun)
+        done = self._begin(work, owner)
+        if not begun:
+            self._awaited.add(done)
+        try:
+            return await done
+        finally:
+            self._awaited.discard(done)
+            del done  # an error that it has refers to this frame
+
+    def _begin(self, work: Callable[[], T], owner: str) -> asyncio.Future[T]:
+        """Has the outcome of the work; whatever becomes of this, the thread gives the place back."""
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[T] = loop.create_future()
+
+        def finish(worked: Future[T]) -> None:
+            self.places.give_back(owner)
+            if done.done():
+                return
+            if (error := worked.exception()) is not None:
+                done.set_exception(error)
+            else:
+                done.set_result(worked.result())
+
+        def report(worked: Future[T]) -> None:
+            with suppress(RuntimeError):  # the loop is closed
+                loop.call_soon_threadsafe(finish, worked)
+
+        try:
+            worked = self._pool.submit(copy_context().run, work)
+        except BaseException:  # the system has no more threads
+            self.places.give_back(owner)
+            raise
+        worked.add_done_callback(report)
+        return done
+
+    def cut_off(self) -> None:
+        self.places.close()
+        for done in self._awaited:
+            if not done.done():
+                done.set_exception(shutting_down())
+
+
+_threads: RunVar[_Threads] = RunVar("off_loop")
+
+
+def _threads_here() -> _Threads:
+    found = _threads.get(None)
+    if found is None:
+        found = _Threads()
+        _threads.set(found)
+    return found
 
 
 async def off_loop(size: int, work: Callable[[], T]) -> T:
     """What `work` returns or raises; on a thread when the `size` of what it works on, in bytes of JSON, is
-    large."""
+    large. Raises HttpError 503 as `on_thread` does."""
     return await on_thread(work) if size > LARGE else work()
 
 
-async def on_thread(work: Callable[[], T]) -> T:
-    """What `work` returns or raises, on a thread, when it is the turn of who is served."""
-    found = _places.get(None)
-    if found is None:
-        found = Places(_THREADS), CapacityLimiter(_THREADS)
-        _places.set(found)
-    places, threads = found
-    owner = OWNER.get()
-    await places.take(owner)
-    try:
-        return await to_thread.run_sync(work, limiter=threads)
-    finally:
-        places.give_back(owner)
+async def on_thread(work: Callable[[], T], *, begun: bool = False) -> T:
+    """What `work` returns or raises, on a thread, when it is the turn of who is served. Raises HttpError 503
+    when the server stops, unless a run that has `begun` needs it."""
+    return await _threads_here().run(work, OWNER.get(), begun=begun)
+
+
+def close_threads() -> None:
+    """The server stops: what waits for a thread of this event loop is refused, and what comes. What is on one
+    is finished, and so is what a run needs that has begun."""
+    _threads_here().places.close()
+
+
+def leave_threads() -> None:
+    """The same, and only runs that have begun wait any more for what is on a thread."""
+    _threads_here().cut_off()

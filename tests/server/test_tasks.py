@@ -1,10 +1,18 @@
-"""Ending tasks, what takes too long, and whose turn it is to work on a thread: no owner holds up another."""
+"""Ending tasks, what takes too long, whose turn it is to work on a thread: no owner holds up another; and who
+waits for one when the server stops."""
 
 import asyncio
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
 from threading import Event
 
 import pytest
 
+from openresponses_server.errors import HttpError
+from openresponses_server.limits.gate import Gate
+from openresponses_server.settings import Limits
 from openresponses_server.tasks import OWNER, Places, end_tasks, in_time, on_thread
 
 
@@ -181,3 +189,182 @@ def test_work_of_one_owner_leaves_a_thread_to_another() -> None:
         await asyncio.gather(*tasks)
 
     asyncio.run(work())
+
+
+def test_a_place_that_is_free_in_the_moment_of_a_cancellation_is_the_nexts() -> None:
+    async def work() -> None:
+        places, order = Places(1), list[str]()
+        await waiting(places, "a", order)
+        first, _ = await waiting(places, "bc", order)
+        first.cancel()  # it stands in line still
+        places.give_back("a")
+        await settled()
+        assert order == ["a", "c"]
+        last = (await waiting(places, "b", order))[0]
+        last.cancel()
+        places.give_back("c")
+        await waiting(places, "d", order)
+        assert order == ["a", "c", "d"]
+
+    asyncio.run(work())
+
+
+# When the server stops: whose run has not begun is refused, and the threads finish alone.
+
+
+class Held:
+    """Work that is on a thread until it is let go."""
+
+    def __init__(self) -> None:
+        self.begun = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        self._over = Event()
+
+    def __call__(self) -> str:
+        self._loop.call_soon_threadsafe(self.begun.set)
+        assert self._over.wait(30)
+        return "done"
+
+    def let_go(self) -> None:
+        self._over.set()
+
+
+async def both_busy(held: Held) -> list[asyncio.Task[str]]:
+    """Two, on all threads there are."""
+    tasks = []
+    for _ in range(2):
+        tasks.append(asyncio.create_task(on_thread(held)))
+        await held.begun.wait()
+        held.begun.clear()
+    return tasks
+
+
+def started(work: Callable[[], str], *, begun: bool = False) -> asyncio.Task[str]:
+    return asyncio.create_task(on_thread(work, begun=begun))
+
+
+def is_refused(task: asyncio.Task[str]) -> bool:
+    error = task.exception()
+    return isinstance(error, HttpError) and (error.http_status, error.code) == (503, "server_is_overloaded")
+
+
+def test_s8_what_waits_for_a_thread_is_refused_when_the_server_stops_and_not_when_it_leaves() -> None:
+    async def work() -> None:
+        held, gate = Held(), Gate(Limits())
+        busy = await both_busy(held)
+        waits, of_a_run = started(lambda: "new"), started(lambda: "begun", begun=True)
+        await settled()
+        gate.leave()
+        await settled()
+        assert not waits.done()
+        gate.close()
+        await settled()
+        late = started(lambda: "late")
+        await settled()
+        assert is_refused(waits)
+        assert is_refused(late)
+        assert not of_a_run.done()
+        held.let_go()
+        assert await asyncio.gather(*busy, of_a_run) == ["done", "done", "begun"]
+        assert await started(lambda: "begun", begun=True) == "begun"
+
+    asyncio.run(work())
+
+
+def test_s8_at_the_cut_nobody_waits_for_a_thread_and_its_place_is_free_when_it_has_finished() -> None:
+    async def work() -> None:
+        held, gate = Held(), Gate(Limits())
+        tasks = [*await both_busy(held), started(lambda: "new")]
+        await settled()
+        gate.cut_off()
+        await settled()
+        assert [is_refused(task) for task in tasks] == [True, True, True]
+        of_a_run = started(lambda: "begun", begun=True)
+        await settled()
+        assert not of_a_run.done()  # both threads are at work
+        held.let_go()
+        assert await of_a_run == "begun"
+
+    asyncio.run(work())
+
+
+def test_s8_what_a_run_that_has_begun_has_on_a_thread_is_finished_at_the_cut() -> None:
+    async def work() -> None:
+        held, gate = Held(), Gate(Limits())
+        of_a_run = started(held, begun=True)
+        await held.begun.wait()
+        gate.cut_off()
+        await settled()
+        assert not of_a_run.done()
+        held.let_go()
+        assert await of_a_run == "done"
+
+    asyncio.run(work())
+
+
+def test_who_is_cancelled_leaves_its_thread_to_finish_alone() -> None:
+    async def work() -> None:
+        held = Held()
+        busy = await both_busy(held)
+        for task in busy:
+            task.cancel()
+        await settled()
+        assert [task.cancelled() for task in busy] == [True, True]
+        following = started(lambda: "next")
+        await settled()
+        assert not following.done()
+        held.let_go()
+        assert await following == "next"
+
+    asyncio.run(work())
+
+
+def test_s8_who_is_refused_and_cancelled_at_once_gives_back_no_place() -> None:
+    async def work() -> None:
+        places, order = Places(1), list[str]()
+        await waiting(places, "a", order)
+        refused = (await waiting(places, "b", order))[0]
+        places.close()
+        refused.cancel()
+        await settled()
+        assert refused.cancelled()
+        of_a_run = asyncio.create_task(places.take("c", begun=True))
+        await settled()
+        assert not of_a_run.done()
+        places.give_back("a")
+        await of_a_run
+
+    asyncio.run(work())
+
+
+def test_a_place_for_which_the_system_has_no_thread_is_free_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    async def work() -> None:
+        with monkeypatch.context() as patched:
+            patched.setattr(threading.Thread, "start", refuse)
+            for _ in range(3):
+                with pytest.raises(RuntimeError, match="new thread"):
+                    await on_thread(lambda: None)
+        assert await asyncio.wait_for(on_thread(lambda: "done"), 10) == "done"
+
+    asyncio.run(work())
+
+
+OUTLIVES = """
+import asyncio, threading
+from openresponses_server.tasks import on_thread
+over = threading.Event()
+async def work():
+    begun, loop = asyncio.Event(), asyncio.get_running_loop()
+    task = asyncio.create_task(on_thread(lambda: (loop.call_soon_threadsafe(begun.set), over.wait(30))))
+    await begun.wait()
+asyncio.run(work())
+over.set()
+"""
+
+
+def test_a_thread_that_finishes_after_its_event_loop_says_nothing() -> None:
+    ended = subprocess.run([sys.executable, "-c", OUTLIVES], capture_output=True, text=True, timeout=40)
+    assert (ended.returncode, ended.stderr) == (0, "")

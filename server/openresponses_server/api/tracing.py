@@ -122,10 +122,10 @@ async def trace_turn(
         yield
         return
     body = message.encode("utf-8", "surrogatepass") if isinstance(message, str) else message
-    await on_thread(partial(trace.take, body))
     token = REQUEST.set(trace)
     finished = False
     try:
+        await on_thread(partial(trace.take, body))
         yield
         finished = True
     finally:

@@ -136,11 +136,12 @@ async def _history_before_marker(
     hold = service.room.budget.hold(owner)
     try:
         before = await history_of(service.store, continuation.request, owner, service.room, hold)
+    except HttpError as error:
+        why = error.code
+    else:
         if await off_loop(before.size, lambda: conversation_digest(before.items)) == continuation.before:
             return before, hold
         why = "another_conversation"
-    except HttpError as error:
-        why = error.code
     hold.release()
     _log.info("vscode.marker_unused", code=why)
     return None

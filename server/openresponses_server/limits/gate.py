@@ -14,6 +14,7 @@ from typing import Final, Protocol
 
 from openresponses_server.errors import HttpError, shutting_down
 from openresponses_server.settings import Limits
+from openresponses_server.tasks import close_threads, leave_threads
 
 # Law S8: what all keys and each one may have at once of one kind.
 #
@@ -263,13 +264,15 @@ class Gate:
             call()
 
     def close(self) -> None:
-        """The same, and requests are refused."""
+        """The same, and requests are refused, those too that wait for a thread."""
         self.closing = True
+        close_threads()
         self.leave()
 
     def cut_off(self) -> None:
-        """End what still runs."""
+        """End what still runs, and refuse what a thread works on that has not begun to run."""
         self.cut.set()
+        leave_threads()
         now = asyncio.get_running_loop().time()
         for deadline in self._deadlines:
             deadline.reschedule(now)

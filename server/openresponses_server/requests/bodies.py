@@ -29,7 +29,8 @@ async def read_json(request: Request, service: Service, decode: Callable[[bytes]
     to any server without a CORS preflight.
 
     Raises HttpError 415 for another content type or encoding, 413 for a body beyond `max_body_bytes`,
-    429 when too much is in memory, and what `decode_body` raises.
+    429 when too much is in memory, 503 when the server stops before a compressed body is decoded, and what
+    `decode_body` raises.
     """
     headers = fields_of(request.scope)
     check_type(headers.get("content-type", ""))
@@ -42,14 +43,16 @@ async def read_json(request: Request, service: Service, decode: Callable[[bytes]
 
 async def read_bytes(request: Request, service: Service) -> bytes:
     """Read a body of any content type. Raises HttpError 415 for an unknown encoding, 413 for a body beyond
-    `max_body_bytes`, and 429 when too much is in memory."""
+    `max_body_bytes`, 429 when too much is in memory, and 503 when the server stops before a compressed body
+    is decoded."""
     return await _read(request, fields_of(request.scope), service)
 
 
 async def decode_body(data: bytes | str, limits: Limits, decode: Callable[[bytes], T]) -> T:
     """Decode a JSON text, a large one on a thread.
 
-    Raises InvalidRequestError for JSON beyond the limits, and what `decode` raises.
+    Raises InvalidRequestError for JSON beyond the limits, HttpError 503 when the server stops before a thread
+    takes it, and what `decode` raises.
     """
 
     work = partial(_check_and_decode, data, limits, decode)
@@ -96,6 +99,7 @@ async def _read(request: Request, headers: HeaderFields, service: Service) -> by
             hold.resize(size)
             pieces.append(piece)
             await anyio.lowlevel.checkpoint()
+            service.gate.check_open()  # what is left may take as long as work on a thread does
     if encoding is not None:
         encoding.close()
     return pieces[0] if len(pieces) == 1 else b"".join(pieces)

@@ -99,7 +99,9 @@ class AttemptPlan(Struct, frozen=True):
         translate = partial(
             translate_request, target, self.request, self.history, self.identities, truncator=truncator
         )
-        return await on_thread(translate) if may_truncate(self.request, self.history) else translate()
+        if not may_truncate(self.request, self.history):
+            return translate()
+        return await on_thread(translate, begun=True)
 
     def _attempt(self, target: Target, translated: TranslatedRequest) -> Attempt:
         headers = with_betas(self.request, target, self.client.betas, translated.outgoing.diagnostics)
@@ -414,7 +416,10 @@ async def prepare(
             check_format(request, service.settings.limits, schema_param)
         truncator = Truncator(service.meters.counter(owner))
         translate = partial(translate_request, target, request, history, identities, truncator=truncator)
-        translated = await on_thread(translate) if may_truncate(request, history) else translate()
+        if may_truncate(request, history):
+            translated = await on_thread(translate, begun=leased is not None)
+        else:
+            translated = translate()
         if translated.format_unenforced:
             await check_patterns(service.judge, request, owner, schema_param)
         previous_id = continuable_id(target, request, history, upstream, client.key)

@@ -8,6 +8,7 @@ import os
 import signal
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -31,6 +32,7 @@ _CUT_OFF_SECONDS: Final = {ShutdownMode.DRAIN: 6.0, ShutdownMode.GRACE: 6.0, Shu
 """Seconds to store and send the ends of what was cut off: a store that does not answer is given five."""
 _ABORT_SECONDS: Final = 0.5  # seconds that answers may take to notice that their connection is gone
 _CLOSE_SECONDS: Final = 8.0  # seconds to hand over leases and close stores, after which the process ends
+_THREAD_SECONDS: Final = 1.0  # seconds, after that, for threads whose work nobody waits for
 _log = structlog.get_logger(__name__)
 
 
@@ -100,11 +102,13 @@ class Server(uvicorn.Server):
         return True
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        closed = threading.Event()
         if threading.current_thread() is threading.main_thread():
-            _exit_after(_CLOSE_SECONDS)
+            threading.Thread(target=_exit_in_time, args=(closed,), daemon=True).start()
         if self._handover is not None:
             self._handover.cancel()
         await super().shutdown(sockets)
+        closed.set()
 
     def _start_draining(self) -> asyncio.Task[None]:
         """The task that hands over what waits."""
@@ -164,14 +168,11 @@ def _config(app: Starlette, registry: ConnectionRegistry) -> uvicorn.Config:
     )
 
 
-def _exit_after(seconds: float) -> None:
-    """End the process by then: a store or a log that does not answer must not hold it, and what is not
-    handed over is settled when its lease is over."""
-
-    def end() -> None:
-        _log.warning("shutdown.not_closed", seconds=seconds)
-        os._exit(1)
-
-    timer = threading.Timer(seconds, end)
-    timer.daemon = True
-    timer.start()
+def _exit_in_time(closed: threading.Event) -> None:
+    """End the process: a store or a log that does not answer must not hold it, and what is not handed over is
+    settled when its lease is over. When all is `closed`, no thread holds it that computes something still."""
+    if closed.wait(_CLOSE_SECONDS):
+        time.sleep(_THREAD_SECONDS)
+        os._exit(0)
+    _log.warning("shutdown.not_closed", seconds=_CLOSE_SECONDS)
+    os._exit(1)

@@ -1,15 +1,19 @@
 """Law S8: a `serve` that is asked to stop. What has begun is finished; a second signal hurries it; what is
 cut off has an end that says so; the process ends whatever its store does."""
 
+import gzip
+import http.client
 import re
 import signal
 import socket
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 from sqlalchemy import make_url
@@ -190,6 +194,66 @@ def test_s8_it_ends_in_time_when_its_store_swallows_everything(tmp_path: Path) -
         # What can't be stored has failed for its client, and an end says so.
         assert type_of(reader.frames[-2]) == "response.failed"
         assert reader.frames[-1].strip() == b"data: [DONE]"
+
+
+LARGE = gzip.compress(
+    b'{"model":"demo","input":[{"role":"system","content":"%b"},{"role":"user","content":"Hello"}]}'
+    % (b"\\u00e9" * 2_000_000)
+)
+
+
+@pytest.mark.parametrize("number", [TERM, INT])
+def test_s8_what_waits_for_a_thread_is_refused_as_what_is_new(tmp_path: Path, number: signal.Signals) -> None:
+    """Bodies of which each keeps a thread busy for a second."""
+    with ExitStack() as stack:
+        process, base = stack.enter_context(serving(tmp_path, "--store", "memory://"))
+        address = urlsplit(base)
+        headers = {"content-type": "application/json", "content-encoding": "gzip"}
+        connections = []
+        for _ in range(16):
+            connection = http.client.HTTPConnection(address.hostname or "", address.port, timeout=30)
+            stack.callback(connection.close)
+            connection.request("POST", "/v1/responses", LARGE, headers)
+            connections.append(connection)
+        assert connections[0].getresponse().status == 200
+        process.send_signal(number)
+        answers = [each.getresponse() for each in connections[1:]]
+        refused = [each for each in answers if each.status != 200]
+        assert refused
+        for each in refused:
+            assert (each.status, each.headers["connection"]) == (503, "close")
+            assert b'"code":"server_is_overloaded"' in each.read()
+        ended(process)
+
+
+STUCK = """
+import asyncio, signal, socket, threading
+from openresponses_server.api.app import create_app
+from openresponses_server.tasks import on_thread
+from openresponses_server.serving.server import Server
+from openresponses_server.settings import Settings
+
+class Stuck(Server):
+    async def startup(self, sockets=None):
+        await super().startup(sockets)
+        begun, loop = asyncio.Event(), asyncio.get_running_loop()
+        def work():
+            loop.call_soon_threadsafe(begun.set)
+            threading.Event().wait()
+        self.task = asyncio.create_task(on_thread(work))
+        await begun.wait()
+        signal.raise_signal(signal.SIGTERM)
+
+settings = Settings()
+listener = socket.create_server(("127.0.0.1", 0))
+Stuck(create_app(settings), settings, shared=False).run(sockets=[listener])
+"""
+
+
+def test_s8_a_thread_that_computes_on_does_not_hold_the_process() -> None:
+    gone = subprocess.run([sys.executable, "-c", STUCK], capture_output=True, text=True, timeout=40)
+    assert gone.returncode == 0, gone.stderr
+    assert not [word for word in (*QUIET, "not_closed") if word in gone.stderr], gone.stderr
 
 
 class Hole:

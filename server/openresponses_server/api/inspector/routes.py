@@ -336,7 +336,7 @@ async def _pieces(first: bytes, ended: bool, lines: Iterator[bytes]) -> AsyncIte
     """Each is made when the one before has been sent: for a client that leaves nothing more is done."""
     yield first
     while not ended:
-        piece, ended = await on_thread(partial(_piece, lines))
+        piece, ended = await on_thread(partial(_piece, lines), begun=True)
         if piece:
             yield piece
 

@@ -167,17 +167,18 @@ class Lanes:
     async def handle_message(self, message: str | bytes, turns: TaskGroup) -> None:
         """Handle one message; its turn runs in a task of `turns`."""
         limits = self._service.settings.limits
-        head = await read_head(message, limits)
         try:
+            head = await read_head(message, limits)
             name = head.lane
+            steer = await steer_failed(message, limits, self._answers) if head.type == STEER else None
         except BridgeError as error:
             await self._send_in_order(envelope(error))
             return
         if head.type == CANCEL:
             self._cancel(name, head)
-        elif head.type == STEER:
+        elif steer is not None:
             self._answers += 1
-            await self._send_in_order(encode(await steer_failed(message, limits, self._answers - 1)))
+            await self._send_in_order(encode(steer))
         elif head.type != PROCESSED:
             await self._begin(name, message, turns)
 

@@ -21,7 +21,7 @@ import structlog
 from msgspec.structs import replace
 
 from openresponses_bridge.emitter.machine import ResponseStreamStateMachine
-from openresponses_bridge.errors import BridgeError, InvalidRequestError, WireError
+from openresponses_bridge.errors import BridgeError, WireError
 from openresponses_bridge.protocol.codec import (
     decode_create_message,
     decode_event,
@@ -359,11 +359,11 @@ class TurnRunner:
         self._finish()
 
     async def _previous_id_of(self, message: str | bytes) -> str | None:
-        """The response that a message, however broken, meant to continue; None for one beyond the limits,
-        which is not read."""
+        """The response that a message, however broken, meant to continue; None for one that is beyond the
+        limits, or comes too late to be read."""
         try:
             value = await decode_body(message, self._service.settings.limits, decode_json)
-        except (WireError, InvalidRequestError):
+        except (WireError, BridgeError):
             return None
         wanted = value.get("previous_response_id") if isinstance(value, dict) else None
         return wanted if isinstance(wanted, str) else None

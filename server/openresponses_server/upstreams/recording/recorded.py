@@ -155,7 +155,7 @@ async def recorder_of(place: Place, secrets: Secrets, asked: Asked, body: bytes)
         return masked_request(msgspec.structs.replace(asked, model=model_of(body)), body, secrets)
 
     is_long = len(body) >= _LARGE or secrets.are_many
-    return ExchangeRecorder(place.file, secrets, await on_thread(shown) if is_long else shown())
+    return ExchangeRecorder(place.file, secrets, await on_thread(shown, begun=True) if is_long else shown())
 
 
 # Recording an upstream that is not reached over HTTP, as one that is would have sent it.
