@@ -1,7 +1,7 @@
 """Law S9: several workers over one PostgreSQL and one Redis, and what happens when one of the four fails."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -33,6 +33,13 @@ def pair(tmp_path: Path) -> Iterator[Pair]:
         store = stack.enter_context(postgres_database())
         log = stack.enter_context(redis_server())
         yield Pair(*(stack.enter_context(working(tmp_path, store, log)) for _ in range(2)))
+
+
+def eventually(condition: Callable[[], object], seconds: float = 15) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come to this"
+        time.sleep(0.02)
 
 
 def statuses_of(base: str, ids: list[str]) -> list[str]:
@@ -168,9 +175,10 @@ def test_s9_redis_restarted_in_the_middle_of_a_run(tmp_path: Path) -> None:
         server: OwnRedis = stack.enter_context(own_redis())
         worker = stack.enter_context(working(tmp_path, store, server.url))
         readers = start_streams(worker.base, 4, words=60)
-        time.sleep(1.0)
+        eventually(lambda: all(len(each.events) > 10 for each in readers))
         server.stop()
-        time.sleep(1.0)
+        seen = [len(each.events) for each in readers]
+        eventually(lambda: all(len(each.events) > before for each, before in zip(readers, seen, strict=True)))
         server.start()
         for reader in readers:
             reader.join()
@@ -222,7 +230,7 @@ def test_s1_store_down_at_the_end_of_a_run(tmp_path: Path) -> None:
         store = f"{postgres.url}/test".replace("postgresql://", "postgresql+psycopg://")
         worker = stack.enter_context(working(tmp_path, store, log))
         readers = start_streams(worker.base, 4, words=30)
-        time.sleep(0.8)
+        eventually(lambda: all(len(each.events) > 10 for each in readers))
         postgres.stop()
         refused = respond(worker.base, model="demo")
         assert (refused.status, refused.error["code"]) == (503, "store_unavailable")
