@@ -9,6 +9,7 @@ The pages are committed; a test regenerates them and fails when what they are dr
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -167,10 +168,14 @@ def tables() -> dict[str, Outcomes]:
     return found
 
 
+_NAME = re.compile(r"\b[a-z]+(?:_[a-z]+)+\b")  # of a field, which may break where words do not
+
+
 def _cell(outcome: Outcome) -> str:
     if outcome.kind == "sent":
         return f"sent: {outcome.what}" if " " in outcome.what else f"sent as `{outcome.what}`"
-    return f"{outcome.kind}: {outcome.what}"
+    what = _NAME.sub(r"`\g<0>`", outcome.what)
+    return f"{outcome.kind}: {what}"
 
 
 def fields_page() -> str:

@@ -30,7 +30,7 @@ from openresponses_server.settings.hosts import is_loopback
 from openresponses_server.store.stores import shown_store
 from openresponses_server.upstreams.base import Upstream
 from openresponses_server.upstreams.catalog import capabilities_of, is_pattern
-from openresponses_server.upstreams.dialects import without_password
+from openresponses_server.upstreams.dialects import DIALECTS, ProcessDialect, without_password
 from openresponses_server.upstreams.profiles import Profile, profile
 from openresponses_server.upstreams.routing import Router, build_router
 
@@ -241,6 +241,10 @@ def _state_line(asked: UpstreamCheck, own: str, unnamed: str | None) -> str:
     if answer.code not in (UpstreamError.UNREACHABLE, UpstreamError.TIMEOUT):
         return f"{title} answers at {where}, but does not list its models: {answer.cause}"
     start = asked.profile.start if asked.profile else None
+    dialect = asked.settings.dialect or (asked.profile.dialect if asked.profile else None)
+    if isinstance(DIALECTS.get(dialect or ""), ProcessDialect):
+        hint = f", and was `{start}` run?" if start else "?"
+        return f"{title} can't be started as {printable(where)} ({answer.cause}): is it installed{hint}"
     hint = f": is `{start}` running?" if start else ""
     return f"{title} isn't answering at {where} ({answer.cause}){hint}"
 

@@ -25,6 +25,11 @@ class Elsewhere(DemoUpstream):
     address = "http://127.0.0.1:11434/v1"
 
 
+class Here(DemoUpstream):
+    name = "codex"
+    address = "codex"
+
+
 def greeted(capsys: pytest.CaptureFixture[str], *upstreams: UpstreamSettings, **more: Any) -> list[str]:
     """All its lines."""
     settings = Settings(upstreams=list(upstreams), store="memory://", **more)
@@ -169,6 +174,18 @@ def test_how_a_local_server_is_started_is_said(name: str) -> None:
     line = upstream_line(UpstreamCheck(Elsewhere(), UpstreamSettings(), known, away), "http://127.0.0.1:8080")
     assert line.startswith(f"{known.title} isn't answering at")
     assert line.endswith(f": is `{known.start}` running?")
+
+
+@pytest.mark.parametrize("settings", [UpstreamSettings(), UpstreamSettings(dialect="codex")])
+def test_what_a_program_needs_that_can_not_be_started_is_said(settings: UpstreamSettings) -> None:
+    """Nothing of it has to be running."""
+    away = refused(503, UpstreamError.UNREACHABLE, "its program was not found")
+    known = profile("codex")
+    line = upstream_line(Asked(Here(), settings, known, away), "http://127.0.0.1:8080")
+    assert line == (
+        "Codex can't be started as codex (its program was not found): "
+        "is it installed, and was `codex login` run?"
+    )
 
 
 @pytest.mark.parametrize("own", ["http://127.0.0.1:11434", "http://[::1]:11434", "http://localhost:11434"])

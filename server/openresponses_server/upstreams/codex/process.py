@@ -100,6 +100,7 @@ async def log_stderr(stream: asyncio.StreamReader, name: str, clean: Callable[[s
 _READ: Final = 256 * 1024
 _UNREAD: Final = 64 * 1024 * 1024  # bytes that it has not read of what was written to it
 _MOST_KINDS: Final = 1000  # of notifications; of those beyond nothing is logged
+_NOT_FOUND: Final = 127  # exit code of the launcher, and of shells
 _LONGEST_KIND: Final = 100
 _CLIENT: Final = {"name": "openresponses_bridge", "title": "openresponses-bridge", "version": "1"}
 
@@ -236,6 +237,8 @@ class CodexProcess:
                 await process.wait()
         code = process.returncode
         how = "it closed its output" if code is None else f"its process ended with code {code}"
+        if code == _NOT_FOUND:
+            how = "its program was not found"
         self._fail(messages.ended(self._name, how))
 
     def _take(self, line: bytes) -> None:

@@ -62,7 +62,8 @@ class Profile(Struct, frozen=True, forbid_unknown_fields=True):
     `dialect`: the one of `dialects` to use unless settings name another.
     `dialects`: what it speaks, each a table of its own.
     `api_key_env`: the environment variable that usually holds its key; without, no key is needed.
-    `start`: the command that starts a server on one's own machine.
+    `start`: the command that starts a server on one's own machine; of a program that is run by this server,
+    the one that has to be run before.
     """
 
     title: str
