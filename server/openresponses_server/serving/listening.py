@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import resource
 import socket
@@ -73,5 +74,6 @@ def _bind(host: str, port: int) -> socket.socket:
         listener.listen(_BACKLOG)
     except OSError as error:
         listener.close()
-        raise SettingsError(f"can't listen on {host}:{port}: {error.strerror}") from error
+        other = "; --port takes another one" if error.errno == errno.EADDRINUSE else ""
+        raise SettingsError(f"can't listen on {host}:{port}: {error.strerror}{other}") from error
     return listener
