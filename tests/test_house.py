@@ -31,6 +31,7 @@ WORDS = {
 # Names that were replaced by a term of the standard library, asyncio or an RFC: the name, and what to say.
 IDENTIFIERS = {
     "Accompany": "WatchClient",
+    "AlikeFrames": "FrameTemplate",
     "AskedChat": "DecodedChat",
     "Asking": "ConfirmationPrompt",
     "CallGate": "CallFilter",
@@ -41,6 +42,7 @@ IDENTIFIERS = {
     "Fitted": "FittedRequest",
     "ForeignForm": "DialectForm",
     "GivingBack": "MemoryTrimmer",
+    "GrowingText": "TextAccumulator",
     "Leaving": "ShutdownDeadline",
     "Newest": "NewestLines",
     "OneByOne": "SingleAcceptServer",
@@ -48,6 +50,7 @@ IDENTIFIERS = {
     "PartsAnswer": "PartsResponder",
     "Pinned": "PinnedDiagnostic",
     "Prepared": "PreparedRequest",
+    "QuickDeltas": "DeltaFastPath",
     "Reached": "ReachableServer",
     "ReasoningAs": "ReasoningAsSummary",
     "Rest": "RemainingStream",
@@ -57,7 +60,9 @@ IDENTIFIERS = {
     "StreamedAnswer": "RunStreamResponder",
     "StreamedChoices": "ChoicesStreamResponder",
     "Streaming": "StreamingResponder",
+    "Surroundings": "StringTemplate",
     "Taken": "LeasedResponse",
+    "TextSoFar": "TextPrefix",
     "Ways": "AttemptPlan",
     "Whole": "JsonResponder",
     "WholeAnswer": "RunJsonResponder",
@@ -65,35 +70,55 @@ IDENTIFIERS = {
     "_as_cancelled": "_check_cancelled",
     "_be_free": "_finish",
     "_begin_to_leave": "_start_draining",
+    "_believed": "_is_first_spelling",
     "_between_frames": "_drop_keepalives_within_frames",
     "_broken_off": "_stream_interrupted",
+    "_contradict": "_replace_type",
     "_does_it_itself": "_upstream_truncates",
     "_ends_at": "_deadline",
     "_failures_told": "_reported_failures",
     "_give_up_successor": "_stop_successor",
     "_giving_back": "_memory_trimmer",
     "_go_along": "_watch",
+    "_goes_on": "_is_clean_continuation",
     "_has_room": "_reserve",
+    "_is_heard_beside": "_is_always_read",
     "_knows_no_schema": "_lacks_schemas",
     "_listening_for_signals": "_signal_wakeup",
+    "_look_at_the_last": "_check_last_round",
     "_not_served": "_http_exception",
+    "_odd_frame": "_feed_irregular",
+    "_pass_raw": "_emit_raw",
     "_passed_on": "_inherited_socket",
     "_read_along": "_stream_background",
+    "_read_what_waits": "_read_deferred_message",
+    "_sane": "_is_valid",
     "_speak_up": "_send_keepalive",
+    "_starts_anew": "_starts_again",
     "_take_held": "_drain",
+    "_told_error": "_sent_error",
     "_until_cut_off": "_with_cut_off_error",
+    "_voices": "_spellings",
     "_written_at": "_last_write_at",
     "a_model": "example_model",
     "after_of": "starting_after_of",
     "allow_files": "raise_file_limit",
+    "announced_with": "set_announced",
+    "answers_to": "has_alias",
     "ask_all": "check_all",
     "asked_of": "check_of",
     "begins_anywhere": "can_send_from_callback",
     "born_at": "started_at",
+    "break_off": "fail_with",
     "condensing_request": "compaction_request",
     "continued_there": "continuable_id",
+    "contradicted": "retyped",
     "deliver_at_once": "deliver_now",
+    "doing": "event_types",
+    "end_quote": "json_end",
+    "feed_read": "try_feed_sse",
     "flows": "can_send_now",
+    "from_agent": "user_message_of",
     "give_back_freed_memory": "fix_malloc_thresholds",
     "give_back_now": "trim_memory",
     "has_all": "is_complete",
@@ -101,6 +126,8 @@ IDENTIFIERS = {
     "in_line": "is_queued",
     "in_turn": "send_in_order",
     "is_anybodys": "can_be_resumed_elsewhere",
+    "is_undivided": "has_only_total",
+    "judge_response": "validate_response",
     "keep_leases": "renew_leases",
     "kept_by": "upstream_response",
     "kept_of": "kept_indexes",
@@ -110,19 +137,52 @@ IDENTIFIERS = {
     "look_less_for_garbage": "tune_gc",
     "makings": "previous_attempts",
     "may_be_shortened": "may_truncate",
+    "mended": "repair_surrogates",
+    "next_of": "chunk_text",
+    "not_sent": "unsent_items",
     "one_form": "single_reasoning_form",
+    "own_word": "upstream_reason",
     "pass_last": "send_last",
     "pass_on": "send",
     "pass_once": "make_due_checkpoints",
     "pass_over": "count_unreadable",
+    "put_back": "restore_fields",
+    "quoted": "json_delta",
     "rest_of": "remaining_stream",
     "seal_for": "reasoning_seal",
     "settle_all_of": "settle_process",
+    "settle_at": "mark_written",
     "show_life": "send_keepalive",
+    "silences": "empties",
+    "size_of": "utf8_size",
+    "string_in": "extract",
     "take_up": "resume",
+    "understood": "normalize_entries",
     "unheard": "sends_only_at_end",
     "upstream_spoke": "first_bytes_received",
+    "usage_elsewhere": "skip_usage",
     "with_stops": "stops_for_upstream",
+}
+# Verbs that no function of the library begins with, and the terms for what they did.
+VERBS = {
+    "admit": "feed, accept",
+    "believe": "accept, use",
+    "cite": "annotate",
+    "forget": "reset, evict",
+    "hear": "receive, dispatch",
+    "heed": "accept, apply",
+    "hold": "buffer, reserve",
+    "leave": "close, end",
+    "mend": "repair",
+    "note": "record, add",
+    "reach": "open, connect",
+    "say": "send, emit, append",
+    "says": "equals",
+    "settle": "flush, finish",
+    "speak": "send, emit",
+    "take": "feed, accept, append, update",
+    "tell": "send, report",
+    "wake": "mark, notify",
 }
 MACHINE_PATH = re.compile(r"(?<![\w.~/-])/(?:home|root|work|Users)/[\w.]")
 
@@ -351,6 +411,38 @@ def test_replaced_names_do_not_come_back() -> None:
         f"{path.relative_to(REPOSITORY)}: {odd}"
         for path in modules("bridge", "server")
         for odd in old_names(path.read_text())
+    ]
+    assert not found, "\n".join(found)
+
+
+def odd_verbs(source: str) -> list[str]:
+    """The functions in this source whose names begin with one of VERBS, each with what to say instead."""
+    names = [
+        node.name
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    ]
+    verbs = [(name, name.lstrip("_").partition("_")[0]) for name in names]
+    return [f"{name} (say: {VERBS[verb]})" for name, verb in verbs if verb in VERBS]
+
+
+@pytest.mark.parametrize(
+    ("source", "odd"),
+    [
+        ("def take(): ...", 1),
+        ("class Call:\n    async def _take_text(self): ...", 1),
+        ("def _takes_context(): ...\ntake = 1\ndef intake(): ...", 0),
+    ],
+)
+def test_verbs_that_are_not_the_fields_are_found(source: str, odd: int) -> None:
+    assert len(odd_verbs(source)) == odd
+
+
+def test_functions_of_the_library_begin_with_the_fields_verbs() -> None:
+    found = [
+        f"{path.relative_to(REPOSITORY)}: {odd}"
+        for path in modules("bridge")
+        for odd in odd_verbs(path.read_text())
     ]
     assert not found, "\n".join(found)
 

@@ -1,7 +1,7 @@
-"""What was repaired, lost or ignored on the way: reported once per case, counted, bounded.
+"""Reports of what was repaired, lost or ignored: one per case, counted, bounded.
 
-Every half that tolerates something keeps a `Diagnostics`; the server turns it into a log line and
-a response header, `replay` prints it. Nothing is dropped silently.
+Every component that tolerates deviations has a `Diagnostics`; the server writes it to a log line and a
+response header, `replay` prints it. Nothing is dropped silently.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Diagnostics:
         self.dropped = 0
 
     def record(self, kind: Kind, where: str, what: str, times: int = 1) -> bool:
-        """Count one case. True when it is the first of its kind."""
+        """Count one case. Returns True when it is the first of its kind."""
         key, counts = (kind, where, what), self._counts
         count = counts.get(key)
         if count is not None:

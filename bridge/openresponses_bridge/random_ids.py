@@ -1,4 +1,4 @@
-"""Names that can't be guessed, from randomness of the system that is read for many of them at a time."""
+"""Unguessable ids from the system's randomness, read in bulk."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ def is_whole(text: str) -> bool:
 
 
 def repair_surrogates(text: str) -> str:
-    """The text with its pairs joined; a half by itself becomes U+FFFD."""
+    """The text with surrogate pairs joined; a lone surrogate becomes U+FFFD."""
     if text.isascii() or _search(text) is None:
         return text
     return _HALF.sub(REPLACEMENT, joined(text))
@@ -34,7 +34,7 @@ def joined(text: str) -> str:
 
 
 def repair_surrogates_json(value: Any) -> Any:
-    """A JSON value with all of its texts and names mended."""
+    """A JSON value in which `repair_surrogates` was applied to every text and name."""
     if isinstance(value, str):
         return repair_surrogates(value)
     if isinstance(value, list):
@@ -45,8 +45,8 @@ def repair_surrogates_json(value: Any) -> Any:
 
 
 class SurrogateJoiner:
-    """Makes the deltas of one text whole: a first half at the end of a delta is `pending` until the next one.
-    `repaired` says that a half by itself was replaced."""
+    """Joins surrogate pairs that are split between deltas: a high surrogate at the end of a delta stays in
+    `pending` until the next one. `repaired`: a lone surrogate was replaced."""
 
     __slots__ = ("pending", "repaired")
 
@@ -55,7 +55,7 @@ class SurrogateJoiner:
         self.repaired = False
 
     def feed(self, delta: str) -> str:
-        """What can be sent now, with what was held before it."""
+        """Accept a delta; returns what can be sent now, including what was pending."""
         if not self.pending and (delta.isascii() or _search(delta) is None):
             return delta
         delta = joined(self.pending + delta)
@@ -65,7 +65,7 @@ class SurrogateJoiner:
         return whole
 
     def flush(self) -> str:
-        """What a half that is still held becomes when nothing more can come."""
+        """End the text; returns the replacement of a surrogate that is still pending."""
         rest, self.pending = (REPLACEMENT if self.pending else ""), ""
         self.repaired = self.repaired or bool(rest)
         return rest
@@ -124,7 +124,7 @@ def cut(text: str, lines: int, columns: int) -> str:
 
 
 def latest(text: str, lines: int, columns: int) -> str:
-    """The last lines of a text that still grows, as many as fit into a field of this size."""
+    """The last lines of a growing text, as many as fit into a field of this size."""
     field = lines * columns
     end = shown(text[-field:]).split("\n")[-lines:]
     return "\n".join(end) if len(text) <= field else f"…{chr(10).join(end)}"

@@ -1,4 +1,5 @@
-"""Which spelling of the protocol a client gets (law E10): by what it asks for, then by who it is."""
+"""Chooses the wire, the spelling of the protocol, for a client (law E10): by the request, then by the
+client's name."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ _SDK_HEADER: Final = "x-stainless-lang"  # whatever name an application gives it
 
 
 def ignores_comments(headers: Mapping[str, str]) -> bool:
-    """Whether comments do not keep this client from giving up (field case 43)."""
+    """Whether this client times out although it receives SSE comments (field case 43)."""
     if "user-agent" in headers and _CODEX.match(headers["user-agent"]):
         return True
     return "originator" in headers and _CODEX.match(headers["originator"]) is not None

@@ -5,14 +5,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from openresponses_bridge.conformance.scenario import Target
+from openresponses_bridge.conformance.scenario import ServerUnderTest
 from openresponses_bridge.conformance.scenarios import SCENARIOS
 from openresponses_server.settings import Settings
 from tests.support.lies import EVERY, HONEST, ROWS, Honest, Row
 from tests.support.lying import Exchange, Lie, Played, recorded
 from tests.support.serving import serving
 
-TARGET = Target("demo")
+TARGET = ServerUnderTest("demo")
 Records = dict[str, list[Exchange]]
 
 

@@ -128,7 +128,7 @@ def turns(path: Path) -> Iterator[list[Frame]]:
     yield turn
 
 
-def judged(path: Path, wire: WireName) -> list[Violation]:
+def validate_capture(path: Path, wire: WireName) -> list[Violation]:
     found = []
     for turn in turns(path):
         validator = StreamValidator(wire)
@@ -145,19 +145,19 @@ def recordings() -> list[Any]:
 
 @pytest.mark.parametrize("path", recordings())
 def test_each_recording_shows_the_rules_it_breaks(path: Path) -> None:
-    assert {each.rule for each in judged(path, "any")} == set(EXPECTED[path.name].split())
+    assert {each.rule for each in validate_capture(path, "any")} == set(EXPECTED[path.name].split())
 
 
 @pytest.mark.parametrize("path", recordings())
 def test_the_published_wire_adds_only_what_openai_alone_has(path: Path) -> None:
-    strict = {each.rule for each in judged(path, "openresponses")}
+    strict = {each.rule for each in validate_capture(path, "openresponses")}
     assert strict >= set(EXPECTED[path.name].split())
     assert strict - set(EXPECTED[path.name].split()) <= OPENAI_ONLY
 
 
 @pytest.mark.parametrize("path", recordings())
 def test_on_openai_s_wire_they_break_the_same_rules(path: Path) -> None:
-    assert {each.rule for each in judged(path, "openai")} == set(EXPECTED[path.name].split())
+    assert {each.rule for each in validate_capture(path, "openai")} == set(EXPECTED[path.name].split())
 
 
 @pytest.mark.parametrize("path", recordings())

@@ -7,33 +7,43 @@ from typing import Any
 import pytest
 
 from openresponses_bridge import ResponseStreamStateMachine, encode_sse
-from openresponses_bridge.conformance.scenario import Answer, Ask, Broken, NotOffered, Say, Step, Target
+from openresponses_bridge.conformance.scenario import (
+    Broken,
+    HttpRequest,
+    NotOffered,
+    ServerAnswer,
+    ServerUnderTest,
+    Step,
+    WebSocketMessage,
+)
 from openresponses_bridge.conformance.scenarios import SCENARIOS
 from openresponses_bridge.protocol.codec import decode_request, encode
 from openresponses_bridge.sse import DONE
 
-TARGET = Target("m")
+TARGET = ServerUnderTest("m")
 JSON = {"content-type": "application/json"}
 SSE = {"content-type": "text/event-stream; charset=utf-8"}
-Change = Callable[[Answer], Answer]
+Change = Callable[[ServerAnswer], ServerAnswer]
 
 
-def right(step: Step) -> Answer:
+def right(step: Step) -> ServerAnswer:
     """What a server that keeps the protocol answers to a plain request: a text."""
-    assert isinstance(step, Ask | Say)
-    fields = dict(step.body if isinstance(step, Ask) else step.message)
+    assert isinstance(step, HttpRequest | WebSocketMessage)
+    fields = dict(step.body if isinstance(step, HttpRequest) else step.message)
     fields.pop("type", None)
     streamed = fields.pop("stream", False)
     machine = ResponseStreamStateMachine(model="m", request=decode_request(encode(fields)))
     events = [*machine.start(), *machine.text("Hello, "), *machine.text("Alice."), *machine.finish("stop")]
-    if isinstance(step, Say):
-        return Answer(status=101, messages=[encode(event) for event in events])
+    if isinstance(step, WebSocketMessage):
+        return ServerAnswer(status=101, messages=[encode(event) for event in events])
     if streamed:
-        return Answer(status=200, headers=SSE, body=encode_sse(events) + DONE)
-    return Answer(status=200, headers=JSON, body=encode(machine.snapshot))
+        return ServerAnswer(status=200, headers=SSE, body=encode_sse(events) + DONE)
+    return ServerAnswer(status=200, headers=JSON, body=encode(machine.snapshot))
 
 
-def play(name: str, change: Change = lambda answer: answer, answer: Callable[[Step], Answer] = right) -> None:
+def play(
+    name: str, change: Change = lambda answer: answer, answer: Callable[[Step], ServerAnswer] = right
+) -> None:
     steps = SCENARIOS[name].play(TARGET)
     try:
         step = next(steps)
@@ -46,19 +56,19 @@ def play(name: str, change: Change = lambda answer: answer, answer: Callable[[St
 def edited(**fields: Any) -> Change:
     """The whole answer with these fields changed."""
 
-    def change(answer: Answer) -> Answer:
-        return Answer(status=200, headers=JSON, body=json.dumps({**answer.json, **fields}).encode())
+    def change(answer: ServerAnswer) -> ServerAnswer:
+        return ServerAnswer(status=200, headers=JSON, body=json.dumps({**answer.json, **fields}).encode())
 
     return change
 
 
 def rewritten(before: bytes, after: bytes) -> Change:
-    return lambda answer: Answer(status=200, headers=SSE, body=answer.body.replace(before, after))
+    return lambda answer: ServerAnswer(status=200, headers=SSE, body=answer.body.replace(before, after))
 
 
-def refused(status: int, **error: Any) -> Callable[[Step], Answer]:
+def refused(status: int, **error: Any) -> Callable[[Step], ServerAnswer]:
     body = {"type": "invalid_request_error", "code": None, "message": "No.", "param": None, **error}
-    return lambda _: Answer(status=status, headers=JSON, body=json.dumps({"error": body}).encode())
+    return lambda _: ServerAnswer(status=status, headers=JSON, body=json.dumps({"error": body}).encode())
 
 
 RIGHT = ["transport.whole", "transport.streamed", "transport.line-ends", "schema.input-forms", "schema.echo"]
@@ -74,8 +84,12 @@ WRONG: list[tuple[str, Change, str]] = [
     ("transport.whole", edited(status="in_progress", completed_at=None), "status is 'in_progress'"),
     ("transport.whole", edited(output=[]), "has no text"),
     ("transport.whole", edited(usage="many"), r"\$\.usage"),
-    ("transport.whole", lambda answer: Answer(status=500, body=answer.body), "status 500"),
-    ("transport.whole", lambda answer: Answer(status=200, headers=SSE, body=answer.body), "content-type"),
+    ("transport.whole", lambda answer: ServerAnswer(status=500, body=answer.body), "status 500"),
+    (
+        "transport.whole",
+        lambda answer: ServerAnswer(status=200, headers=SSE, body=answer.body),
+        "content-type",
+    ),
     ("transport.streamed", rewritten(DONE, b""), "DONE"),
     ("transport.streamed", rewritten(b"event: response.in_progress", b"event: response.other"), "breaks"),
     ("transport.line-ends", rewritten(b"\n", b"\r\n"), "carriage returns"),
@@ -97,7 +111,7 @@ def test_a_tool_that_is_not_called_fails() -> None:
 
 
 def test_a_refusal_that_must_come_and_does_not_fails() -> None:
-    broken = Answer(status=200, headers=JSON, body=b"{}")
+    broken = ServerAnswer(status=200, headers=JSON, body=b"{}")
     with pytest.raises(Broken, match="status 200 instead of 400"):
         play("errors.malformed-json", answer=lambda _: broken)
 
@@ -129,13 +143,13 @@ def test_what_is_not_offered_is_distinguished(name: str, status: int) -> None:
 def test_a_websocket_turn_that_fails_is_a_failure() -> None:
     error = {"type": "error", "status": 500, "error": {"code": "server_error", "message": "No."}}
     with pytest.raises(Broken, match="the turn failed"):
-        play("websocket.turns", answer=lambda _: Answer(status=101, messages=[encode(error)]))
+        play("websocket.turns", answer=lambda _: ServerAnswer(status=101, messages=[encode(error)]))
 
 
 def test_an_unknown_previous_response_needs_its_code() -> None:
-    def answer(code: str) -> Callable[[Step], Answer]:
+    def answer(code: str) -> Callable[[Step], ServerAnswer]:
         error = {"type": "error", "status": 404, "error": {"code": code, "message": "No."}}
-        return lambda _: Answer(status=101, messages=[encode(error)])
+        return lambda _: ServerAnswer(status=101, messages=[encode(error)])
 
     play("websocket.unknown-previous-response", answer=answer("previous_response_not_found"))
     with pytest.raises(Broken, match="the code is 'server_error'"):

@@ -84,7 +84,7 @@ def changed(draw: st.DrawFn, dialect: str, *, telling: bool) -> tuple[list[bytes
     return whole, [*whole[:number], with_value(whole[number], path, text), *whole[number + 1 :]]
 
 
-def is_sound(usage: Usage | None) -> bool:
+def is_consistent(usage: Usage | None) -> bool:
     if usage is None:
         return True
     details = (usage.input_tokens_details.cached_tokens, usage.output_tokens_details.reasoning_tokens)
@@ -108,7 +108,7 @@ def test_no_value_raises_or_leaves_a_stream_open(dialect: str) -> None:
     def holds(streams: tuple[list[bytes], list[bytes]]) -> None:
         fed = Fed(BUILDS[dialect], streams[1])
         assert fed.status in ("completed", "incomplete", "failed", "cancelled")
-        assert is_sound(fed.response.usage)
+        assert is_consistent(fed.response.usage)
 
     holds()
 
@@ -130,6 +130,6 @@ def test_a_number_that_only_counts_loses_no_answer(dialect: str) -> None:
     def holds(streams: tuple[list[bytes], list[bytes]]) -> None:
         whole, lying = (Fed(BUILDS[dialect], each) for each in streams)
         assert answer(lying) == answer(whole)
-        assert is_sound(lying.response.usage)
+        assert is_consistent(lying.response.usage)
 
     holds()

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
-from openresponses_bridge.conformance.scenario import Answer, Ask, Say, Step
+from openresponses_bridge.conformance.scenario import HttpRequest, ServerAnswer, Step, WebSocketMessage
 from tests.support.lying import (
     DONE,
     JSON,
@@ -169,38 +169,38 @@ ARGUMENTS = "response.function_call_arguments"
 
 
 # ── answers ────────────────────────────────────────────────────────────────────────────────────────────
-def error_of(status: int, message: str = "No.", code: str | None = None) -> Answer:
+def error_of(status: int, message: str = "No.", code: str | None = None) -> ServerAnswer:
     error = {"type": "error", "code": code, "message": message, "param": "input"}
-    return Answer(status=status, headers=JSON, body=json.dumps({"error": error}).encode())
+    return ServerAnswer(status=status, headers=JSON, body=json.dumps({"error": error}).encode())
 
 
-def error_turn(code: str) -> Answer:
+def error_turn(code: str) -> ServerAnswer:
     error = {"type": "error", "code": code, "message": "No.", "param": None}
     envelope = {"type": "error", "status": 400, "error": error}
-    return Answer(status=101, messages=[json.dumps(envelope).encode()])
+    return ServerAnswer(status=101, messages=[json.dumps(envelope).encode()])
 
 
 def headed(media_type: str) -> Lie:
     return put(headers={"content-type": media_type})
 
 
-def earlier_answer(holds: Callable[[Step, Answer], object]) -> Lie:
+def earlier_answer(holds: Callable[[Step, ServerAnswer], object]) -> Lie:
     """The last answer before for which this holds, again."""
 
-    def lie(step: Step, answer: Answer, before: list[Exchange]) -> Answer:
+    def lie(step: Step, answer: ServerAnswer, before: list[Exchange]) -> ServerAnswer:
         return next((known for made, known in reversed(before) if holds(made, known)), answer)
 
     return lie
 
 
 def id_in(step: Step) -> str:
-    return step.path.partition("?")[0].split("/")[2] if isinstance(step, Ask) else ""
+    return step.path.partition("?")[0].split("/")[2] if isinstance(step, HttpRequest) else ""
 
 
 def made(store: bool | None = None) -> Lie:
     """The answer that made the response that the step asks for, if it asked for it to be stored (or not)."""
 
-    def lie(step: Step, answer: Answer, before: list[Exchange]) -> Answer:
+    def lie(step: Step, answer: ServerAnswer, before: list[Exchange]) -> ServerAnswer:
         for asking, known in before:
             if path_of(asking) == "POST /responses" and known.response.get("id") == id_in(step):
                 return known if store is None or known.response["store"] is store else answer
@@ -209,16 +209,16 @@ def made(store: bool | None = None) -> Lie:
     return lie
 
 
-def not_found(step: Step, answer: Answer, before: list[Exchange]) -> Answer:
+def not_found(step: Step, answer: ServerAnswer, before: list[Exchange]) -> ServerAnswer:
     return error_of(404, f"No response {id_in(step)}.")
 
 
-def as_whole(step: Step, answer: Answer, before: list[Exchange]) -> Answer:
+def as_whole(step: Step, answer: ServerAnswer, before: list[Exchange]) -> ServerAnswer:
     """The response of a stream, as JSON."""
-    return Answer(status=200, headers=JSON, body=json.dumps(answer.response).encode())
+    return ServerAnswer(status=200, headers=JSON, body=json.dumps(answer.response).encode())
 
 
-def from_one_before(step: Step, answer: Answer, before: list[Exchange]) -> Answer:
+def from_one_before(step: Step, answer: ServerAnswer, before: list[Exchange]) -> ServerAnswer:
     """The event that was seen last comes again."""
     number = answer.events[0]["sequence_number"] - 1
     seen = [event for _, known in before for event in known.events if event["sequence_number"] == number]
@@ -226,16 +226,16 @@ def from_one_before(step: Step, answer: Answer, before: list[Exchange]) -> Answe
     return replace(answer, body=frame.encode() + answer.body)
 
 
-def one_id(step: Step, answer: Answer, before: list[Exchange]) -> Answer:
+def one_id(step: Step, answer: ServerAnswer, before: list[Exchange]) -> ServerAnswer:
     """All responses have the same id, wherever it stands."""
     return data(lambda text: _IDS.sub(b"resp_1", text))(step, answer, before)
 
 
-def without_last_message(step: Step, answer: Answer, before: list[Exchange]) -> Answer:
+def without_last_message(step: Step, answer: ServerAnswer, before: list[Exchange]) -> ServerAnswer:
     return replace(answer, messages=answer.messages[:-1])
 
 
-def marked_before(step: Step, answer: Answer, before: list[Exchange]) -> Answer:
+def marked_before(step: Step, answer: ServerAnswer, before: list[Exchange]) -> ServerAnswer:
     """[DONE] after a turn is what is read first in the next one."""
     return replace(answer, messages=[b"[DONE]", *answer.messages])
 
@@ -244,13 +244,13 @@ def ask_with(name: str) -> Holds:
     return mentions(f'"{name}": ')
 
 
-def spoken(step: Step, answer: Answer, before: list[Exchange]) -> bool:
-    return isinstance(step, Say) and not failed_turn(step, answer, before)
+def spoken(step: Step, answer: ServerAnswer, before: list[Exchange]) -> bool:
+    return isinstance(step, WebSocketMessage) and not failed_turn(step, answer, before)
 
 
-def again(step: Step, answer: Answer, before: list[Exchange]) -> bool:
+def again(step: Step, answer: ServerAnswer, before: list[Exchange]) -> bool:
     """A turn that is not the first."""
-    return bool(answer.messages) and any(isinstance(each, Say) for each, _ in before)
+    return bool(answer.messages) and any(isinstance(each, WebSocketMessage) for each, _ in before)
 
 
 COMPACT = at("POST /responses/compact")
@@ -314,7 +314,11 @@ ROWS = [
     Row("items have no ids", whole(each("output", without("id")))),
     Row("items are of an unknown type", whole(each("output", set_to(type="note")))),
     Row("two items have one id", whole(lambda found: found.update(output=found["output"] * 2))),
-    Row("every response has one id", when(lambda step, *_: isinstance(step, Ask), one_id), "schema.ids"),
+    Row(
+        "every response has one id",
+        when(lambda step, *_: isinstance(step, HttpRequest), one_id),
+        "schema.ids",
+    ),
     Row("instructions are not echoed", whole(set_to(instructions=None)), "schema.echo"),
     Row("metadata is not echoed", whole(set_to(metadata={})), "schema.echo"),
     Row("max_output_tokens is not echoed", whole(set_to(max_output_tokens=None)), "schema.echo"),
@@ -580,7 +584,7 @@ ROWS = [
         "an unknown response is continued",
         when(
             both(failed_turn, mentions("resp_00000000")),
-            always(Answer(status=101, messages=[b'{"type":"response.completed"}'])),
+            always(ServerAnswer(status=101, messages=[b'{"type":"response.completed"}'])),
         ),
     ),
     Row("errors of turns have no status", when(failed_turn, events(lambda found: found[-1].pop("status")))),
@@ -619,17 +623,17 @@ class Honest(NamedTuple):
     skips: tuple[str, ...] = ()
 
 
-BARE = Answer(status=404, headers=JSON, body=b'{"detail":"Not Found"}')
-NO_ROUTE = Answer(status=405, headers=JSON, body=b'{"detail":"Method Not Allowed"}')
+BARE = ServerAnswer(status=404, headers=JSON, body=b'{"detail":"Not Found"}')
+NO_ROUTE = ServerAnswer(status=405, headers=JSON, body=b'{"detail":"Method Not Allowed"}')
 
 
-def spaced(step: Step, answer: Answer, before: list[Exchange]) -> Answer:
+def spaced(step: Step, answer: ServerAnswer, before: list[Exchange]) -> ServerAnswer:
     """The same JSON, written with line ends."""
     found = answer.json
     return replace(answer, body=json.dumps(found, indent=2).encode()) if isinstance(found, dict) else answer
 
 
-def is_response(step: Step, answer: Answer, before: list[Exchange]) -> bool:
+def is_response(step: Step, answer: ServerAnswer, before: list[Exchange]) -> bool:
     return answer.status == 200 and not answer.messages and answer.response.get("object") == "response"
 
 
@@ -639,7 +643,7 @@ def everywhere(edit: Edit) -> Lie:
     return lambda step, answer, before: in_events(step, in_body(step, answer, before), before)
 
 
-def is_stored(step: Step, answer: Answer, before: list[Exchange]) -> bool:
+def is_stored(step: Step, answer: ServerAnswer, before: list[Exchange]) -> bool:
     return "/responses/ID" in path_of(step)
 
 
@@ -670,7 +674,7 @@ HONEST = [
     ),
     Honest(
         "there is no WebSocket",
-        when(lambda step, *_: isinstance(step, Say), always(Answer(status=426))),
+        when(lambda step, *_: isinstance(step, WebSocketMessage), always(ServerAnswer(status=426))),
         ("websocket",),
     ),
     Honest("nothing is compacted", when(COMPACT, always(BARE)), ("compaction",)),

@@ -11,14 +11,14 @@ from typing import Any
 from msgspec.structs import replace
 
 from openresponses_bridge.conformance.scenario import (
-    Answer,
-    Ask,
     Broken,
+    HttpRequest,
     NotOffered,
-    Say,
     Scenario,
+    ServerAnswer,
+    ServerUnderTest,
     Step,
-    Target,
+    WebSocketMessage,
 )
 from openresponses_bridge.conformance.scenarios import SCENARIOS
 from openresponses_bridge.sse import is_done
@@ -29,10 +29,10 @@ SSE = {"content-type": "text/event-stream; charset=utf-8"}
 DONE = b"data: [DONE]\n\n"
 
 Object = dict[str, Any]
-Exchange = tuple[Step, Answer]
-Lie = Callable[[Step, Answer, list[Exchange]], Answer]
+Exchange = tuple[Step, ServerAnswer]
+Lie = Callable[[Step, ServerAnswer, list[Exchange]], ServerAnswer]
 """What is answered instead: to this step, with this true answer, after these exchanges (as they were)."""
-Holds = Callable[[Step, Answer, list[Exchange]], object]
+Holds = Callable[[Step, ServerAnswer, list[Exchange]], object]
 Edit = Callable[[Object], Any]
 
 
@@ -43,13 +43,13 @@ class _Recorder(Player):
         super().__init__(base, {}, 30)
         self.seen: list[Exchange] = []
 
-    async def _do(self, step: Step) -> Answer:
+    async def _do(self, step: Step) -> ServerAnswer:
         answer = await super()._do(step)
         self.seen.append((step, answer))
         return answer
 
 
-def recorded(base: str, target: Target) -> dict[str, list[Exchange]]:
+def recorded(base: str, target: ServerUnderTest) -> dict[str, list[Exchange]]:
     """Each scenario's exchanges with the server at `base`; all must pass."""
 
     async def play() -> dict[str, list[Exchange]]:
@@ -69,7 +69,7 @@ def recorded(base: str, target: Target) -> dict[str, list[Exchange]]:
 class Played:
     """A scenario played with a lie: its outcome, why, the causes, and whether the lie changed anything."""
 
-    def __init__(self, scenario: Scenario, target: Target, record: list[Exchange], lie: Lie) -> None:
+    def __init__(self, scenario: Scenario, target: ServerUnderTest, record: list[Exchange], lie: Lie) -> None:
         self.outcome = "passed"
         self.message = ""
         self.causes: tuple[str, ...] = ()
@@ -86,7 +86,7 @@ class Played:
         except (LookupError, TypeError, ValueError, AttributeError) as error:
             self.outcome, self.message = "failed", f"unreadable: {error!r}"
 
-    def _play(self, scenario: Scenario, target: Target, lie: Lie) -> None:
+    def _play(self, scenario: Scenario, target: ServerUnderTest, lie: Lie) -> None:
         steps = scenario.play(target)
         before: list[Exchange] = []
         try:
@@ -98,7 +98,7 @@ class Played:
         except StopIteration:
             return
 
-    def _truth(self, step: Step, before: list[Exchange]) -> Answer:
+    def _truth(self, step: Step, before: list[Exchange]) -> ServerAnswer:
         """What the server answered to this step; when a lie made the scenario ask otherwise, what it answered
         to the next one like it, or the last answer."""
         exact = [index for index, (known, _) in enumerate(self._record) if known == step]
@@ -106,7 +106,7 @@ class Played:
         if exact or alike:
             return self._record.pop((exact or alike)[0])[1]
         sent = [answer for known, answer in before if path_of(known) == path_of(step)]
-        return sent[-1] if sent else Answer(status=404, headers=JSON, body=b'{"error":{}}')
+        return sent[-1] if sent else ServerAnswer(status=404, headers=JSON, body=b'{"error":{}}')
 
 
 def _changes(record: list[Exchange], lie: Lie) -> bool:
@@ -121,23 +121,29 @@ def _changes(record: list[Exchange], lie: Lie) -> bool:
 # ── which steps ────────────────────────────────────────────────────────────────────────────────────────
 def path_of(step: Step) -> str:
     """`POST /responses`, `GET /responses/ID`, `SAY`, `WAIT`."""
-    if isinstance(step, Ask):
+    if isinstance(step, HttpRequest):
         parts = step.path.partition("?")[0].split("/")
         if len(parts) > 2 and parts[2].startswith("resp_"):
             parts[2] = "ID"
         return f"{step.method} {'/'.join(parts)}"
-    return "SAY" if isinstance(step, Say) else "WAIT"
+    return "SAY" if isinstance(step, WebSocketMessage) else "WAIT"
 
 
 def asked(step: Step) -> Object:
     """The fields of the request."""
-    fields = step.body if isinstance(step, Ask) else step.message if isinstance(step, Say) else None
+    fields = (
+        step.body
+        if isinstance(step, HttpRequest)
+        else step.message
+        if isinstance(step, WebSocketMessage)
+        else None
+    )
     return fields if isinstance(fields, dict) else {}
 
 
 def said_in(step: Step) -> str:
     """The step as text to look for words in: its path and its body."""
-    path = step.path if isinstance(step, Ask) else ""
+    path = step.path if isinstance(step, HttpRequest) else ""
     return f"{path_of(step)} {path} {json.dumps(asked(step))}"
 
 
@@ -156,23 +162,23 @@ def earlier(text: str) -> Holds:
     return lambda step, answer, before: any(text in said_in(each) for each, _ in before)
 
 
-def served(step: Step, answer: Answer, before: list[Exchange]) -> bool:
+def served(step: Step, answer: ServerAnswer, before: list[Exchange]) -> bool:
     return path_of(step) == "POST /responses" and answer.status == 200
 
 
-def served_whole(step: Step, answer: Answer, before: list[Exchange]) -> bool:
+def served_whole(step: Step, answer: ServerAnswer, before: list[Exchange]) -> bool:
     return served(step, answer, before) and answer.media_type == "application/json"
 
 
-def served_stream(step: Step, answer: Answer, before: list[Exchange]) -> bool:
+def served_stream(step: Step, answer: ServerAnswer, before: list[Exchange]) -> bool:
     return answer.media_type == "text/event-stream"
 
 
-def refused(step: Step, answer: Answer, before: list[Exchange]) -> bool:
+def refused(step: Step, answer: ServerAnswer, before: list[Exchange]) -> bool:
     return answer.status >= 400
 
 
-def failed_turn(step: Step, answer: Answer, before: list[Exchange]) -> bool:
+def failed_turn(step: Step, answer: ServerAnswer, before: list[Exchange]) -> bool:
     return bool(answer.messages) and answer.json.get("type") == "error"
 
 
@@ -185,7 +191,7 @@ def when(holds: Holds, lie: Lie) -> Lie:
     return lambda step, answer, before: lie(step, answer, before) if holds(step, answer, before) else answer
 
 
-def always(answer: Answer) -> Lie:
+def always(answer: ServerAnswer) -> Lie:
     return lambda *_: answer
 
 
@@ -194,14 +200,14 @@ def put(**fields: Any) -> Lie:
     return lambda step, answer, before: replace(answer, **fields)
 
 
-def with_json(answer: Answer, value: Any) -> Answer:
+def with_json(answer: ServerAnswer, value: Any) -> ServerAnswer:
     return replace(answer, body=json.dumps(value).encode())
 
 
 def body(edit: Edit) -> Lie:
     """The JSON object of the body, edited in place."""
 
-    def lie(step: Step, answer: Answer, before: list[Exchange]) -> Answer:
+    def lie(step: Step, answer: ServerAnswer, before: list[Exchange]) -> ServerAnswer:
         found = answer.json
         if answer.messages or not isinstance(found, dict):
             return answer
@@ -215,7 +221,7 @@ def body(edit: Edit) -> Lie:
 def events(edit: Callable[[list[Object]], Any]) -> Lie:
     """The events of a stream, over HTTP or in a turn on a WebSocket, edited in place."""
 
-    def lie(step: Step, answer: Answer, before: list[Exchange]) -> Answer:
+    def lie(step: Step, answer: ServerAnswer, before: list[Exchange]) -> ServerAnswer:
         found = answer.events
         kept = json.dumps(found)
         edit(found)

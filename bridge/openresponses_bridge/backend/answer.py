@@ -9,7 +9,7 @@ from typing import Any, Final, Literal, NamedTuple, TypedDict
 from msgspec import to_builtins
 from msgspec.structs import replace
 
-from openresponses_bridge.backend.outputs import UNENCODABLE, Output, Speaker, ToolCall, place_of
+from openresponses_bridge.backend.outputs import UNENCODABLE, Output, OutputEmitter, ToolCall, place_of
 from openresponses_bridge.calls.declarations import active_tools, present_tools
 from openresponses_bridge.calls.identity import ToolIdentityMap
 from openresponses_bridge.calls.presentation import call_view, output_view, pair
@@ -228,7 +228,7 @@ class Answer:
             tool_identities=self._identities,
             wire=choose_wire(request, given),
         )
-        self._speaker = Speaker(self._machine)
+        self._emitter = OutputEmitter(self._machine)
 
     @property
     def head(self) -> Head:
@@ -258,7 +258,7 @@ class Answer:
                 output = output.written()
             self._spend(_EACH + _length(output))
             self._start()
-            events = self._speaker.say(output)
+            events = self._emitter.emit(output)
         except BridgeError as error:
             if source is not None:
                 error.add_note(f"yielded at:\n{place_of(source)}")

@@ -103,7 +103,7 @@ Output = (
 """What an iterator may yield."""
 
 
-class Speaker:
+class OutputEmitter:
     """Turns outputs into calls of a machine that has started."""
 
     def __init__(self, machine: ResponseStreamStateMachine) -> None:
@@ -121,7 +121,7 @@ class Speaker:
             Usage: lambda output: machine.usage(counted(output, machine.diagnostics)),
         }
 
-    def say(self, output: Output) -> list[Event]:
+    def emit(self, output: Output) -> list[Event]:
         """The events of one output. Raises LocalError for what is not an output, or has a field of another
         type; nothing has changed then."""
         method = self._methods.get(type(output))

@@ -23,9 +23,9 @@ from openresponses_bridge.errors import ToolError
 
 
 class AggregatedCall:
-    """One call as far as it is known. `index` is its place among the calls, in order of first appearance,
-    and never changes; a name or id that did not come yet is ""; `custom` says that the arguments are free
-    text and not JSON. `size` counts the UTF-8 bytes of the arguments."""
+    """One call as far as it is known. `index` is its number in order of first appearance and never changes; a
+    name or id that is not known yet is ""; `custom`: its arguments are free text, not JSON; `size` is the
+    length of the arguments in UTF-8 bytes."""
 
     __slots__ = (
         "_buffer",
@@ -66,7 +66,7 @@ class AggregatedCall:
         return bool((item_id and item_id == self.item_id) or (call_id and call_id == self.call_id))
 
     def append(self, delta: str) -> int:
-        """Take the next piece. The UTF-8 bytes of all of them."""
+        """Append a delta; returns the length of all arguments in UTF-8 bytes."""
         if self._given:
             # arguments that were whole when the call was announced are streamed once more
             self._given = False
@@ -77,12 +77,12 @@ class AggregatedCall:
         return self.size
 
     def replace(self, arguments: str) -> int:
-        """Take these in the place of all that came before."""
+        """Replace all arguments received so far; returns their length in UTF-8 bytes."""
         self._clear()
         return self.append(arguments)
 
     def set_announced(self, arguments: str) -> int:
-        """Take arguments that came with the announcement: these may yet be streamed once more."""
+        """Set arguments that came with the announcement; the stream may repeat them as deltas."""
         self.append(arguments)
         self._given = True
         return self.size
@@ -95,8 +95,8 @@ class AggregatedCall:
 
 
 class ToolCallDelta(NamedTuple):
-    """What a notification added to a call. `arguments` is what is new of them; `differs` says that whole
-    arguments came which are others than the pieces before, and that the pieces stand."""
+    """What a notification added to a call. `arguments` is the new text. `differs`: the whole arguments are
+    not the sum of their deltas, which are kept."""
 
     call: AggregatedCall
     arguments: str = ""
@@ -104,7 +104,7 @@ class ToolCallDelta(NamedTuple):
 
 
 def utf8_size(text: str) -> int:
-    """Its length in UTF-8 bytes."""
+    """The length of a text in UTF-8 bytes."""
     return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
 
 
@@ -116,7 +116,7 @@ MOST_RECENT: Final = 1_024
 
 
 class BoundedDict(dict[str, Value]):
-    """A dict of at most `most` keys: another one takes the place of the key that came first."""
+    """A dict of at most `most` keys: one key more evicts the oldest."""
 
     __slots__ = ("_most",)
 
@@ -161,11 +161,11 @@ class ToolCallAggregator:
 
     @property
     def next_index(self) -> int:
-        """How many calls there have been so far: their indexes are below this."""
+        """The index that the next call will get, which is the number of calls so far."""
         return self._next
 
     def get(self, index: int) -> AggregatedCall | None:
-        """The call of this index, if it is open."""
+        """The open call with this index, if there is one."""
         return self._calls.get(index)
 
     def ingest_delta(self, notification: Mapping[str, Any]) -> ToolCallDelta | None:
@@ -215,9 +215,8 @@ class ToolCallAggregator:
         arguments: str = "",
         custom: bool = False,
     ) -> AggregatedCall:
-        """A call is announced. One that is open under the same identity is filled in (a fragment came
-        first, or it is announced twice); another one at a busy index is a call of its own (field
-        case 2)."""
+        """Announce a call. If it is open under the same identity (a fragment came first, or it is announced
+        twice), fill it in; at an index that another call uses, begin a call of its own (field case 2)."""
         call = self.find(output_index, item_id, call_id)
         if call is None or not _is_same(call, output_index, item_id, call_id):
             call = self._open(output_index, item_id, call_id)
@@ -230,8 +229,8 @@ class ToolCallAggregator:
     def append(
         self, delta: str, output_index: int | None = None, item_id: str = "", call_id: str = ""
     ) -> AggregatedCall:
-        """The next piece of a call's arguments; a call that was not announced begins without a name. A piece
-        after the arguments were said to be done is left out."""
+        """Append to a call's arguments; a call that was not announced begins without a name. A delta after
+        the arguments were done is ignored."""
         call = None if output_index is None else self._by_output.get(output_index)
         if call is None or call.item_id != item_id:
             call = self.find(output_index, item_id, call_id) or self._open(output_index, item_id, call_id)
@@ -242,8 +241,7 @@ class ToolCallAggregator:
     def finish_arguments(
         self, arguments: str = "", output_index: int | None = None, item_id: str = "", call_id: str = ""
     ) -> AggregatedCall:
-        """A call's arguments are whole. The text given here counts over the pieces, unless it is empty
-        (field case 7)."""
+        """Finish a call's arguments. `arguments` replaces the deltas unless it is empty (field case 7)."""
         call = self.find(output_index, item_id, call_id) or self._open(output_index, item_id, call_id)
         call.arguments_done = True
         if arguments and call.replace(arguments) > self._limit:
@@ -259,7 +257,7 @@ class ToolCallAggregator:
         arguments: str = "",
         custom: bool = False,
     ) -> AggregatedCall:
-        """A call's item is done: it can be drained. What is named here counts over what came before."""
+        """Complete a call, so that it can be drained. Facts given here replace those received before."""
         call = self.finish_arguments(arguments, output_index, item_id, call_id)
         self._identify(call, item_id, call_id, name)
         call.call_id = call_id or call.call_id
@@ -269,8 +267,8 @@ class ToolCallAggregator:
         return call
 
     def drain_completed_calls(self) -> list[AggregatedCall]:
-        """The completed calls, in order of their index; they are evicted. `ingest_delta` leaves out what
-        comes later about one of them, as long as it is among the last that were drained."""
+        """Remove and return the completed calls in order of their index. `ingest_delta` ignores later
+        notifications about the calls that were drained last."""
         drained = [self._completed[index] for index in sorted(self._completed)]
         for call in drained:
             self.evict(call)
@@ -302,8 +300,8 @@ class ToolCallAggregator:
         return call
 
     def _reconcile(self, call: AggregatedCall, whole: str) -> ToolCallDelta:
-        """The arguments are whole; what was not streamed of them follows (field case 7). Looks at the pieces
-        only if the whole is as long, so that saying it again and again costs no more than what is said."""
+        """Compare the whole arguments with their deltas and add the missing rest (field case 7). Reads the
+        deltas only if the whole is as long, so that repeating the whole costs no more than its own length."""
         rest, differs = "", False
         if whole:
             differs = utf8_size(whole) < call.size or (call.arguments_done and utf8_size(whole) > call.size)

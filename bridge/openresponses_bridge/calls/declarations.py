@@ -97,7 +97,7 @@ _NO_PARAMETERS: Final[dict[str, Any]] = {"type": "object", "properties": {}}
 
 
 class DeclaredTool(NamedTuple):
-    """A tool, and where it was declared, as `tools[0]`."""
+    """A tool and the path of its declaration, such as `tools[0]`."""
 
     tool: Any
     where: str
@@ -118,8 +118,8 @@ class FunctionView(NamedTuple):
 
 
 def active_tools(tools: Iterable[Any] | None, items: Iterable[Any], earlier: int = 0) -> list[DeclaredTool]:
-    """The request's tools and those that came inside its input, in order. The first `earlier` of the
-    items are of turns before."""
+    """The request's tools followed by those declared inside its input, in order. The first `earlier` items
+    belong to earlier turns."""
     found = _located(tools, "tools") if tools else []
     for index, item in enumerate(items):
         if item.type in _TOOL_BEARERS and not isinstance(item, Unknown):
@@ -129,7 +129,8 @@ def active_tools(tools: Iterable[Any] | None, items: Iterable[Any], earlier: int
 
 
 def declared(tool: Any) -> Any:
-    """An output item holds its tools as plain objects; what can't be read of them is left out."""
+    """The tool of an output item, which holds its tools as plain objects. What can't be read of it is left
+    out."""
     return build(TOOL_PARAMS, tool, Repairing()) if isinstance(tool, dict) else tool
 
 
@@ -252,7 +253,7 @@ _NAMELESS: Final = frozenset(kind.value for kind in BUILTINS)
 
 
 def encode_choice(choice: Any) -> dict[str, Any] | None:
-    """An object choice as it stands on the wire; None for auto, none, required and nothing."""
+    """An object choice as JSON; None for auto, none, required and no choice."""
     if choice is None:
         return None
     if isinstance(choice, UnknownToolChoice):
@@ -266,15 +267,15 @@ def encode_choice(choice: Any) -> dict[str, Any] | None:
 
 
 def named(choice: dict[str, Any]) -> str:
-    """What a choice names, in the client's words: for errors and diagnostics."""
+    """The name in a choice, as the client wrote it, for errors and diagnostics."""
     return str(choice.get("name") or choice.get("type") or "")
 
 
 def chosen_function(
     choice: dict[str, Any], functions: Sequence[FunctionView], identities: ToolIdentityMap
 ) -> FunctionView | None:
-    """The one of these functions that a choice of one tool means: by the client's name in its namespace,
-    else by any name that a call of it might carry. None when it is not one of them or could be two."""
+    """The function that a choice of one tool names: by the client's name in its namespace, else by any name
+    that a call of it may carry. None when there is no such function or more than one."""
     name = choice.get("name") or (choice.get("type") if choice.get("type") in _NAMELESS else None)
     if not name:
         return None

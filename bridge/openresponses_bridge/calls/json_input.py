@@ -1,4 +1,4 @@
-"""The one text in a function call's arguments, separated from all else in them while they stream."""
+"""Extracts the one text in a function call's arguments while they stream."""
 
 from __future__ import annotations
 
@@ -92,10 +92,10 @@ _LONGEST_KEY_SHOWN: Final = 40
 
 
 class JsonInputReader:
-    """Finds the input in arguments that come in fragments, as early as it is certain.
+    """Finds the input in arguments that come in fragments, as soon as it is certain which text it is.
 
-    `notes` names, in order and once each, how they differ from ``{"input": "…"}``. Time and memory are
-    linear in the arguments; once the input is found nothing is kept.
+    `notes` lists, in order and once each, how the arguments differ from ``{"input": "…"}``. Time and memory
+    are linear in the arguments; once the input is found, nothing is buffered.
     """
 
     __slots__ = (
@@ -133,7 +133,7 @@ class JsonInputReader:
         return self._step not in _MAY_END
 
     def feed(self, fragment: str) -> str:
-        """Take the next fragment; return the text that it makes known, surrogates not joined."""
+        """Accept the next fragment; returns the input text in it, with surrogates not joined."""
         if not self._found:
             self._raw.append(fragment)
         position, end = 0, len(fragment)
@@ -142,7 +142,7 @@ class JsonInputReader:
         return self._drain()
 
     def close(self) -> str:
-        """The arguments have ended: return the best text that was held, if it was not used yet."""
+        """End the arguments; returns the best text that was buffered, if none was used yet."""
         if self.cut and not self._found:
             self._use_best_buffered()
         return self._drain()
@@ -169,7 +169,7 @@ class JsonInputReader:
         return position + 1
 
     def _emit_raw(self, text: str, note: str) -> int:
-        """It is not a wrapper: hand out all there is, and what follows as it comes."""
+        """The arguments are not a wrapper: return all of them, now and as they come."""
         self._record_repair(note)
         self._out += self._raw
         self._decide()
@@ -311,7 +311,7 @@ class JsonInputReader:
         return self._emit_raw(text, "no_wrapper")
 
     def _use_best_buffered(self) -> bool:
-        """Take the best of the texts that were held, if one is better than the others."""
+        """Use the best of the buffered texts, if one is better than the others."""
         single = tuple(self._held) if len(self._held) == 1 else ()
         for key in (*_FALLBACKS, *single):
             if key in self._held:

@@ -1,5 +1,5 @@
-"""Notifications about tool calls, as one shape: `response.output_item.*` and the pieces of arguments,
-whichever of the names in use they call an item, a call and a piece by."""
+"""Reads notifications about tool calls, `response.output_item.*` and the deltas of arguments, into one
+struct, under all the names in use for items, calls and deltas."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ NOTIFICATIONS: Final[Mapping[str, Step]] = {
 
 
 class ToolCallNotification(NamedTuple):
-    """One notification. `text` is a piece of the arguments, or all of them; what it does not say is "" or
-    None."""
+    """One notification. `text` is a delta of the arguments, or all of them; facts that it leaves out are ""
+    or None."""
 
     step: Step
     output_index: int | None

@@ -1,7 +1,8 @@
-"""Calls of the client's tools and their outputs as a model sees them that knows functions only.
+"""Calls of the client's tools and their outputs in the form of function calls, for models that know functions
+only.
 
-One shape for calls, one for outputs: each dialect puts these into its own words. `ToolIdentityMap`
-remembers what was what, so that the way back is exact (law E11).
+There is one struct for calls and one for outputs; each dialect writes them in its own format.
+`ToolIdentityMap` remembers the original tools, so that the way back is exact (law E11).
 """
 
 from __future__ import annotations

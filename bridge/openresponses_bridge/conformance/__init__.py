@@ -1,6 +1,6 @@
 """Judging a stream: every event against the clauses it has to keep, each clause a rule with an id."""
 
-from openresponses_bridge.conformance.judging import judge_envelope, judge_response
+from openresponses_bridge.conformance.judging import validate_envelope, validate_response
 from openresponses_bridge.conformance.published import WireName
 from openresponses_bridge.conformance.registry import Rule, Violation
 from openresponses_bridge.conformance.rules import RULES
@@ -12,6 +12,6 @@ __all__ = [
     "StreamValidator",
     "Violation",
     "WireName",
-    "judge_envelope",
-    "judge_response",
+    "validate_envelope",
+    "validate_response",
 ]

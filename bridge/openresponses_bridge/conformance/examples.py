@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 from msgspec import Struct
 
-from openresponses_bridge.conformance.judging import judge_envelope
+from openresponses_bridge.conformance.judging import validate_envelope
 from openresponses_bridge.conformance.registry import Violation
 from openresponses_bridge.conformance.rules import RULES
 from openresponses_bridge.conformance.validator import StreamValidator
@@ -304,7 +304,9 @@ EXAMPLES: Final[dict[str, Example]] = {
     "call.arguments_done": _without("function_call_arguments.done"),
     "call.done_matches": _with("output_item.done", "item.arguments", "{}", 2),
     "call.identity_stable": _with("output_item.done", "item.name", "see", 2),
-    "websocket.error_envelope": Example(f"`{encode(_ENVELOPE).decode()}`", lambda: judge_envelope(_ENVELOPE)),
+    "websocket.error_envelope": Example(
+        f"`{encode(_ENVELOPE).decode()}`", lambda: validate_envelope(_ENVELOPE)
+    ),
 }
 
 

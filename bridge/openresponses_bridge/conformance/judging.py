@@ -45,7 +45,7 @@ _OF_DONE_ITEM: Final = ("item.closed_status",)
 _OF_COMPLETED: Final = ("item.incomplete_response",)
 
 
-def judge_response(value: Mapping[str, Any], wire: WireName = AUTO) -> list[Violation]:
+def validate_response(value: Mapping[str, Any], wire: WireName = AUTO) -> list[Violation]:
     """What is wrong with a response that came as one JSON object. Paths lead from it (``$.usage``)."""
     response = dict(value)
     status = response.get("status")
@@ -65,7 +65,7 @@ def judge_response(value: Mapping[str, Any], wire: WireName = AUTO) -> list[Viol
     return found
 
 
-def judge_envelope(value: Mapping[str, Any]) -> list[Violation]:
+def validate_envelope(value: Mapping[str, Any]) -> list[Violation]:
     """What is wrong with an error message of a WebSocket: `{type, status, error: {code, message}}`."""
     context = EventContext(StreamTrack(), OPENRESPONSES, dict(value))
     rules = [each.id for each in RULES.values() if ENVELOPE in each.on]
@@ -124,7 +124,9 @@ _ENDS = tuple(kind.encode() for kind in TERMINALS)
 Piece = bytes | str | Event | Mapping[str, Any]
 
 
-def judged(stream: bytes | str | Iterable[Piece], wire: WireName) -> tuple[list[Violation], dict[str, Any]]:
+def validate_capture(
+    stream: bytes | str | Iterable[Piece], wire: WireName
+) -> tuple[list[Violation], dict[str, Any]]:
     """The violations, and the response of the last terminal event as a JSON object, empty when there is none.
 
     `stream` is one response's: text of server-sent events, whole or in pieces however it was cut, or events.

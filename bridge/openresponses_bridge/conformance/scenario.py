@@ -1,7 +1,8 @@
-"""The register of scenarios, their verdicts, and what they expect of answers.
+"""The register of scenarios, their verdicts, and what they expect of the server's answers.
 
-A scenario is a generator: it yields steps, is sent answers, and returns when all held. It ends early by
-raising `Broken` (a clause is not kept) or `NotOffered` (the server does not have what is asked about).
+A scenario is a generator: it yields steps, receives answers, and returns when every expectation was met. It
+ends early by raising `Broken` (the server violates a clause) or `NotOffered` (the server does not have the
+feature).
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import Any, Final, Literal, NamedTuple, get_args
 
 from msgspec import Struct, field
 
-from openresponses_bridge.conformance.judging import judge_response
+from openresponses_bridge.conformance.judging import validate_response
 from openresponses_bridge.conformance.published import WireName, deviations
 from openresponses_bridge.conformance.registry import TERMINALS, Violation
 from openresponses_bridge.conformance.rules import RULES
@@ -22,15 +23,13 @@ from openresponses_bridge.protocol.codec import decode_json
 from openresponses_bridge.protocol.lenient import Repair
 from openresponses_bridge.sse import Frame, SSEDecoder, is_done
 
-# What a scenario asks of a server and what it gets back, with no transport in sight.
-#
-# A scenario yields `Ask` (HTTP), `Say` (WebSocket) or `Wait`; whoever plays it performs that and sends
-# back an `Answer`.
+# The steps of a scenario and what the server answers. A scenario has no transport: it yields a step, whoever
+# plays it performs the step and sends back a `ServerAnswer`.
 
 
-class Ask(Struct, frozen=True, kw_only=True):
-    """One HTTP request. `path` begins after the address that ends in `/v1`; a `body` that is not bytes goes
-    out as JSON. With `leave_after` the client closes the connection once it has that many events."""
+class HttpRequest(Struct, frozen=True, kw_only=True):
+    """One HTTP request. `path` follows the base address, which ends in `/v1`; a `body` that is not bytes is
+    sent as JSON. With `leave_after` the client closes the connection after that many events."""
 
     path: str = "/responses"
     method: str = "POST"
@@ -38,26 +37,26 @@ class Ask(Struct, frozen=True, kw_only=True):
     leave_after: int | None = None
 
 
-class Say(Struct, frozen=True, kw_only=True):
-    """One message on a WebSocket, answered by the events up to a terminal one or an `error`. Each
-    `socket` is a connection of its own, opened when it is first spoken to."""
+class WebSocketMessage(Struct, frozen=True, kw_only=True):
+    """One message on a WebSocket, answered by the events up to a terminal one or an `error`. `socket` numbers
+    the connections; each is opened with its first message."""
 
     message: dict[str, Any]
     socket: int = 0
 
 
-class Wait(Struct, frozen=True):
-    """Let this many seconds pass."""
+class Delay(Struct, frozen=True):
+    """A pause of this many seconds."""
 
     seconds: float
 
 
-Step = Ask | Say | Wait
+Step = HttpRequest | WebSocketMessage | Delay
 
 
-class Answer(Struct, kw_only=True):
-    """What came back. Over a WebSocket `status` is 101 when it was opened and `messages` are the frames,
-    else it is the status that refused it; `left` says that the client went before the end."""
+class ServerAnswer(Struct, kw_only=True):
+    """What the server answered. Over a WebSocket `messages` are the received messages and `status` is 101, or
+    the status of a refused handshake. `left`: the client closed the connection before the end."""
 
     status: int
     headers: dict[str, str] = {}
@@ -124,7 +123,7 @@ class Answer(Struct, kw_only=True):
 
 
 def item_faults(item: Any, wire: WireName) -> list[str]:
-    """Where an item that stands alone leaves the schema."""
+    """The violations of the schema in a single item."""
     event = {"type": "response.output_item.done", "sequence_number": 0, "output_index": 0, "item": item}
     repairs: list[Repair] = []
     codec.event_from(event, repairs)
@@ -142,7 +141,7 @@ Level = Literal["core", "full"]
 LEVELS: Final = get_args(Level)
 """`core` is what every server has: one request and its answer, streams, tools, errors. `full` adds what is
 stored, continued, cancelled, resumed, compacted, and WebSockets."""
-Play = Generator[Step, Answer, None]
+Play = Generator[Step, ServerAnswer, None]
 _SHOWN = 3  # findings of one answer that are written out; the rest are counted
 _ABSENT = frozenset({404, 405, 501})
 _UNSUPPORTED = frozenset({400, 422, 501})
@@ -164,8 +163,9 @@ class NotOffered(Exception):
     """The server has no such feature, and need not."""
 
 
-class Target(Struct, frozen=True):
-    """What the scenarios are played with: a model's name, and the wire that answers are held to."""
+class ServerUnderTest(Struct, frozen=True):
+    """The server that scenarios are played against: the name of a model, and the wire that answers must
+    follow."""
 
     model: str
     wire: WireName = "openresponses"
@@ -173,14 +173,14 @@ class Target(Struct, frozen=True):
     def request(self, **fields: Any) -> dict[str, Any]:
         return {"model": self.model, "input": "Say hello in three words.", **fields}
 
-    def create(self, **fields: Any) -> Ask:
-        return Ask(body=self.request(**fields))
+    def create(self, **fields: Any) -> HttpRequest:
+        return HttpRequest(body=self.request(**fields))
 
-    def send(self, socket: int = 0, **fields: Any) -> Say:
-        return Say(message={"type": "response.create", **self.request(**fields)}, socket=socket)
+    def send(self, socket: int = 0, **fields: Any) -> WebSocketMessage:
+        return WebSocketMessage(message={"type": "response.create", **self.request(**fields)}, socket=socket)
 
 
-Script = Callable[[Target], Play]
+Script = Callable[[ServerUnderTest], Play]
 
 
 class Scenario(NamedTuple):
@@ -218,17 +218,17 @@ def expect(holds: object, message: str) -> None:
         raise Broken(message)
 
 
-def expect_whole(answer: Answer, target: Target, status: str = "completed") -> dict[str, Any]:
+def expect_whole(answer: ServerAnswer, target: ServerUnderTest, status: str = "completed") -> dict[str, Any]:
     """The response of an answer that came whole; it must keep the schema and have ended so."""
     expect(answer.status == 200, _unexpected(answer, 200))
     expect(answer.media_type == "application/json", f"content-type is {answer.media_type!r}, not JSON")
     response = answer.response
-    _expect_clean("the response breaks the protocol", judge_response(response, target.wire))
+    _expect_clean("the response breaks the protocol", validate_response(response, target.wire))
     expect(response.get("status") == status, f"status is {response.get('status')!r}, not {status!r}")
     return response
 
 
-def expect_stream(answer: Answer, target: Target, *statuses: str) -> dict[str, Any]:
+def expect_stream(answer: ServerAnswer, target: ServerUnderTest, *statuses: str) -> dict[str, Any]:
     """The response that a clean stream (HTTP or WebSocket) ended with, in one of these statuses."""
     if not answer.messages:
         expect(answer.status == 200, _unexpected(answer, 200))
@@ -240,7 +240,7 @@ def expect_stream(answer: Answer, target: Target, *statuses: str) -> dict[str, A
     return answer.response
 
 
-def expect_marker(answer: Answer, target: Target) -> None:
+def expect_marker(answer: ServerAnswer, target: ServerUnderTest) -> None:
     """The stream ends with [DONE]. OpenAI sends none."""
     if target.wire != "openai":
         expect(answer.frames and is_done(answer.frames[-1]), "the last frame is not [DONE]")
@@ -259,7 +259,7 @@ def _cause(violation: Violation) -> str:
     return f"{violation.rule}: {RULES[violation.rule].description}"
 
 
-def expect_refusal(answer: Answer, *statuses: int) -> dict[str, Any]:
+def expect_refusal(answer: ServerAnswer, *statuses: int) -> dict[str, Any]:
     """The error of a request that must be refused with one of these statuses, as JSON in one shape."""
     expect(answer.status in statuses, _unexpected(answer, *statuses))
     expect(answer.media_type == "application/json", f"the refusal's content-type is {answer.media_type!r}")
@@ -271,13 +271,13 @@ def expect_refusal(answer: Answer, *statuses: int) -> dict[str, Any]:
     return error
 
 
-def need_route(answer: Answer, what: str) -> None:
+def need_route(answer: ServerAnswer, what: str) -> None:
     """NotOffered when the server has no such endpoint at all."""
     if answer.status in _ABSENT:
         raise NotOffered(f"{what}: status {answer.status}")
 
 
-def need_support(answer: Answer, what: str) -> None:
+def need_support(answer: ServerAnswer, what: str) -> None:
     """NotOffered when the server says that it does not do this."""
     if answer.status in _UNSUPPORTED:
         raise NotOffered(f"{what}: {answer.status} {str(answer.error.get('message', ''))[:120]}")
@@ -305,7 +305,7 @@ def object_in(text: str) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
-def _unexpected(answer: Answer, *wanted: int) -> str:
+def _unexpected(answer: ServerAnswer, *wanted: int) -> str:
     said = answer.error.get("message") or answer.body[:120].decode("utf-8", "replace")
     return f"status {answer.status} instead of {' or '.join(map(str, wanted))}: {said!s:.160}"
 

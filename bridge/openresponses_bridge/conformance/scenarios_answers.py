@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any, Final
 
 from openresponses_bridge.conformance.scenario import (
-    Ask,
+    HttpRequest,
     NotOffered,
     Play,
-    Target,
+    ServerUnderTest,
     expect,
     expect_marker,
     expect_refusal,
@@ -36,14 +36,14 @@ _TRIP: Final = {
 
 
 @scenario("HTTP")
-def transport_whole(target: Target) -> Play:
+def transport_whole(target: ServerUnderTest) -> Play:
     """Without `stream` the answer is one JSON response, completed, with text."""
     response = expect_whole((yield target.create()), target)
     expect(text_of(response), "the output has no text")
 
 
 @scenario("HTTP")
-def transport_streamed(target: Target) -> Play:
+def transport_streamed(target: ServerUnderTest) -> Play:
     """With `stream` the answer is server-sent events that end with the literal [DONE]."""
     answer = yield target.create(stream=True)
     expect_stream(answer, target)
@@ -53,7 +53,7 @@ def transport_streamed(target: Target) -> Play:
 
 
 @scenario("HTTP")
-def transport_line_ends(target: Target) -> Play:
+def transport_line_ends(target: ServerUnderTest) -> Play:
     """Frames end with LF: parsers of widespread clients look for a blank line of that kind."""
     answer = yield target.create(stream=True)
     expect_stream(answer, target)
@@ -61,9 +61,9 @@ def transport_line_ends(target: Target) -> Play:
 
 
 @scenario("OpenAI's API reference")
-def transport_models(target: Target) -> Play:
+def transport_models(target: ServerUnderTest) -> Play:
     """The list of models, where there is one, is a list of models with their ids."""
-    answer = yield Ask(path="/models", method="GET")
+    answer = yield HttpRequest(path="/models", method="GET")
     if answer.status != 200:
         raise NotOffered(f"GET /models: status {answer.status}")
     page = answer.json if isinstance(answer.json, dict) else {}
@@ -75,7 +75,7 @@ def transport_models(target: Target) -> Play:
 
 
 @scenario("schema CreateResponseBody")
-def schema_input_forms(target: Target) -> Play:
+def schema_input_forms(target: ServerUnderTest) -> Play:
     """Input is a string, messages with strings, messages with parts, with every role and phase."""
     part = {"type": "input_text", "text": "Say hello."}
     said = {"type": "message", "role": "assistant", "phase": "final_answer", "content": "Hello."}
@@ -96,7 +96,7 @@ def schema_input_forms(target: Target) -> Play:
 
 
 @scenario("schema InputImageContentParamAutoParam")
-def schema_image_input(target: Target) -> Play:
+def schema_image_input(target: ServerUnderTest) -> Play:
     """An image comes as a data URL in a user's message."""
     parts = [
         {"type": "input_text", "text": "Which colour is this?"},
@@ -108,7 +108,7 @@ def schema_image_input(target: Target) -> Play:
 
 
 @scenario("schema ResponseResource")
-def schema_echo(target: Target) -> Play:
+def schema_echo(target: ServerUnderTest) -> Play:
     """What was asked for stands in the response: instructions, metadata, limits, whether it is stored."""
     asked: dict[str, Any] = {
         "instructions": "Answer briefly.",
@@ -122,7 +122,7 @@ def schema_echo(target: Target) -> Play:
 
 
 @scenario("schema ResponseResource")
-def schema_ids(target: Target) -> Play:
+def schema_ids(target: ServerUnderTest) -> Play:
     """Each response has an id of its own, and so have its items."""
     first = expect_whole((yield target.create(store=False)), target)
     second = expect_whole((yield target.create(store=False)), target)
@@ -132,7 +132,7 @@ def schema_ids(target: Target) -> Play:
 
 
 @scenario("schema JsonSchemaResponseFormatParam")
-def schema_json_output(target: Target) -> Play:
+def schema_json_output(target: ServerUnderTest) -> Play:
     """With `text.format` json_schema the text is JSON, and the format stands in the response."""
     form = {"type": "json_schema", "name": "trip", "schema": _TRIP, "strict": True}
     answer = yield target.create(input="A trip to Oslo. Answer as JSON.", text={"format": form})
@@ -148,7 +148,7 @@ def schema_json_output(target: Target) -> Play:
 
 
 @scenario("Streaming")
-def order_stream(target: Target) -> Play:
+def order_stream(target: ServerUnderTest) -> Play:
     """created, in_progress, output_item.added, then what is in it, and the terminal event last."""
     answer = yield target.create(stream=True)
     expect_stream(answer, target)
@@ -163,7 +163,7 @@ def order_stream(target: Target) -> Play:
 
 
 @scenario("Streaming")
-def order_agreement(target: Target) -> Play:
+def order_agreement(target: ServerUnderTest) -> Play:
     """Text deltas add up to the text of the terminal response."""
     answer = yield target.create(stream=True, input=LONG_STORY)
     response = expect_stream(answer, target, "completed", "incomplete")
@@ -173,14 +173,14 @@ def order_agreement(target: Target) -> Play:
 
 
 @scenario("Items")
-def order_incomplete(target: Target) -> Play:
+def order_incomplete(target: ServerUnderTest) -> Play:
     """An answer cut by max_output_tokens ends as incomplete, its last item too."""
     answer = yield target.create(stream=True, input=LONG_STORY, max_output_tokens=16)
     _expect_cut(expect_stream(answer, target, "completed", "incomplete"))
 
 
 @scenario("Items")
-def order_incomplete_whole(target: Target) -> Play:
+def order_incomplete_whole(target: ServerUnderTest) -> Play:
     """A whole answer that is cut says so as well."""
     asked = {"input": LONG_STORY, "max_output_tokens": 16}
     streamed = expect_stream((yield target.create(stream=True, **asked)), target, "completed", "incomplete")
@@ -202,29 +202,29 @@ def _expect_cut(response: dict[str, Any]) -> None:
 
 
 @scenario("Errors")
-def errors_malformed_json(target: Target) -> Play:
+def errors_malformed_json(target: ServerUnderTest) -> Play:
     """A body that is not JSON is refused with 400."""
-    expect_refusal((yield Ask(body=b'{"model": ')), 400)
+    expect_refusal((yield HttpRequest(body=b'{"model": ')), 400)
 
 
 @scenario("Errors")
-def errors_wrong_type(target: Target) -> Play:
+def errors_wrong_type(target: ServerUnderTest) -> Play:
     """A field of a wrong type is refused, and `param` names it."""
     error = expect_refusal((yield target.create(input=5)), 400, 422)
     expect(str(error.get("param")).startswith("input"), f"param is {error.get('param')!r}, not 'input'")
 
 
 @scenario("schema CreateResponseBody")
-def errors_out_of_range(target: Target) -> Play:
+def errors_out_of_range(target: ServerUnderTest) -> Play:
     """A number outside its range is refused, and `param` names it."""
     error = expect_refusal((yield target.create(max_output_tokens=1)), 400, 422)
     expect(error.get("param") == "max_output_tokens", f"param is {error.get('param')!r}")
 
 
 @scenario("Errors")
-def errors_unknown_model(target: Target) -> Play:
+def errors_unknown_model(target: ServerUnderTest) -> Play:
     """An unknown model is refused, where not every name is served."""
-    answer = yield Ask(body={"model": "no-such-model-conformance", "input": "Hello"})
+    answer = yield HttpRequest(body={"model": "no-such-model-conformance", "input": "Hello"})
     if answer.status == 200:
         raise NotOffered("every model name is served")
     error = expect_refusal(answer, 400, 404)
@@ -232,20 +232,20 @@ def errors_unknown_model(target: Target) -> Play:
 
 
 @scenario("Errors")
-def errors_before_the_stream(target: Target) -> Play:
+def errors_before_the_stream(target: ServerUnderTest) -> Play:
     """A request that asks for a stream is refused with a status, not with a stream."""
     expect_refusal((yield target.create(stream=True, input=5)), 400, 422)
 
 
 @scenario("Errors")
-def errors_output_without_call(target: Target) -> Play:
+def errors_output_without_call(target: ServerUnderTest) -> Play:
     """A tool's output that answers no call is refused."""
     orphan = {"type": "function_call_output", "call_id": "call_conformance_none", "output": "12"}
     expect_refusal((yield target.create(input=[orphan])), 400, 404, 422)
 
 
 @scenario("Errors")
-def errors_leave_the_server_well(target: Target) -> Play:
+def errors_leave_the_server_well(target: ServerUnderTest) -> Play:
     """After a refusal the next request is served."""
-    expect_refusal((yield Ask(body=b"[]")), 400, 422)
+    expect_refusal((yield HttpRequest(body=b"[]")), 400, 422)
     expect_whole((yield target.create()), target)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any, Final
 
 from openresponses_bridge.conformance.scenario import (
-    Answer,
-    Ask,
     Broken,
+    Delay,
+    HttpRequest,
     NotOffered,
     Play,
-    Target,
-    Wait,
+    ServerAnswer,
+    ServerUnderTest,
     expect,
     expect_marker,
     expect_refusal,
@@ -32,11 +32,11 @@ _UNKNOWN: Final = "resp_00000000conformance"
 _RUNNING: Final = frozenset({"queued", "in_progress"})
 
 
-def _stored(response_id: str, tail: str = "", method: str = "GET") -> Ask:
-    return Ask(path=f"/responses/{response_id}{tail}", method=method)
+def _stored(response_id: str, tail: str = "", method: str = "GET") -> HttpRequest:
+    return HttpRequest(path=f"/responses/{response_id}{tail}", method=method)
 
 
-def _need_stored(answer: Answer, response: dict[str, Any], what: str) -> None:
+def _need_stored(answer: ServerAnswer, response: dict[str, Any], what: str) -> None:
     """NotOffered when the server has no such endpoint, or says that the response is not stored.
 
     A 404 that names the response it looked for, of which the server said that it is stored, is Broken.
@@ -49,7 +49,7 @@ def _need_stored(answer: Answer, response: dict[str, Any], what: str) -> None:
 
 
 @scenario("OpenAI's API reference", "full")
-def stored_retrieve(target: Target) -> Play:
+def stored_retrieve(target: ServerUnderTest) -> Play:
     """A stored response is retrieved as it ended."""
     response = expect_whole((yield target.create(store=True)), target)
     answer = yield _stored(response["id"])
@@ -58,7 +58,7 @@ def stored_retrieve(target: Target) -> Play:
 
 
 @scenario("OpenAI's API reference", "full")
-def stored_as_streamed(target: Target) -> Play:
+def stored_as_streamed(target: ServerUnderTest) -> Play:
     """A response that was streamed is stored as its last event had it."""
     response = expect_stream((yield target.create(store=True, stream=True)), target)
     answer = yield _stored(response["id"])
@@ -67,7 +67,7 @@ def stored_as_streamed(target: Target) -> Play:
 
 
 @scenario("OpenAI's API reference", "full")
-def stored_not_stored(target: Target) -> Play:
+def stored_not_stored(target: ServerUnderTest) -> Play:
     """With `store` false nothing can be retrieved."""
     kept = expect_whole((yield target.create(store=True)), target)
     _need_stored((yield _stored(kept["id"])), kept, "retrieving")
@@ -76,7 +76,7 @@ def stored_not_stored(target: Target) -> Play:
 
 
 @scenario("OpenAI's API reference", "full")
-def stored_unknown(target: Target) -> Play:
+def stored_unknown(target: ServerUnderTest) -> Play:
     """What does not exist is not found."""
     kept = expect_whole((yield target.create(store=True)), target)
     _need_stored((yield _stored(kept["id"])), kept, "retrieving")
@@ -85,7 +85,7 @@ def stored_unknown(target: Target) -> Play:
 
 
 @scenario("OpenAI's API reference", "full")
-def stored_delete(target: Target) -> Play:
+def stored_delete(target: ServerUnderTest) -> Play:
     """A deleted response is gone."""
     response = expect_whole((yield target.create(store=True)), target)
     answer = yield _stored(response["id"], method="DELETE")
@@ -97,7 +97,7 @@ def stored_delete(target: Target) -> Play:
 
 
 @scenario("OpenAI's API reference", "full")
-def stored_input_items(target: Target) -> Play:
+def stored_input_items(target: ServerUnderTest) -> Play:
     """The input items of a stored response are listed, each with an id."""
     response = expect_whole((yield target.create(store=True)), target)
     page = _page((yield _stored(response["id"], "/input_items")), response)
@@ -105,7 +105,7 @@ def stored_input_items(target: Target) -> Play:
 
 
 @scenario("OpenAI's API reference", "full")
-def stored_input_items_order(target: Target) -> Play:
+def stored_input_items_order(target: ServerUnderTest) -> Play:
     """Input items come newest first, or in the order asked for, and a page goes on after an item."""
     said = ["Say one.", "Say two.", "Say three."]
     messages = [{"type": "message", "role": "user", "content": each} for each in said]
@@ -123,7 +123,7 @@ def stored_input_items_order(target: Target) -> Play:
     expect(rest.get("has_more") is True, f"has_more is {rest.get('has_more')!r} with one more to come")
 
 
-def _page(answer: Answer, response: dict[str, Any]) -> dict[str, Any]:
+def _page(answer: ServerAnswer, response: dict[str, Any]) -> dict[str, Any]:
     """A page of input items, each with an id of its own."""
     _need_stored(answer, response, "input_items")
     page = answer.json if isinstance(answer.json, dict) else {}
@@ -143,7 +143,7 @@ def _texts(page: dict[str, Any]) -> list[str]:
 
 
 @scenario("OpenAI's API reference", "full")
-def stored_background(target: Target) -> Play:
+def stored_background(target: ServerUnderTest) -> Play:
     """A background response can be retrieved while it is made, and completes."""
     begun = yield target.create(background=True, store=True)
     need_support(begun, "background")
@@ -154,14 +154,14 @@ def stored_background(target: Target) -> Play:
         _need_stored(answer, response, "retrieving")
         if answer.response.get("status") not in _RUNNING:
             break
-        yield Wait(pause)
+        yield Delay(pause)
     done = expect_whole(answer, target)
     expect(done["id"] == response["id"], f"the retrieved response has the id {done['id']!r}")
     expect(text_of(done), "the output has no text")
 
 
 @scenario("OpenAI's API reference", "full")
-def cancel_background(target: Target) -> Play:
+def cancel_background(target: ServerUnderTest) -> Play:
     """A background response is queued or in progress at once, and ends when it is cancelled."""
     begun = yield target.create(background=True, store=True, input=f"Slowly: {LONG_STORY}")
     need_support(begun, "background")
@@ -177,12 +177,12 @@ def cancel_background(target: Target) -> Play:
         current = (yield _stored(response["id"])).response.get("status")
         if current not in _RUNNING:
             break
-        yield Wait(pause)
+        yield Delay(pause)
     expect(current in {"cancelled", "incomplete"}, f"after cancelling the status is {current!r}")
 
 
 @scenario("OpenAI's API reference", "full")
-def cancel_unknown(target: Target) -> Play:
+def cancel_unknown(target: ServerUnderTest) -> Play:
     """Cancelling what does not exist is refused."""
     answer = yield _stored(_UNKNOWN, "/cancel", "POST")
     if answer.status in (405, 501) or (answer.status == 404 and not answer.error):
@@ -191,9 +191,9 @@ def cancel_unknown(target: Target) -> Play:
 
 
 @scenario("HTTP", "full")
-def cancel_leaving(target: Target) -> Play:
+def cancel_leaving(target: ServerUnderTest) -> Play:
     """A client that leaves within a stream does no harm: the next request is served."""
-    answer = yield Ask(
+    answer = yield HttpRequest(
         body=target.request(input=LONG_STORY, stream=True, store=False), leave_after=_LEAVE_AFTER
     )
     expect(answer.status == 200, f"status {answer.status}")
@@ -201,21 +201,21 @@ def cancel_leaving(target: Target) -> Play:
 
 
 @scenario("OpenAI's API reference", "full")
-def resume_from_where_it_broke(target: Target) -> Play:
+def resume_from_where_it_broke(target: ServerUnderTest) -> Play:
     """After a broken connection the events after the last one seen follow, without gap or repeat."""
     asked = target.request(input=LONG_STORY, stream=True, store=True)
-    before = yield Ask(body=asked, leave_after=_LEAVE_AFTER)
+    before = yield HttpRequest(body=asked, leave_after=_LEAVE_AFTER)
     seen = before.events
     expect(seen, "no event before the break")
     response_id = str((seen[0].get("response") or {}).get("id"))
     after = yield _resumed(response_id, seen[-1]["sequence_number"])
     _need_resuming(after)
-    whole = Answer(status=200, headers=after.headers, body=_joined(before, after))
+    whole = ServerAnswer(status=200, headers=after.headers, body=_joined(before, after))
     expect_stream(whole, target, "completed", "incomplete")
 
 
 @scenario("OpenAI's API reference", "full")
-def resume_finished(target: Target) -> Play:
+def resume_finished(target: ServerUnderTest) -> Play:
     """A finished response streams again, event for event what it was."""
     first = yield target.create(stream=True, store=True)
     response = expect_stream(first, target)
@@ -229,12 +229,12 @@ def resume_finished(target: Target) -> Play:
     expect(tail.events == first.events[4:], "starting_after=3 does not begin with event 4")
 
 
-def _resumed(response_id: str, starting_after: int | None) -> Ask:
+def _resumed(response_id: str, starting_after: int | None) -> HttpRequest:
     after = "" if starting_after is None else f"&starting_after={starting_after}"
     return _stored(response_id, f"?stream=true{after}")
 
 
-def _need_resuming(answer: Answer) -> None:
+def _need_resuming(answer: ServerAnswer) -> None:
     need_route(answer, "resuming")
     need_support(answer, "resuming")
     if answer.media_type == "application/json" and answer.status == 200:
@@ -243,7 +243,7 @@ def _need_resuming(answer: Answer) -> None:
         raise Broken(f"resuming: status {answer.status}")
 
 
-def _joined(before: Answer, after: Answer) -> bytes:
+def _joined(before: ServerAnswer, after: ServerAnswer) -> bytes:
     """The bytes of the whole frames seen before the break, and those that came after it."""
     head, end, _ = before.body.rpartition(b"\n\n")
     return head + end + after.body
@@ -259,7 +259,7 @@ _HISTORY = [
 _FIELDS = ("input_tokens", "output_tokens", "total_tokens")
 
 
-def _window(answer: Answer, target: Target) -> dict[str, Any]:
+def _window(answer: ServerAnswer, target: ServerUnderTest) -> dict[str, Any]:
     """The compacted window; it must keep schema CompactResource."""
     need_route(answer, "compaction")
     need_support(answer, "compaction")
@@ -279,23 +279,23 @@ def _window(answer: Answer, target: Target) -> dict[str, Any]:
 
 
 @scenario("Compaction", "full")
-def compaction_window(target: Target) -> Play:
+def compaction_window(target: ServerUnderTest) -> Play:
     """A conversation is condensed into a window with a compaction item."""
-    _window((yield Ask(path=_PATH, body={"model": target.model, "input": _HISTORY})), target)
+    _window((yield HttpRequest(path=_PATH, body={"model": target.model, "input": _HISTORY})), target)
 
 
 @scenario("schema CompactResponseMethodPublicBody", "full")
-def compaction_without_model(target: Target) -> Play:
+def compaction_without_model(target: ServerUnderTest) -> Play:
     """Without a model it is refused."""
-    answer = yield Ask(path=_PATH, body={"input": _HISTORY})
+    answer = yield HttpRequest(path=_PATH, body={"input": _HISTORY})
     need_route(answer, "compaction")
     expect_refusal(answer, 400, 422)
 
 
 @scenario("Compaction", "full")
-def compaction_new_chain(target: Target) -> Play:
+def compaction_new_chain(target: ServerUnderTest) -> Play:
     """The window and a new message begin a new chain."""
-    window = _window((yield Ask(path=_PATH, body={"model": target.model, "input": _HISTORY})), target)
+    window = _window((yield HttpRequest(path=_PATH, body={"model": target.model, "input": _HISTORY})), target)
     question = {"type": "message", "role": "user", "content": "When is the launch?"}
     answer = yield target.create(input=[*window["output"], question], store=False)
     text = text_of(expect_whole(answer, target))
@@ -308,7 +308,7 @@ _NAME = "My name is Alice."
 
 
 @scenario("Items")
-def turns_output_is_input(target: Target) -> Play:
+def turns_output_is_input(target: ServerUnderTest) -> Play:
     """A response's output items are valid input of the next request, unchanged."""
     first = {"type": "message", "role": "user", "content": _NAME}
     said = expect_whole((yield target.create(input=[first], store=False)), target)
@@ -319,7 +319,7 @@ def turns_output_is_input(target: Target) -> Play:
 
 
 @scenario("previous_response_id", "full")
-def turns_previous_response(target: Target) -> Play:
+def turns_previous_response(target: ServerUnderTest) -> Play:
     """previous_response_id continues a stored response; its instructions are not carried over."""
     first = expect_whole((yield target.create(input=_NAME, instructions="Be brief.")), target)
     follow = yield target.create(input="What is my name?", previous_response_id=first["id"], stream=True)
@@ -333,7 +333,7 @@ def turns_previous_response(target: Target) -> Play:
 
 
 @scenario("previous_response_id", "full")
-def turns_unknown_previous_response(target: Target) -> Play:
+def turns_unknown_previous_response(target: ServerUnderTest) -> Play:
     """An unknown previous_response_id is refused."""
     answer = yield target.create(previous_response_id="resp_00000000conformance")
     error = expect_refusal(answer, 400, 404)
@@ -341,7 +341,7 @@ def turns_unknown_previous_response(target: Target) -> Play:
 
 
 @scenario("previous_response_id", "full")
-def turns_not_stored(target: Target) -> Play:
+def turns_not_stored(target: ServerUnderTest) -> Play:
     """A response that was not stored can't be continued by its id."""
     first = expect_whole((yield target.create(store=False)), target)
     expect_refusal((yield target.create(previous_response_id=first["id"])), 400, 404)

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from openresponses_bridge.conformance.scenario import (
     Play,
-    Target,
+    ServerUnderTest,
     expect,
     expect_stream,
     expect_whole,
@@ -51,7 +51,7 @@ def _expect_echoed(response: dict[str, Any], *asked: dict[str, Any]) -> None:
 
 
 @scenario("tool_choice")
-def tools_call(target: Target) -> Play:
+def tools_call(target: ServerUnderTest) -> Play:
     """`required` gets a call with JSON arguments; the tools are echoed with all their fields."""
     answer = yield target.create(input=QUESTION, tools=[WEATHER], tool_choice="required")
     need_support(answer, "tools")
@@ -62,7 +62,7 @@ def tools_call(target: Target) -> Play:
 
 
 @scenario("Streaming")
-def tools_streamed_call(target: Target) -> Play:
+def tools_streamed_call(target: ServerUnderTest) -> Play:
     """A streamed call: its deltas add up to its arguments."""
     answer = yield target.create(input=QUESTION, tools=[WEATHER], tool_choice="required", stream=True)
     need_support(answer, "tools")
@@ -73,7 +73,7 @@ def tools_streamed_call(target: Target) -> Play:
 
 
 @scenario("tool_choice")
-def tools_none(target: Target) -> Play:
+def tools_none(target: ServerUnderTest) -> Play:
     """`none` forbids calls."""
     answer = yield target.create(input=QUESTION, tools=[WEATHER], tool_choice="none")
     need_support(answer, "tools")
@@ -83,7 +83,7 @@ def tools_none(target: Target) -> Play:
 
 
 @scenario("tool_choice")
-def tools_forced(target: Target) -> Play:
+def tools_forced(target: ServerUnderTest) -> Play:
     """A named function is the one that is called."""
     choice = {"type": "function", "name": "get_time"}
     answer = yield target.create(input=QUESTION, tools=[WEATHER, _CLOCK], tool_choice=choice)
@@ -92,7 +92,7 @@ def tools_forced(target: Target) -> Play:
 
 
 @scenario("allowed_tools")
-def tools_allowed(target: Target) -> Play:
+def tools_allowed(target: ServerUnderTest) -> Play:
     """`allowed_tools` is a hard constraint, and `tools` stays as it was."""
     choice = {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "function", "name": "get_time"}]}
     answer = yield target.create(input=QUESTION, tools=[WEATHER, _CLOCK], tool_choice=choice)
@@ -104,7 +104,7 @@ def tools_allowed(target: Target) -> Play:
 
 
 @scenario("schema FunctionCallOutputItemParam")
-def tools_result(target: Target) -> Play:
+def tools_result(target: ServerUnderTest) -> Play:
     """The call goes back with its output, as it came, and the model answers."""
     question = {"type": "message", "role": "user", "content": QUESTION}
     asked = target.create(input=[question], tools=[WEATHER], tool_choice="required", store=False)
@@ -120,7 +120,7 @@ def tools_result(target: Target) -> Play:
 
 
 @scenario("parallel_tool_calls")
-def tools_one_at_a_time(target: Target) -> Play:
+def tools_one_at_a_time(target: ServerUnderTest) -> Play:
     """With parallel_tool_calls false there is at most one call."""
     answer = yield target.create(
         input="What are the weather and the time in Lima? Use both tools.",

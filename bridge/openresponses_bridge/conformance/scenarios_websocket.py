@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from openresponses_bridge.conformance.scenario import (
-    Answer,
     Broken,
     NotOffered,
     Play,
-    Target,
+    ServerAnswer,
+    ServerUnderTest,
     expect,
     expect_stream,
     scenario,
@@ -19,14 +19,14 @@ from openresponses_bridge.conformance.scenario import (
 _MISSING = "previous_response_not_found"
 
 
-def _need_socket(answer: Answer) -> None:
+def _need_socket(answer: ServerAnswer) -> None:
     if answer.status != 101:
         raise NotOffered(f"WebSocket: the upgrade is answered with status {answer.status}")
     if not answer.messages:
         raise Broken("the connection ended without an answer")
 
 
-def _turn(answer: Answer, target: Target) -> dict[str, Any]:
+def _turn(answer: ServerAnswer, target: ServerUnderTest) -> dict[str, Any]:
     _need_socket(answer)
     last = answer.json if isinstance(answer.json, dict) else {}
     if last.get("type") == "error":
@@ -34,7 +34,7 @@ def _turn(answer: Answer, target: Target) -> dict[str, Any]:
     return expect_stream(answer, target)
 
 
-def _refused(answer: Answer) -> dict[str, Any]:
+def _refused(answer: ServerAnswer) -> dict[str, Any]:
     """The envelope of a turn that must fail: {type: error, status, error: {code, message}}."""
     _need_socket(answer)
     last = answer.json if isinstance(answer.json, dict) else {}
@@ -47,7 +47,7 @@ def _refused(answer: Answer) -> dict[str, Any]:
 
 
 @scenario("WebSocket", "full")
-def websocket_turns(target: Target) -> Play:
+def websocket_turns(target: ServerUnderTest) -> Play:
     """One turn after another on one connection, each with numbers from 0 and no [DONE]."""
     first = yield target.send(store=False)
     one = _turn(first, target)
@@ -59,7 +59,7 @@ def websocket_turns(target: Target) -> Play:
 
 
 @scenario("WebSocket", "full")
-def websocket_continuation(target: Target) -> Play:
+def websocket_continuation(target: ServerUnderTest) -> Play:
     """With `store` false the connection remembers its latest response."""
     first = _turn((yield target.send(store=False, input="My name is Alice.")), target)
     follow = target.send(store=False, input="What is my name?", previous_response_id=first["id"])
@@ -68,7 +68,7 @@ def websocket_continuation(target: Target) -> Play:
 
 
 @scenario("WebSocket", "full")
-def websocket_reconnect(target: Target) -> Play:
+def websocket_reconnect(target: ServerUnderTest) -> Play:
     """Another connection does not know it, and goes on with a fresh turn."""
     first = _turn((yield target.send(store=False)), target)
     lost = _refused((yield target.send(1, store=False, previous_response_id=first["id"])))
@@ -77,14 +77,14 @@ def websocket_reconnect(target: Target) -> Play:
 
 
 @scenario("WebSocket", "full")
-def websocket_unknown_previous_response(target: Target) -> Play:
+def websocket_unknown_previous_response(target: ServerUnderTest) -> Play:
     """An unknown previous_response_id fails with its code."""
     error = _refused((yield target.send(store=False, previous_response_id="resp_00000000conformance")))
     expect(error["code"] == _MISSING, f"the code is {error['code']!r}, not {_MISSING!r}")
 
 
 @scenario("WebSocket", "full")
-def websocket_eviction(target: Target) -> Play:
+def websocket_eviction(target: ServerUnderTest) -> Play:
     """A continuation that fails makes the connection forget the response it continued."""
     first = _turn((yield target.send(store=False)), target)
     orphan = {"type": "function_call_output", "call_id": "call_conformance_none", "output": "12"}
@@ -94,7 +94,7 @@ def websocket_eviction(target: Target) -> Play:
 
 
 @scenario("WebSocket", "full")
-def websocket_bad_message(target: Target) -> Play:
+def websocket_bad_message(target: ServerUnderTest) -> Play:
     """A wrong message is answered with an error, and the connection goes on."""
     _refused((yield target.send(store=False, input=5)))
     _turn((yield target.send(store=False)), target)

@@ -107,7 +107,7 @@ class StreamTrack:
         self.marked = False  # [DONE] was seen
 
     def begin(self, item: ItemTrack) -> None:
-        """Keep the item, unless there is one at its index."""
+        """Keep the item, unless its index is in use."""
         self.items.setdefault(item.index, item)
         self.next_index = max(self.next_index, item.index + 1)
 

@@ -150,11 +150,8 @@ class StreamValidator:
         return (EVERY, *framed) if context.role is None else (EVERY, WITHIN, *framed)
 
     def _is_clean_continuation(self, event: Any) -> bool:
-        """Whether a delta differs from a clean one before it only by its text and the next number.
-
-        Every rule has then passed over it already: nothing that could change a verdict came between,
-        as any other event empties `_open`. Wrong types, which a struct does not refuse, are seen here.
-        """
+        """Whether a delta differs from the valid one before it only in its text and its number, which is the
+        next."""
         struct, item_id = type(event), event.item_id
         if type(item_id) is not str or (before := self._open.get(item_id)) is None:
             return False
@@ -195,7 +192,8 @@ class StreamValidator:
         return found
 
     def _undecided_findings(self, kinds: tuple[str, ...], context: EventContext) -> list[Violation]:
-        """What both wires hold against the event, or all that the wire does which it decides."""
+        """While the wire is not decided: the findings on both wires, or those on the wire that this event
+        decides."""
         decided = wire_of(context)
         if decided is not None:
             self.wire = context.wire = decided

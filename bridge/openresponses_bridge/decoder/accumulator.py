@@ -1,8 +1,8 @@
-"""`ResponseAccumulator`: events → the Response they describe, as far as it got.
+"""`ResponseAccumulator` folds events into the Response that they describe so far.
 
-Folding what the machine emits gives its snapshot after every event (law E1). Streams of other servers
-are folded too: events that were left out are made up for, items are identified by output index first, by id
-where an index repeats, and the terminal event decides at the end.
+Folding what the machine emits gives its snapshot after every event (law E1). Streams of other servers are
+folded too: missing events are implied, items are found by output index first, by id where an index repeats,
+and at the end the terminal event decides.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class PartFold:
         self.write(text)
 
     def finish(self, text: str, logprobs: list[LogProb] | UnsetType = UNSET) -> None:
-        """The whole text. An empty one leaves what was streamed (field case 7)."""
+        """Set the whole text. An empty one keeps the deltas (field case 7)."""
         if text:
             self._begin(text)
         if logprobs:
@@ -96,7 +96,7 @@ class PartFold:
 
 
 class ItemFold:
-    """An output item. `implied`: no event has announced it, its own fields are guesses."""
+    """An output item. `implied`: no event has announced it, so its own fields are guesses."""
 
     __slots__ = ("_buffer", "closed", "id", "implied", "item", "parts", "summary", "write")
 
@@ -120,12 +120,12 @@ class ItemFold:
         self.write(arguments)
 
     def finish(self, arguments: str) -> None:
-        """A call's whole arguments. Empty ones leave what was streamed (field case 7)."""
+        """Set a call's whole arguments. Empty ones keep the deltas (field case 7)."""
         if arguments:
             self._begin(arguments)
 
     def announce(self, item: Item) -> None:
-        """The item as its `added` says it is; what was streamed before that stays."""
+        """Set the item's own fields from its `added` event; the deltas received before are kept."""
         fold = ItemFold(_completed(item, self.build()))
         self.id, self.item, self.implied = fold.id, fold.item, False
         self.parts, self.summary = fold.parts, fold.summary
@@ -346,8 +346,8 @@ class ResponseAccumulator:
 
     # ── within ─────────────────────────────────────────────────────────────────────────────────────
     def _fold(self, event: Any, implied: Callable[[str], Item]) -> ItemFold:
-        """The item an event belongs to: the one at its index, unless its id is known elsewhere; one that
-        was never announced is made up."""
+        """The item of an event: the one at its index, unless another item has its id. An item that was never
+        announced is implied."""
         fold = self._items.get(event.output_index)
         if fold is not None and fold.id == event.item_id:
             return fold

@@ -24,11 +24,11 @@ PREMATURE_END = "bridge.stream.premature_end"
 
 @dataclass(slots=True)
 class PartResult:
-    """What a stream reported beside its parts; filled in as it goes.
+    """What a stream reported beside its parts, filled in while it is read.
 
-    `finish_reason` is None until the stream has ended. `error` is the failure's code and message, also
-    when its text was kept out of the parts. `stateful_marker` is what the next request can go on from: the id
-    of a stored response.
+    `finish_reason` is None until the stream has ended. `error` is the failure's code and message, also when
+    the parts do not show them. `stateful_marker` lets the next request continue from this one: the id of a
+    stored response.
     """
 
     response_id: str | None = None
@@ -41,7 +41,7 @@ class PartResult:
 
 
 class Ending(NamedTuple):
-    """A terminal event, read: the finish reason, and a note for the user or an error."""
+    """A decoded terminal event: the finish reason, and a note for the user or an error."""
 
     finish_reason: FinishReason
     note: str | None = None
@@ -76,8 +76,8 @@ _WORSE = frozenset({"incomplete", "failed", "cancelled"})
 
 
 def ending_of(event: Terminal) -> Ending:
-    """How a terminal event says that the response ended; tool calls count as "stop" here. Where event and
-    status differ, the worse of them counts."""
+    """The ending that a terminal event reports; tool calls count as "stop" here. Where event and status
+    differ, the worse of them counts."""
     response = event.response
     status = _STATUS_OF_EVENT[type(event)]
     if response.status in _WORSE and status != "failed":

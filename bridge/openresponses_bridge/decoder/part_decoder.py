@@ -1,7 +1,7 @@
 """`PartDecoder`: a Responses stream in, VS Code's language-model parts out (RFC 00022).
 
-A table says which handler takes which event; what text, thinking, tool calls and endings need is in the
-modules of these names. Unknown events are ignored and noted once per type.
+A table maps each event to its handler; the modules for prose, thinking, tool calls and endings do the work.
+Unknown events are ignored and reported once per type.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class PartStream:
         self.result.model = response.model or self.result.model
 
     def _feed_calls(self, method: Callable[..., list[Part]], *args: Any) -> list[Part]:
-        """The calls' answer to an event, after what is open was closed. Too many arguments are the end."""
+        """Close what is open and return the parts of the calls. Arguments above the limit end the stream."""
         try:
             made = method(*args)
         except ToolError as error:
@@ -93,8 +93,8 @@ class PartStream:
         return self._flow.close() + images if images else images
 
     def _remaining(self, response: Response, completed: bool) -> list[Part]:
-        """What is in the final response only: calls if it is completed, words and reasoning if none
-        were streamed, since positions there need not be output indexes."""
+        """What only the final response has: calls if it is completed; text and reasoning if none were
+        streamed, since positions there need not be output indexes."""
         wanted = {
             it.Message: self._prose.is_empty,
             it.ReasoningItem: self._thinking.is_empty,
@@ -246,7 +246,8 @@ class PartDecoder(PartStream):
             self._end("cancelled", [])
 
     def fail(self, error: ResponseError) -> list[Part]:
-        """The stream broke in this error, which its reader met: what an `error` event and the end give."""
+        """End the stream with an error that its reader met, as an `error` event and the end of the stream
+        would."""
         return [] if self._ended else self._end("error", self._fail(error))
 
     def _traced(self, event: Any, handler: Handler | None) -> list[Part]:

@@ -1,5 +1,5 @@
-"""Messages: text as it comes, refusals in italics, and both from the done events where a server sends
-no deltas."""
+"""Text of messages as it comes, refusals in italics, and both from the done events of servers that send no
+deltas."""
 
 from __future__ import annotations
 
@@ -42,11 +42,12 @@ class Mode(Enum):
 
 
 class ModeSwitch:
-    """`mode` and what it takes to leave it. With `paragraph_breaks`, text of another output item begins a
-    paragraph; thinking that is shown as text is always a paragraph of its own.
+    """Tracks which kind of part was last, and returns the parts that separate one kind from the next. With
+    `paragraph_breaks`, text of another output item begins a paragraph; thinking that is shown as text is
+    always its own paragraph.
 
-    (`output_index`, `content_index`) is where text was written last, (-1, -1) when the next text can't go
-    out just as it is.
+    (`output_index`, `content_index`) is the position of the last text; (-1, -1) when the next delta must not
+    be sent unchanged.
     """
 
     __slots__ = (
@@ -71,12 +72,13 @@ class ModeSwitch:
         self._last: tuple[bool, int] | None = None
 
     def mark_written(self, output_index: int, content_index: int) -> None:
-        """Text was written here: more of it may follow, unless half a character waits for the rest."""
+        """Text was written at this position: deltas for it may follow unchanged, unless half a surrogate pair
+        is pending."""
         self.output_index = -1 if self._joiner.pending else output_index
         self.content_index = content_index
 
     def feed(self, delta: str) -> str:
-        """What of a delta can go out now."""
+        """Accept a delta; returns what of it can be sent now."""
         return self._joiner.feed(delta)
 
     def enter(self, mode: Mode, output_index: int, block_id: str = "") -> list[Part]:
@@ -123,8 +125,7 @@ def link(title: str, url: str) -> str:
 
 
 class Citations:
-    """Each citation of a text once, whether it comes by its own event, in the finished part or in the
-    finished item."""
+    """The citations of each text, each once: from its own event, the finished part or the finished item."""
 
     def __init__(self, diagnostics: Diagnostics, shown: bool = True) -> None:
         self._diagnostics = diagnostics
@@ -136,8 +137,8 @@ class Citations:
         return self._links(output_index, [annotation], repeat=True)
 
     def finished(self, output_index: int, annotations: list[Annotation]) -> list[Part]:
-        """The links of a finished text that were not there before. They are known by their address: the
-        positions in the finished text may be counted another way."""
+        """The links of a finished text that were not sent before. Links are compared by address, since the
+        positions in a finished text may be counted in another way."""
         return self._links(output_index, annotations, repeat=False)
 
     def _links(self, output_index: int, annotations: list[Annotation], repeat: bool) -> list[Part]:
@@ -161,8 +162,8 @@ def _percent(match: re.Match[str]) -> str:
 
 
 class ProseDecoder:
-    """What the messages of one response say. What was said is known by (output_index, content_index),
-    because ids may change from event to event."""
+    """Decodes the messages of one response. Parts are known by (output_index, content_index), because ids may
+    change between events."""
 
     __slots__ = ("_citations", "_flow", "_refusing", "_said")
 

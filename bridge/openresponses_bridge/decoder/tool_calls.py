@@ -1,12 +1,12 @@
-"""Tool calls: each emitted exactly once and whole, from the first event that confirms it whole.
+"""Emits each tool call exactly once and whole, from the first event that confirms it.
 
-Three places can: `arguments.done`, `output_item.done`, the completed response (RFC 00022). A call said
-to be incomplete never is, and arguments that are not whole JSON wait for the item to say what they are,
-so that no client runs half a call (field case 25). A call whose arguments never are JSON is not emitted:
-the client would run it with others.
+Three events can: `arguments.done`, `output_item.done`, the completed response (RFC 00022). An incomplete call
+is never emitted, and arguments that are not whole JSON wait for the item's status, so that no client runs
+half a call (field case 25). A call whose arguments are not JSON is never emitted, since the client would run
+it with other arguments.
 
-Calls that are open side by side leave in the order in which they began: one that is whole waits for those
-before it, until the end of the stream at most.
+Open calls are emitted in the order in which they began: a call that is whole waits for those before it, at
+most until the end of the stream.
 """
 
 from __future__ import annotations
@@ -99,8 +99,8 @@ def strip_call_id(call_id: str, prefix: str = CALL_ID_PREFIX) -> str:
 
 
 def unique_call_id(call_id: str, taken: set[str]) -> str:
-    """`call_id`, or with the first free `_2`, `_3` … when it is taken. Within 64 characters of those that
-    every API takes, if the id was; the call and its output then go back under this id together."""
+    """`call_id`, or with the first unused suffix `_2`, `_3` … when it is in use. At most 64 characters, if
+    the id was; the call and its output are then sent back under this id together."""
     candidate, turn = call_id, 1
     while candidate in taken:
         turn += 1
@@ -150,10 +150,9 @@ _FACTS: dict[type[Any], Callable[[Any], CallFacts | None]] = {
 
 
 class ToolCallDecoder:
-    """The calls of one response, on their way to `LanguageModelToolCallPart`s.
+    """Decodes the calls of one response into `LanguageModelToolCallPart`s.
 
-    Raises ToolError (`bridge.tools.arguments_too_large`) from whichever method takes the piece that passes
-    the limit.
+    Any method that receives arguments above the limit raises ToolError (`bridge.tools.arguments_too_large`).
     """
 
     def __init__(
@@ -226,8 +225,8 @@ class ToolCallDecoder:
         return self._next_ones()
 
     def final(self, position: int, item: Any) -> list[Part]:
-        """An item of the completed response: the third place. Its position stands for its output index,
-        unless the server left out other items; what it says there may carry fresh ids."""
+        """Decode an item of the completed response, the last event that can confirm a call. Its position is
+        its output index, unless the server left out other items; its ids may be new."""
         facts = self._facts(item)
         if facts is None or self._at.get(position) == signature(
             repair_surrogates(facts.name), _input(facts).value
@@ -243,7 +242,7 @@ class ToolCallDecoder:
         return self.drain_waiting()
 
     def drain_waiting(self) -> list[Part]:
-        """The calls that still wait for one before them, which will not come any more."""
+        """The calls that still wait for an earlier one, which will not be completed any more."""
         rest = [part for _, part in sorted(self._waiting, key=itemgetter(0))]
         self._waiting.clear()
         return rest

@@ -1,6 +1,7 @@
-"""What callers may hand to the machine beside text → the structs it works with.
+"""Reads the arguments of the machine's methods (citations, log probabilities, usage, reasons) into structs.
 
-Each raises StreamStateError (`bridge.stream.invalid_argument`) naming the call and the field.
+Each function raises StreamStateError (`bridge.stream.invalid_argument`), which names the method and the
+field.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from openresponses_bridge.protocol.usage import (
     Usage,
     count_of,
     counts_in,
-    is_sound,
+    is_consistent,
     most_of,
     numbers_of,
     within_bounds,
@@ -37,7 +38,7 @@ _NOT_IN_A_TYPE: Final = re.compile(r"[^A-Za-z0-9_.:-]")
 
 
 def extension_type(kind: str) -> str:
-    """A type that the wire does not have as an extension's, `slug:name`, whatever was sent."""
+    """The type of an extension, `slug:name`, for a type that the wire does not have."""
     name = _NOT_IN_A_TYPE.sub("_", kind) or "unknown"
     return name if EXTENSION.fullmatch(name) else OPENAI_SLUG + name
 
@@ -96,7 +97,8 @@ def annotation_of(annotation: Annotation | Mapping[str, Any]) -> Annotation:
 def kept_annotations(
     wire: Wire, annotations: Iterable[Annotation], diagnostics: Diagnostics
 ) -> list[Annotation]:
-    """The citations that the wire knows: `openresponses` has `url_citation` only (law E10)."""
+    """The citations that the wire has; `openresponses` has `url_citation` only (law E10). The others are
+    losses."""
     admitted: list[Annotation] = []
     for cited in annotations:
         if wire.openai_items or isinstance(cited, UrlCitation):
@@ -122,7 +124,7 @@ def usage_of(usage: Usage | Mapping[str, Any] | None, diagnostics: Diagnostics) 
     missing counts are 0. What can't be a count is refused; wrong sums are put right."""
     if usage is None:
         return None
-    if type(usage) is Usage and _is_plain(usage) and is_sound(usage):
+    if type(usage) is Usage and _is_plain(usage) and is_consistent(usage):
         return usage
     if not isinstance(usage, Usage | Mapping):
         raise wrong_argument("usage", f"expected token counts, got {type(usage).__name__}")

@@ -21,8 +21,9 @@ from openresponses_bridge.state import ITEM, BlockState
 
 
 class OpenItem:
-    """An item from its announcement to its end, walked along `state.ITEM`. `cut`: it is known to have ended
-    before it was whole. It is closed at the end of the response then, since nothing may be added after it."""
+    """An item from its announcement to its end, which follows `state.ITEM`. `cut`: it ended before it was
+    whole; it is then closed at the end of the response, since the specification lets no item follow an
+    incomplete one."""
 
     __slots__ = ("_number", "cut", "item_id", "output_index", "state")
 
@@ -195,7 +196,8 @@ class WholeBlock(OpenItem):
         return call_id_of(self._item)
 
     def complete(self, item: Item) -> None:
-        """Take the finished item. No event carries it before its end, so it shows there."""
+        """Accept the finished item. No event carries it before its end, so the snapshot does not show it
+        before."""
         self._finished = item
 
     def close(self, stopped: bool, abandoned: bool = False) -> Closing:

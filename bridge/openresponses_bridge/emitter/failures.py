@@ -1,4 +1,4 @@
-"""Whatever a caller hands to `fail()` → the two forms an error takes on the wire."""
+"""Converts the error given to `fail()` into the two forms that it takes on the wire."""
 
 from __future__ import annotations
 
@@ -80,9 +80,9 @@ _OUTCOMES: dict[str, str | None] = {
 
 
 def outcome(reason: str | None) -> tuple[str | None, bool]:
-    """(incomplete reason or None for completed, whether the reason is one we know).
+    """(reason for an incomplete response, or None for a completed one; whether the reason is known).
 
-    An unknown reason ends as completed, since upstream said that it ended: the caller notes it.
+    An unknown reason ends as completed, since the upstream said that it ended; the caller reports it.
     """
     if reason is None:
         return None, True
@@ -91,7 +91,7 @@ def outcome(reason: str | None) -> tuple[str | None, bool]:
 
 
 def upstream_reason(reason: str | None) -> str:
-    """An upstream's own reason as a response can carry it; empty when there is none."""
+    """The upstream's own reason, limited to what a response can carry; empty without a reason."""
     return repair_surrogates((reason or "").strip()[:LONGEST_REASON])
 
 

@@ -1,5 +1,5 @@
-"""A response that has ended → events, for callers that do not have its stream any more: an answer that is not
-streamed is made by the same outbound as a stream, and a stream that was cut is closed with its response."""
+"""Converts a finished response into events, for callers that no longer have its stream: the same outbound
+then makes both whole and streamed answers, and a stream that was cut can be closed with its response."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def events_of(response: Response) -> Iterator[Event]:
     """
     terminal = TERMINAL_EVENT[response.status]
     numbers = count()
-    for beginning in beginnings(response):
+    for beginning in opening_events(response):
         next(numbers)
         yield beginning
     for index, item in enumerate(response.output):
@@ -38,8 +38,8 @@ def events_of(response: Response) -> Iterator[Event]:
     yield terminal(next(numbers), response)
 
 
-def beginnings(response: Response) -> list[Event]:
-    """`response.created` and `response.in_progress`, as they were before anything was known."""
+def opening_events(response: Response) -> list[Event]:
+    """`response.created` and `response.in_progress` as they were before any output."""
     begun = replace(response, status="in_progress", error=None, incomplete_details=None, output=[])
     return [ev.ResponseCreated(0, begun), ev.ResponseInProgress(1, begun)]
 
@@ -50,8 +50,8 @@ def is_cut_call(item: it.Item) -> bool:
 
 
 def in_one_form(response: Response, summarised: Container[str]) -> Response:
-    """Without the reasoning itself of the items with these ids, of which a summary came first. Of the others
-    `events_of` gives the reasoning first."""
+    """Leaves out the raw reasoning of the items with these ids, whose summary came first. `events_of` gives
+    raw reasoning first for all others."""
     output = [
         replace(item, content=UNSET) if isinstance(item, it.ReasoningItem) and item.id in summarised else item
         for item in response.output

@@ -1,5 +1,4 @@
-"""The response resource through its life: begun, growing, ended. What `snapshot` and the lifecycle
-events show."""
+"""The response resource from its creation to its end, as `snapshot` and the lifecycle events show it."""
 
 from __future__ import annotations
 
@@ -189,9 +188,9 @@ SettleUsage = Callable[[Usage | None, Sequence[Item]], Usage | None]
 
 
 class LiveResponse:
-    """The fields around the output, and the phase. `usage` is held back until the end, since no event
-    carries it before (law E1); `settle_usage` then makes it what it ends with. A total that nobody divides
-    counts as input."""
+    """The response's fields other than its output, and its phase. `usage` is held back until the terminal
+    event, the only one that carries it (law E1); `settle_usage` may replace it there. A total without its
+    parts counts as input."""
 
     __slots__ = (
         "_at_end",
@@ -236,8 +235,8 @@ class LiveResponse:
         return replace(self._fields, output=self._output.live())
 
     def adopt(self, response: Response) -> None:
-        """Be the response that an upstream sends: all its fields before the start; after it, what only the
-        terminal event may carry."""
+        """Take over an upstream's response: before the start all its fields, after it only what the terminal
+        event may carry."""
         response = with_whole_characters(response)
         if self.phase is ResponseStreamPhase.IDLE:
             self._fields = replace(
@@ -287,7 +286,7 @@ class LiveResponse:
             facts.pop("completed_at", None)
         if self.settle_usage is not None:
             self.usage = self.settle_usage(self.usage, output)
-        if self.usage is not None and self.usage.is_undivided:
+        if self.usage is not None and self.usage.has_only_total:
             self.usage = Usage.of(self.usage.total_tokens, 0, estimated=self.usage.estimated is True)
         self._fields = replace(self._fields, status=status, usage=self.usage, output=output, **facts)
         event: Event = TERMINAL_EVENT[status](self._output.number(), self._fields)

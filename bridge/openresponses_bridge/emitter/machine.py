@@ -127,14 +127,14 @@ class ResponseStreamStateMachine:
 
     @property
     def in_one_form(self) -> Response:
-        """The same for clients that have one place for reasoning: of an item that has a summary and the
-        reasoning itself, the form that came first, as a stream gives it to them."""
+        """The same for clients that have one place for reasoning. An item that has both a summary and raw
+        reasoning keeps the form that came first, as a stream gives it to such a client."""
         return in_one_form(self._live.snapshot, self._summarised)
 
     # ── the beginning ──────────────────────────────────────────────────────────────────────────────
     def adopt(self, response: Response) -> None:
-        """Be an upstream's response: take its id, model, times and echoed fields before `start()`,
-        and what its terminal event adds before `finish()`."""
+        """Take over an upstream's response: its id, model, times and echoed fields before `start()`; before
+        `finish()`, what its terminal event adds."""
         self.require("adopt")
         self._live.adopt(response)
 
@@ -268,9 +268,9 @@ class ResponseStreamStateMachine:
     def expect_item(
         self, item_id: str, phase: MessagePhase | None = None, *, explicit_end: bool = False
     ) -> list[Event]:
-        """The next item to open has this id at its upstream (kept if it is free); a message has this
-        phase. `explicit_end`: upstream says when it ends, so that a tool call stays open until
-        `tool_call_done` or the end of the response, however whole it looks."""
+        """Give the next item to open this id, if it is free; a message also gets this phase. `explicit_end`:
+        the upstream says when the item ends, so a tool call stays open until `tool_call_done` or the end
+        of the response, even if its arguments are whole JSON."""
         self.require("expect_item")
         if phase not in (None, *get_args(MessagePhase)):
             raise wrong_argument("expect_item", f"phase is commentary or final_answer, not {phase!r}")
@@ -278,8 +278,8 @@ class ResponseStreamStateMachine:
         return []
 
     def item_added(self, item: Item | Mapping[str, Any]) -> list[Event]:
-        """Announce an item that a server fills by itself; `item()` with its id completes it. A reasoning
-        item is opened: upstreams announce one long before it has words, if it ever gets any."""
+        """Announce an item that a server fills by itself; `item()` with its id completes it. A reasoning item
+        is opened at once, since upstreams announce one long before its first text, if it gets any."""
         self.require("item_added")
         return self._blocks.announce(self._item("item_added", item))
 
@@ -311,8 +311,8 @@ class ResponseStreamStateMachine:
 
     # ── the end ────────────────────────────────────────────────────────────────────────────────────
     def usage(self, usage: Usage | Mapping[str, Any]) -> list[Event]:
-        """Token counts. No event carries them before the terminal one, so they show there. Of several the
-        last one counts; what it leaves out or has as 0 stands as it was."""
+        """Token counts, which only the terminal event carries. The last report counts; counts that it leaves
+        out or has as 0 keep their earlier value."""
         self.require("usage")
         self._live.usage = latest(self._live.usage, usage_of(usage, self.diagnostics))
         return []
@@ -331,9 +331,9 @@ class ResponseStreamStateMachine:
         return []
 
     def finish(self, reason: str | None = None, *, incomplete: bool = False) -> list[Event]:
-        """Close what is open, then say how it ended (law E7). `incomplete`: upstream itself calls the
-        response that, and the reason stands as it gave it. Where something was cut though upstream ended
-        by itself, the reason says what."""
+        """Close what is open, then emit the terminal event (law E7). `incomplete`: the upstream itself calls
+        the response incomplete, and `reason` is kept as it is. When the upstream ended by itself but
+        something was cut, the reason names what was cut."""
         self.require("finish")
         self._blocks.calls.check_named()
         reason = reason_of("finish", reason) or self._deferred

@@ -1,7 +1,7 @@
-"""What is open in one response, and what closes what (law E5).
+"""The open blocks of one response, and which block closes which (law E5).
 
-Of text, refusal and reasoning one is open at a time, and starting another closes it, as does announcing a
-tool call. Tool calls stay open beside it, by index.
+At most one block of text, refusal or reasoning is open. Starting another one, or announcing a tool call,
+closes it. Tool calls may be open beside it, by index.
 """
 
 from __future__ import annotations
@@ -140,8 +140,8 @@ class ItemEmitter:
         return self._ended(events, block, getattr(item, "status", None))
 
     def _ended(self, events: list[Event], block: OpenItem, status: object) -> list[Event]:
-        """These events and those of the end, if it has come: nothing may be added after an incomplete item
-        (specification, Items), so that one ends with the response."""
+        """Append the events of the item's end, if it may end now. An incomplete item ends with the response,
+        since no item may follow it (specification, Items)."""
         block.cut = block.cut or status == "incomplete"
         if block.cut:
             return events + block.close_part()
@@ -155,8 +155,8 @@ class ItemEmitter:
         return block
 
     def _merged(self, item: it.Item, announced: str | None = None) -> it.Item:
-        """A call under a call_id that no other call has, an output under that of its call; either keeps the
-        one it was announced with."""
+        """The call under a unique call_id, or the output under the call_id of its call. An item that was
+        announced keeps the call_id it was announced with."""
         wanted = it.call_id_of(item)
         if wanted is None:
             return item
@@ -165,8 +165,8 @@ class ItemEmitter:
         return it.with_call_id(item, announced or self._output.unique_call_id(wanted, self._diagnostics))
 
     def _for_wire(self, item: it.Item) -> it.Item:
-        """Types that are not published carry a slug where only published ones are known (law E10), and
-        every item there has a status."""
+        """The item as this wire spells it: types that are not published get a slug where only published ones
+        are known (law E10), and every item gets a status."""
         if self._wire.openai_items or item.type in PUBLISHED_ITEMS:
             return item
         raw = item.raw if isinstance(item, UnknownItem) else msgspec.to_builtins(item)
@@ -194,9 +194,9 @@ _EMITTERS: Final[dict[type[Any], Callable[[ItemEmitter, Any], list[Event]]]] = {
 
 
 class OpenBlocks:
-    """The open message or reasoning item, and the open calls. `text_part` is the text part that
-    takes plain deltas at once: open, with nothing held back. `cut` says, once all is closed, what ended
-    before it was whole, as a reason for an incomplete response."""
+    """The open message or reasoning item and the open calls. `text_part` is the open text part if it accepts
+    deltas without a check: nothing of it is buffered. After all is closed, `cut` is the reason for an
+    incomplete response, or None."""
 
     __slots__ = ("_output", "_wire", "calls", "cut", "items", "open", "phase", "raw_part", "text_part")
 
@@ -305,8 +305,8 @@ class OpenBlocks:
         return [] if self.open is None else self.open.close_part()
 
     def close_open(self, cut: bool = False) -> list[Event]:
-        """Close the open message or reasoning item: something else begins, so it is whole. One that is `cut`
-        ends with the response, since nothing may be added after it."""
+        """Close the open message or reasoning item, which is whole because another block starts. `cut`: it is
+        incomplete, and ends with the response, since no item may follow it."""
         block, self.open, self.text_part, self.raw_part = self.open, None, None, None
         if block is not None and cut:
             block.cut = True

@@ -1,5 +1,5 @@
-"""The ordered output of one response: its indexes, the blocks that are still open, the ids that are taken.
-Indexes are dense, in order of first appearance, never reused (law E4)."""
+"""The ordered output of one response: output indexes, open blocks, and the ids in use. Indexes are dense, in
+order of first appearance, and never reused (law E4)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MAX_CALL_ID = 64  # schema FunctionCallItemParam
 
 
 class Closing(NamedTuple):
-    """What closing a block gives: its done events, its finished item, whether it was cut."""
+    """The result of closing a block: its done events, its finished item, and whether it was cut."""
 
     events: list[Event]
     item: Item
@@ -129,7 +129,7 @@ class Output:
 
 
 def _free(taken: dict[str, int], base: str) -> str:
-    """The base if it is free, else the base with the next number; taken from now on."""
+    """The base if it is unused, else the base with the first unused number. The result is marked as used."""
     candidate = base
     while candidate in taken:
         taken[base] += 1

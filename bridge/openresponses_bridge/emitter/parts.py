@@ -87,8 +87,8 @@ Number = Callable[[], int]
 
 
 class OpenPart:
-    """A part that still grows. `index` counts within the item's content (or its summary). Its life is walked
-    along `state.PART`, but for plain deltas, which the machine writes by itself."""
+    """A part that still receives deltas. `index` counts within the item's content, or within its summary. Its
+    state follows `state.PART`; only the machine writes plain deltas without consulting the table."""
 
     __slots__ = (
         "_number",

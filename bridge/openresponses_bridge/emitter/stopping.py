@@ -1,7 +1,7 @@
-"""A filter that ends a response at a stop sequence, over a model that does not know them.
+"""A filter that ends a response at a stop sequence, for upstreams that do not support them.
 
-The text never has the sequence in it: what may be the beginning of one is held back until more of the text is
-there, at most the longest sequence less one character.
+The sequence is never part of the text: the filter buffers what may be the beginning of one, at most the
+longest sequence less one character, until the next text decides.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ def sequences_of(stop: str | list[str] | None) -> tuple[str, ...]:
 
 
 class StopMatcher:
-    """Finds the sequence that a text completes first; of several that end there, the longest."""
+    """Finds the sequence that the text completes first; of several that end at the same place, the longest
+    (Aho and Corasick)."""
 
     __slots__ = ("_at", "_depth", "_fallback", "_found", "_next", "_starts", "found")
 
@@ -66,8 +67,8 @@ class StopMatcher:
         self._at = 0
 
     def feed(self, text: str) -> int | None:
-        """The next piece: how many of its characters the text has at the end of the sequence that it now
-        holds, None when it holds none."""
+        """Accept the next text. Returns the number of its characters up to the end of the first match, None
+        without a match."""
         at, follow, fallback, found = self._at, self._next, self._fallback, self._found
         for count, character in enumerate(text, 1):
             while (after := follow[at].get(character)) is None and at:

@@ -46,8 +46,8 @@ from openresponses_bridge.state import ARGUMENTS, BlockState, Wire
 
 
 class Shape(Protocol):
-    """One way to show a call. `feed` and `end` give what goes on the wire; `cut` says, after `end`,
-    whether the text stopped before it was whole."""
+    """How the arguments of a call appear on the wire. `feed` and `end` return what to send; after `end`,
+    `cut` says whether the arguments stopped before they were whole."""
 
     delta: type[Any]
     done: type[Any]
@@ -214,12 +214,15 @@ def nameless(call: str, index: int) -> StreamStateError:
 
 
 class ToolCallBlock(OpenItem):
-    """The accumulator of one call. `index` is the upstream's, `output_index` ours once announced. `state` is
-    where its item stands in `state.ITEM`, `arguments` where its arguments stand in `state.ARGUMENTS`.
-    `number_begun` counts the calls of the response. `explicit_end`: upstream says when it ends, whatever its
-    arguments look like before. `plain`: it is open and active, and its arguments pass as
-    they are. It is inactive once it was asked whether it is whole, and `grew` is called when the next piece
-    makes it active."""
+    """The accumulator of one call.
+
+    - `index` is the upstream's, `output_index` ours once the call is announced.
+    - `state` is the item's state in `state.ITEM`, `arguments` that of its arguments in `state.ARGUMENTS`.
+    - `number_begun` counts the calls of the response.
+    - `explicit_end`: the upstream says when the call ends, even if its arguments look whole before.
+    - `plain`: it is open and active, and its arguments are sent unchanged.
+    - `grew` is called when a fragment makes the call active again; `is_whole` makes it inactive.
+    """
 
     __slots__ = (
         "_inactive",
@@ -275,7 +278,7 @@ class ToolCallBlock(OpenItem):
 
     @property
     def waits(self) -> bool:
-        """Named, but its item can't be announced before its arguments are whole."""
+        """Whether its name is known but it is not announced yet."""
         return bool(self.upstream_name) and self.state is BlockState.ABSENT
 
     @property
@@ -321,15 +324,15 @@ class ToolCallBlock(OpenItem):
         return [self._shape.delta(self._number(), self.item_id, self.output_index, shown)]
 
     def mark_grown(self) -> None:
-        """More arguments have come, so that it may be whole now."""
+        """Mark the call as active: it received arguments, so `is_whole` has to be asked again."""
         self._inactive = False
         self.plain = self.state is BlockState.OPEN and type(self._shape) is JsonShape
         if self._on_growth is not None:
             self._on_growth(self)
 
     def is_whole(self) -> bool:
-        """Whether the arguments are already complete JSON. A call that grows a little before each of many
-        others is not read anew for all of them: each character is read a bounded number of times."""
+        """Whether the arguments are complete JSON. Each character is read a bounded number of times, also for
+        a call that grows a little before each of many others."""
         self._inactive, self.plain = True, False
         if not isinstance(self._shape, JsonShape):
             return False

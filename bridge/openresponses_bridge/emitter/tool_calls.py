@@ -18,9 +18,9 @@ from openresponses_bridge.text import repair_surrogates
 
 
 def is_another(known_id: str, ended: bool, call_id: str, name: str) -> bool:
-    """Whether a fragment with this id and name begins another call than the one at its index, which has
-    `known_id` (empty while it has none). A filter that judges calls before the machine has to ask the same.
-    """
+    """Whether a fragment with this id and name begins another call than the one at its index, whose id is
+    `known_id` (empty while it has none). Filters that check calls before the machine must use the same
+    rule."""
     if call_id and known_id:
         return call_id != known_id
     return ended and bool(call_id or name)
@@ -97,7 +97,7 @@ class ToolCalls:
         grown[block] = None
 
     def _end_finished(self, busy: ToolCallBlock | None) -> list[Event]:
-        """Another call starts: what is complete ends, and so does the one on the same index."""
+        """Another call starts: end the calls that are complete and the one on the same index."""
         events = self.release()
         if busy is not None and not busy.ended:
             self._diagnostics.repair("tool_call.index", "another id on a busy index opened another call")
@@ -141,8 +141,8 @@ class ToolCalls:
         return [] if block.ended else self._end(block, stopped=not cut, abandoned=cut)
 
     def release(self, *, waiting_only: bool = False) -> list[Event]:
-        """End every call that is whole, or of those only that wait to be announced, in order. Not those whose
-        end upstream says itself: what looks whole may be cut."""
+        """End the calls that are whole, in order; with `waiting_only`, only those that are not announced yet.
+        Calls with an explicit end stay open, since arguments that look whole may be cut."""
         if not self._grown_open and not self._grown_waiting:
             return []
         ready = [] if waiting_only else self._whole_ones(self._grown_open)

@@ -77,7 +77,8 @@ class ModelFailure(NamedTuple):
 
 
 class AnswerReader:
-    """Reads one answer. `marker`: the response's id is its stateful marker, where the stream has no other."""
+    """Reads the events of one answer. `marker`: use the response's id as the stateful marker when the stream
+    has no other."""
 
     def __init__(self, finished_cb: FinishedCallback | None = None, *, marker: bool = False) -> None:
         self._finished_cb = finished_cb
@@ -89,11 +90,11 @@ class AnswerReader:
 
     @property
     def stopped(self) -> bool:
-        """The callback has seen enough: read nothing more."""
+        """Whether the callback has stopped the reading."""
         return self._kept is not None
 
     def feed(self, event: Event) -> bool:
-        """Take an event; whether to go on reading."""
+        """Accept an event; returns whether to read on."""
         if not self.stopped:
             self._whole.feed(event)
             for chunk in self._outbound.feed(event):

@@ -1,7 +1,6 @@
-"""What happened in a loop, entry by entry: appended as it happens, read to go on from there.
+"""The record of a loop, one entry for each thing that happened, from which a loop can be resumed.
 
-A call's beginning is an entry before it is run, so that after a crash no call is run a second time. What
-entries are as lines of JSON is in `lines.py`.
+The beginning of a call is recorded before the call is run, so that no call runs twice after a crash.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from openresponses_bridge.tools.results import LanguageModelToolResult
 
 
 class JournalError(RemoteError):
-    """A journal that can't be gone on from; the message names the line."""
+    """A journal that no loop can be resumed from; the message names the line."""
 
     INVALID = "bridge.loop.invalid_journal"
 
@@ -92,9 +91,9 @@ LoopEntry = LoopBegun | RoundMade | CallsBegun | CallEnded | LimitRaised | LoopE
 
 
 class LoopState:
-    """Where a loop stands: the fold of its entries. Earlier questions are `history`, the rest is about the
-    newest one. `begun` are calls that were run or were to be, `failures` the codes of those that failed,
-    `usage` is the sum over all rounds, None when no model reported any."""
+    """The state of a loop, folded from its entries. `history` has the earlier questions, the other fields
+    belong to the newest one. `begun`: calls that were started, or are about to be; `failures`: the codes
+    of those that failed; `usage`: the sum over all rounds, None when no model reported any."""
 
     def __init__(self, entries: Iterable[LoopEntry] = ()) -> None:
         self.history: list[Turn] = []
@@ -133,7 +132,7 @@ class LoopState:
         return [call for call in calls if call.id not in self.results]
 
     def apply(self, entry: LoopEntry) -> None:
-        """Take an entry. Raises ValueError, and changes nothing, for one that can't follow."""
+        """Apply an entry. Raises ValueError, and changes nothing, for an entry that can't follow."""
         if isinstance(entry, LoopBegun):
             self._begin(entry)
         elif self.query is None:
@@ -266,8 +265,8 @@ def _shortened(entry: RoundMade, last: RoundMade) -> _RoundLine:
 def _difference(
     before: Sequence[ChatMessage], prompt: Sequence[ChatMessage]
 ) -> tuple[list[ChatMessage], list[Kept]]:
-    """What is new in a prompt, and what of the one before is in it. Linear: what stands in the same order is
-    found where it is next, and nothing is looked for twice. Compared are bytes, since 1 equals True."""
+    """The new messages of a prompt, and which messages of the previous prompt it repeats. Linear in both.
+    Messages are compared as bytes, since 1 equals True."""
     places: dict[bytes, list[int]] = {}
     for place, message in enumerate(before):
         places.setdefault(_encode(message), []).append(place)

@@ -169,8 +169,8 @@ class ModelTurn(NamedTuple):
 
 
 class ModelCalls:
-    """Asks again when a request failed or was interrupted, at most `retries` times and each time after twice
-    as many seconds, and once when the answer was empty."""
+    """Asks the model, and retries: after a failure or an interruption at most `retries` times, each time
+    after twice the delay, and once after an empty answer."""
 
     def __init__(
         self,
@@ -191,8 +191,8 @@ class ModelCalls:
     def answer(
         self, prompt: BuildPromptResult, round_index: int, *, shown: bool = True
     ) -> Generator[Action, Any, ModelTurn]:
-        """An answer that is not empty; one that is not `shown` does not go to the callback. Raises Ended when
-        there is none, ToolCallCancelledError, LoopError."""
+        """An answer that is not empty. With `shown` False the callback does not see it. Raises LoopFinished
+        when there is none, ToolCallCancelledError, LoopError."""
         shown_to = self._finished_cb if shown else None
         if prompt.is_empty:
             raise LoopFinished(LoopEnd.EMPTY_PROMPT, "there is nothing to ask")
@@ -232,11 +232,11 @@ class ModelCalls:
         return error.message
 
     def prompt_too_long(self, round_index: int) -> None:
-        """The model refused the prompt as too long; a shorter one is sent."""
+        """The model refused the prompt as too long; a shorter one will be sent."""
         self.restart(round_index, "the prompt was too long for the model", self._finished_cb)
 
     def restart(self, round_index: int, why: str, shown_to: FinishedCallback | None) -> None:
-        """The callback learns that what it was shown of the answer does not count."""
+        """Report to the callback that the answer begins again, so that what it was shown is discarded."""
         self.diagnostics.warning(f"rounds[{round_index}]", f"{why}; asked again")
         if shown_to is not None:
             shown_to(TextAccumulator().current(), 0, ResponseDelta("", retry_reason=why))
@@ -313,8 +313,8 @@ class ToolCallingLoop:
         return self.state.results
 
     def run(self) -> Steps:
-        """Yields what is to be done, is sent what came of it, returns how it ended. Raises LoopError for an
-        outcome that does not fit; nothing else."""
+        """Yields actions, receives their outcomes, and returns how the loop ended. Raises LoopError for an
+        outcome that does not fit its action; nothing else."""
         try:
             yield from self._rounds()
         except LoopFinished as end:
@@ -339,7 +339,7 @@ class ToolCallingLoop:
             yield from self.run_one(self.create_prompt_context())
 
     def _check_last_round(self) -> None:
-        """A round without calls is the last: the answer, when all of it came."""
+        """A round without calls is the last one: its text is the answer, if it is complete."""
         if self.state.trimmed:
             raise LoopFinished(LoopEnd.TRIMMED, "reading was stopped")
         if self.state.incomplete:
@@ -399,8 +399,8 @@ class ToolCallingLoop:
     def _prompt(
         self, context: PromptContext, index: int
     ) -> Generator[Action, Any, tuple[BuildPromptResult, Usage | None]]:
-        """The prompt, and what its summary cost. A new summary is not in what the model's server has stored,
-        so that nothing is gone on from there."""
+        """The prompt, and the usage of its summary. With a new summary the prompt does not continue what the
+        model's server has stored."""
         usage: Usage | None = None
         before = context.summary
         try:
@@ -437,8 +437,8 @@ class ToolCallingLoop:
 
     # ── tools ──────────────────────────────────────────────────────────────────────────────────────
     def invoke_tools(self, made: ToolCallRound) -> Generator[Action, Any, None]:
-        """Run the calls of a round that were not run. One that was begun when an earlier process stopped is
-        not run again: nobody knows whether it had its effect, and the model is asked to look."""
+        """Run the pending calls of a round. A call that was started before a crash is not run again: whether
+        it had its effect is unknown, and the model is asked to check."""
         for call in self.state.pending():
             if call.id in self.state.begun:
                 self._record(CallEnded(call.id, _INTERRUPTED, INTERRUPTED))
@@ -451,7 +451,7 @@ class ToolCallingLoop:
                     self._record(CallEnded(call.id, _CANCELLED, ToolCallCancelledError.CANCELLED))
 
     def _room(self) -> TokenizationOptions | None:
-        """The room that is left, in equal parts for the calls whose results it still has to hold."""
+        """The tokens left for results, in equal parts for the pending calls."""
         room = self._renderer.result_room(self.create_prompt_context())
         if room is None:
             return None

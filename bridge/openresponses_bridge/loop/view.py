@@ -1,7 +1,7 @@
-"""What a person sees of a loop: rounds with their thinking, text and calls, as data.
+"""What the user sees of a loop, as data: rounds with their thinking, text and calls.
 
-Fed with the deltas of the callback, the journal's entries and the tools' progress, in the order in which they
-come; entries alone give a finished run again.
+It is fed with the callback's deltas, the journal's entries and the tools' progress, in order; the entries
+alone give a finished run.
 """
 
 from __future__ import annotations

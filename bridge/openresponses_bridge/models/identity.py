@@ -79,10 +79,10 @@ def same_model(first: str, second: str) -> bool:
 
 
 def nearest_model(model_id: str, known: Iterable[str]) -> str | None:
-    """The one of `known` whose facts are this model's, whoever serves it: the same name; the same version, of
-    the same date, else of none, else the last; else the newest of the family, when this one is not older than
-    all of them. Among those the same variant counts, then none. A longer name that begins the same is another
-    model, which does not inherit anything."""
+    """The model of `known` whose facts apply to this one, whoever serves it. In this order: the same name;
+    the same version, of the same date, else without a date, else the latest; else the newest of its
+    family, if this one is not older than all of them. Among equals the same variant counts, then no
+    variant. A longer name with the same beginning is another model and inherits nothing."""
     wanted = model_identity(model_id)
     if not wanted.name:
         return None
@@ -93,13 +93,13 @@ def nearest_model(model_id: str, known: Iterable[str]) -> str | None:
     version = _numbers(wanted.version)
     same = [(each, other) for each, other in family if _numbers(other.version) == version]
     if same:
-        return max(same, key=lambda one: _likeness(one[1], wanted))[0]
+        return max(same, key=lambda one: _similarity(one[1], wanted))[0]
     if version and version < min(_numbers(other.version) for _each, other in family):
         return None
-    return max(family, key=lambda one: (_numbers(one[1].version), *_likeness(one[1], wanted)))[0]
+    return max(family, key=lambda one: (_numbers(one[1].version), *_similarity(one[1], wanted)))[0]
 
 
-def _likeness(one: ModelIdentity, wanted: ModelIdentity) -> tuple[bool, bool, bool, bool, str]:
+def _similarity(one: ModelIdentity, wanted: ModelIdentity) -> tuple[bool, bool, bool, bool, str]:
     return (
         one.date == wanted.date,
         one.variant == wanted.variant,

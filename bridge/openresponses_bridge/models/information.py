@@ -48,9 +48,9 @@ class EnrichedModelData(Struct, frozen=True, kw_only=True):
         images: bool | None = None,
         reasoning: bool | None = None,
     ) -> EnrichedModelData:
-        """From what is known; None is not known. `model` is the name under which requests go out, which says
-        the family where `id` is an alias. Tools are assumed, since a model without them can still be
-        reached (they are left out of its requests), images are not."""
+        """From known facts; None is unknown. `model` is the name under which requests go out, whose family
+        counts where `id` is an alias. Tool support is assumed, since a model without it can still be used
+        (its requests have no tools); image support is not."""
         identity = model_identity(model or id)
         window = context_window or max_input_tokens or UNKNOWN_CONTEXT
         output = min(max_output_tokens or UNKNOWN_OUTPUT, window)

@@ -1,11 +1,11 @@
-"""How many tokens a text or a request will be, without the model's tokenizer.
+"""Estimates how many tokens a text or a request has, without the model's tokenizer.
 
-Tokenizers differ and are large; what a caller needs is whether a conversation nears its limit. How many
-tokens a text is follows from a few sizes: its words and their letters, digits, signs, lines, characters of
-scripts without spaces. `WEIGHTS` is what each of them costs on average of five vocabularies in use;
-`openresponses_bridge.models.tokens` corrects the sum for a model by what its upstream reports.
+Tokenizers differ and are large; callers only need to know whether a conversation nears its limit. The
+estimate follows from a few sizes of a text: words and their letters, digits, signs, lines, characters of
+scripts without spaces. `WEIGHTS` is the average cost of each in five vocabularies; `TokenEstimator` corrects
+the sum for a model by what its upstream reports.
 
-Sizes are taken from bytes with operations that run in C, about ten times as quick as looking at each word.
+Sizes are measured with operations on bytes that run in C, about ten times as fast as a loop over words.
 """
 
 from __future__ import annotations
@@ -76,9 +76,9 @@ UNCORRECTED: Final = Factors()
 
 
 class Measured(NamedTuple):
-    """What is to be counted: the cost of its texts and of what frames them (which counts as ASCII), and the
-    tokens that do not depend on a tokenizer: images, files, what is sealed. `encoded`: there is that much
-    base64 or the like in it that its count would mislead about other texts."""
+    """What was measured of a request: the cost of its texts and their framing (which counts as ASCII), and
+    tokens that do not depend on a tokenizer: images, files, sealed content. `encoded`: it has so much
+    base64 or the like that its count must not correct other estimates."""
 
     cost: Cost
     fixed: int = 0
@@ -130,7 +130,7 @@ def text_cost(text: str) -> Cost:
 
 
 def _is_encoded(text: str) -> bool:
-    """Whether words that nobody reads are a part of it that counts."""
+    """Whether a relevant part of the text is base64 or the like."""
     words = text.encode("utf-8", "surrogatepass").translate(_WORD).split()
     return sum(len(word) for word in words if len(word) >= _LONGEST_WORD) > _ENCODED * len(text)
 
@@ -186,7 +186,7 @@ def _cost(sample: str, scale: float, items: int) -> Cost:
 
 
 def _sample(texts: Iterable[str], most: int | None) -> tuple[str, float]:
-    """At most so many characters of these texts, and by how much more they are."""
+    """A sample of these texts of at most so many characters, and the factor by which they are longer."""
     text = " ".join(texts)
     if most is None or len(text) <= most:
         return text, 1.0
@@ -291,8 +291,8 @@ class TokenCounter(Protocol):
 
 
 class ContentCache(Generic[_Value]):
-    """Values by the content of the texts they were made from, those of the last `most` that were asked for.
-    Of a long text its digest is kept and not itself."""
+    """Values by the content of the texts they were computed from, the last `most` in use. For a long text
+    only its digest is kept."""
 
     _SHORT: Final = 64
 
@@ -328,8 +328,8 @@ class ContentCache(Generic[_Value]):
 
 
 class TokenEstimator:
-    """The built-in `TokenCounter`: no vocabulary, linear in the text, corrected by `learn`. One is for those
-    who may know of each other what their texts are like: one key, or a program of one's own. At most
+    """The built-in `TokenCounter`: no vocabulary, linear in the text, corrected by `learn`. Use one for each
+    trust domain, such as a key, since its corrections depend on the texts behind them. At most
     `max_families` corrections are kept, those used last; `costs` may be shared."""
 
     def __init__(self, max_families: int = MAX_FAMILIES, costs: ContentCache[Cost] | None = None) -> None:
@@ -351,15 +351,15 @@ class TokenEstimator:
         """Tokens of what was measured."""
         return measured.tokens(self._factors(model))
 
-    def learned(self, model: str) -> int:
-        """From how many requests the correction of this model's family was made."""
+    def sample_count(self, model: str) -> int:
+        """The number of requests from which the correction of this model's family was learnt."""
         known = self._families.get(_family(model))
         return 0 if known is None else known.requests
 
     def learn(self, model: str, measured: Measured, counted: int) -> bool:
-        """An upstream has counted what was measured; whether that was taken in. It is not when there are
-        images, files, sealed or encoded texts in it, and when it can't be of the same text: by what is
-        estimated without correction, so that no count decides which others are believed."""
+        """Correct the estimates by what an upstream counted; returns whether the count was used. Requests
+        with images, files, sealed or encoded texts are not, nor are counts that can't be of the same text,
+        judged by the uncorrected estimate, so that no count decides which later ones are used."""
         estimated = measured.tokens()
         if measured.fixed or measured.encoded or estimated <= 0:
             return False
@@ -379,8 +379,8 @@ class TokenEstimator:
 
 
 class _Correction:
-    """The factors of one family. Each count moves both by a part of what was missed, in the proportion in
-    which they have a part in the text (normalised least mean squares, on a logarithmic scale)."""
+    """The factors of one model family. Each count changes both in proportion to their part in the text
+    (normalised least mean squares on a logarithmic scale)."""
 
     __slots__ = ("factors", "requests")
 

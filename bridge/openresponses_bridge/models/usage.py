@@ -48,10 +48,10 @@ class AgentUsage(Struct, frozen=True):
 
 
 class UsageTracker:
-    """Tracks agents by their id (a conversation, a run, a sub-agent). At most `max_agents` are kept; the
-    one that was used longest ago goes first, its tokens stay in the total.
+    """Tracks the usage of agents by id (a conversation, a run, a sub-agent). At most `max_agents` are kept;
+    the least recently used one is evicted, and its tokens stay in the total.
 
-    `on_change` is called with each agent's new state, to show it.
+    `on_change` is called with each agent's new state.
     """
 
     def __init__(

@@ -88,7 +88,7 @@ class _AnthropicWriter:
             return text
         return blocks or ""
 
-    def _instruct(self, message: ChatMessage) -> None:
+    def _add_system(self, message: ChatMessage) -> None:
         if self._begun:
             self._diagnostics.loss("message.system", "moved from within the conversation to its head")
         blocks = self._blocks(message.content)
@@ -97,11 +97,11 @@ class _AnthropicWriter:
             self._diagnostics.loss("message.system", "only its text has a place in the system prompt")
         self._system += texts
 
-    def _say(self, message: ChatMessage) -> None:
+    def _user(self, message: ChatMessage) -> None:
         self._begun = True
         self._turns.add("user", self._blocks(message.content))
 
-    def _answer(self, message: ChatMessage) -> None:
+    def _assistant(self, message: ChatMessage) -> None:
         self._begun = True
         blocks = self._blocks(message.content)
         for call in message.tool_calls or ():
@@ -168,9 +168,9 @@ def _source(part: ImagePart) -> dict[str, Any]:
 
 
 _WRITERS: Final[dict[str, Callable[[_AnthropicWriter, ChatMessage], None]]] = {
-    "system": _AnthropicWriter._instruct,
-    "user": _AnthropicWriter._say,
-    "assistant": _AnthropicWriter._answer,
+    "system": _AnthropicWriter._add_system,
+    "user": _AnthropicWriter._user,
+    "assistant": _AnthropicWriter._assistant,
     "tool": _AnthropicWriter._result,
 }
 

@@ -1,7 +1,8 @@
-"""A context as raw messages, nothing left out: the system message, and the conversation in units.
+"""Assembles a context into raw messages, with nothing left out: the system message, and the conversation in
+units.
 
-A unit is what a summary replaces whole: a question, or a round with the results of its calls. So a call
-never stands without its result.
+A unit is what a summary replaces as a whole: a question, or a round with the results of its calls. So a call
+is never left without its result.
 """
 
 from __future__ import annotations
@@ -115,18 +116,20 @@ class Assembler:
     def conversation(self, context: PromptContext) -> Conversation:
         """Earlier turns, the question, its rounds so far."""
         for turn in context.history:
-            self._ask(turn.query, turn.attachments, turn.references)
+            self._question(turn.query, turn.attachments, turn.references)
             self._rounds(turn.rounds, turn.results, thinking=self._history_thinking)
             if turn.response.strip():
                 said = ChatMessage(role="assistant", content=repair_surrogates(turn.response))
                 self._units.append(Unit([said], question=False))
         current = len(self._units)
-        asked = self._ask(context.query, context.attachments, context.references)
+        asked = self._question(context.query, context.attachments, context.references)
         self._rounds(context.tool_call_rounds, context.tool_call_results, thinking=True)
         return Conversation(self._units, current if asked else None, len(self._units) > current)
 
     # ── a question ─────────────────────────────────────────────────────────────────────────────────
-    def _ask(self, query: str, attachments: Sequence[Attachment], references: Sequence[Reference]) -> bool:
+    def _question(
+        self, query: str, attachments: Sequence[Attachment], references: Sequence[Reference]
+    ) -> bool:
         parts: list[ContentPart] = []
         for attachment in attachments:
             parts += self._attached(attachment)

@@ -62,16 +62,16 @@ class _ChatReader:
             raise invalid(message.at("role"), f"{role[:64]!r} is not one of {', '.join(_ROLES)}")
         return read(self, message)
 
-    def _instruct(self, message: Fields) -> ChatMessage:
-        return self._said(message, "system")
+    def _system(self, message: Fields) -> ChatMessage:
+        return self._plain(message, "system")
 
-    def _ask(self, message: Fields) -> ChatMessage:
-        return self._said(message, "user")
+    def _user(self, message: Fields) -> ChatMessage:
+        return self._plain(message, "user")
 
-    def _said(self, message: Fields, role: ChatRole) -> ChatMessage:
+    def _plain(self, message: Fields, role: ChatRole) -> ChatMessage:
         return ChatMessage(role=role, content=_content(message), name=message.get("name", str) or None)
 
-    def _answer(self, message: Fields) -> ChatMessage:
+    def _assistant(self, message: Fields) -> ChatMessage:
         texts = [message.get(name, str) for name in _THINKING]
         thought = next(filter(None, texts), None)
         parts: list[ContentPart] = [ThinkingPart(thought)] if thought else []
@@ -161,10 +161,10 @@ _PARTS: Final[dict[str, Callable[[Fields], ContentPart]]] = {
     "image_url": _image,
 }
 _ROLES: Final[dict[str, Callable[[_ChatReader, Fields], ChatMessage]]] = {
-    "system": _ChatReader._instruct,
-    "developer": _ChatReader._instruct,
-    "user": _ChatReader._ask,
-    "assistant": _ChatReader._answer,
+    "system": _ChatReader._system,
+    "developer": _ChatReader._system,
+    "user": _ChatReader._user,
+    "assistant": _ChatReader._assistant,
     "tool": _ChatReader._tool,
     "function": _ChatReader._function_result,
 }
@@ -211,11 +211,11 @@ class _ChatWriter:
         self._attach()
         return self._made
 
-    def _say(self, message: ChatMessage) -> None:
+    def _plain(self, message: ChatMessage) -> None:
         made = {"role": message.role, "content": self._content(message.content)}
         self._made.append(made | ({"name": message.name} if message.name else {}))
 
-    def _answer(self, message: ChatMessage) -> None:
+    def _assistant(self, message: ChatMessage) -> None:
         made: dict[str, Any] = {"role": "assistant", "content": self._content(message.content)}
         thinking = [part for part in parts_of(message.content) if isinstance(part, ThinkingPart)]
         thought = "\n\n".join(part.thinking for part in thinking if part.thinking)
@@ -290,8 +290,8 @@ def mark_of(part: CacheBreakpointPart) -> dict[str, Any]:
 
 
 _WRITERS: Final[dict[str, Callable[[_ChatWriter, ChatMessage], None]]] = {
-    "system": _ChatWriter._say,
-    "user": _ChatWriter._say,
-    "assistant": _ChatWriter._answer,
+    "system": _ChatWriter._plain,
+    "user": _ChatWriter._plain,
+    "assistant": _ChatWriter._assistant,
     "tool": _ChatWriter._result,
 }

@@ -1,7 +1,7 @@
-"""A conversation held to a budget: what stays as it is, what is cut, what a summary replaces.
+"""Fits a conversation into a budget: what is kept, what is cut, what a summary replaces.
 
-System text, tools and the question itself always stay. Then come the newest units, from the end backwards;
-what does not fit is at the beginning and is summarised, so that the prompt keeps its order.
+System text, tools and the question are always kept, then the newest units. The oldest units, which do not
+fit, are summarised, so that the prompt keeps its order.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from openresponses_bridge.prompt.summary import (
     PromptCounter,
     SummaryRequest,
     fitted,
-    least,
+    minimum_tokens,
     summary_message,
     summary_within,
 )
@@ -25,8 +25,8 @@ _ROOM_SHARE: Final = 4  # a summary takes at most one part in so many of what is
 
 
 class PromptBudgetError(LocalError):
-    """System text, tools and question alone pass the budget. `context` has `needed`, the smallest budget that
-    there is a prompt for, with what comes beside the question cut to nothing, and `budget`, in tokens."""
+    """System text, tools and question alone exceed the budget. `context` has `budget` and `needed`, the
+    smallest budget that suffices when what comes with the question is cut to nothing, both in tokens."""
 
     CODE = "bridge.prompt.budget_exceeded"
 
@@ -73,7 +73,7 @@ def fit(
         question = units[conversation.current]
         within = fitted(question, budget.total - base, counter)
         if within is None:
-            raise PromptBudgetError(base + least(question, counter), budget.total)
+            raise PromptBudgetError(base + minimum_tokens(question, counter), budget.total)
         units[conversation.current] = within
         base += counter.messages(within.messages)
     elif base > budget.total:
@@ -98,7 +98,7 @@ def _keep(
     goal: int,
     counter: PromptCounter,
 ) -> int:
-    """The index from which on units stay. The newest one may take all room, cut if it has to be."""
+    """The index from which on units are kept. The newest one may use all room, and is cut if it must be."""
     used = 0
     newest = True
     for index in range(len(units) - 1, covered - 1, -1):
@@ -122,7 +122,7 @@ def _shortened(
     room: int,
     counter: PromptCounter,
 ) -> ConversationSummary | None:
-    """The summary that there was, in the room beside all that stays."""
+    """The earlier summary, cut to the room that the kept units leave."""
     if summary is None:
         return None
     beside = range(_covered(conversation, summary), len(units))

@@ -48,7 +48,7 @@ class BuildPromptResult(Struct, frozen=True):
 
 
 class _Drawn(Struct, frozen=True):
-    """A prompt that is planned and whose summary may still have to be made."""
+    """A planned prompt, whose summary may still be missing."""
 
     head: list[ChatMessage]
     plan: Plan
@@ -143,9 +143,9 @@ class PromptRenderer:
         return made
 
     def result_room(self, context: PromptContext) -> TokenizationOptions | None:
-        """Room for results of the last round that are still missing: what the prompt has left, or
-        `keep_share` of what it has beside system text, tools, question and this round, whichever is more,
-        since what is before them can be summarised. None where there is no budget."""
+        """The room for the missing results of the last round: what the prompt leaves, or `keep_share` of what
+        system text, tools, question and this round leave, whichever is more, since everything before them
+        can be summarised. None without a budget."""
         if self._most is None:
             return None
         conversation = self._assembler(Diagnostics()).conversation(context)

@@ -99,9 +99,10 @@ def _with_note(text: str, keep: int) -> str:
 
 
 def fitted(unit: Unit, room: int, counter: PromptCounter) -> Unit | None:
-    """The unit within `room` tokens, its longest texts cut to one length; None when cutting does not do.
+    """The unit within `room` tokens, its longest texts cut to the same length; None when cutting does not
+    suffice.
 
-    Of a round the results are cut, of a question what comes with it, never the question itself.
+    Results are cut in a round, attachments in a question, never the question itself.
     """
     tokens = counter.messages(unit.messages)
     if tokens <= room:
@@ -124,8 +125,8 @@ def fitted(unit: Unit, room: int, counter: PromptCounter) -> Unit | None:
     return None
 
 
-def least(unit: Unit, counter: PromptCounter) -> int:
-    """The tokens of a unit with all that can be cut at its shortest: `fitted` gives one in just that room."""
+def minimum_tokens(unit: Unit, counter: PromptCounter) -> int:
+    """The tokens of a unit with everything cut that can be; `fitted` succeeds with exactly that room."""
     parts = [parts_of(message.content) for message in unit.messages]
     return counter.messages(_cut(unit.messages, parts, _places(unit, parts), 0, counter))
 
@@ -141,7 +142,7 @@ def _places(unit: Unit, parts: Sequence[Sequence[ContentPart]]) -> set[tuple[int
 
 
 def _level(sizes: Sequence[int], room: int) -> int:
-    """The size to which all larger ones have to come down so that they add up to `room`."""
+    """The size to which all larger sizes must be cut so that their sum is `room`."""
     for index, size in enumerate(sizes):
         share = room // (len(sizes) - index)
         if size > share:
@@ -216,8 +217,8 @@ Summarizer = Callable[[SummaryRequest], str]
 
 
 def condense(request: SummaryRequest) -> str:
-    """A summary without a model: the beginnings of what was said, and each call with its result, on lines.
-    The more messages, the less of each."""
+    """A summary made without a model: the beginnings of messages, and each call with its result, one a line.
+    The more messages there are, the less is kept of each."""
     share = max(request.max_tokens * _CHARACTERS_PER_TOKEN // max(len(request.messages), 1), _LEAST)
     lines = [request.previous] if request.previous else []
     results = {

@@ -1,8 +1,8 @@
-"""Fields of a request that the protocol does not have: found, named, and put back for who knows them.
+"""Finds the fields of a request that the protocol does not have, and restores them for upstreams that know
+them.
 
-The typed decoders skip them. Most requests have none, which a second decoder shows that knows all names,
-refuses others and passes over the values. Where it objects, one walk over the parsed request by the same
-tables finds what it was.
+The typed decoders skip such fields. Most requests have none; a second decoder, which knows all names and
+refuses others, shows that. When it refuses, one walk over the parsed request by the same tables finds them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _LONGEST_NAME: Final = 64  # characters of a foreign name that reports show
 
 
 class _Known(NamedTuple):
-    """What is known of a struct: its fields' names, and which of them hold objects that are known too."""
+    """What is known of a struct: the names of its fields, and which of them have known fields."""
 
     names: frozenset[str]
     objects: dict[str, _Kind]
@@ -36,11 +36,11 @@ _KNOWN: dict[type[Any], _Known] = {}
 _NAMES: dict[type[Any], msgspec.json.Decoder[Any]] = {}
 
 
-def as_sent(
+def decode_exact(
     decoder: msgspec.json.Decoder[T], struct: type[T], data: bytes | str, value: dict[str, Any] | None
 ) -> T:
-    """A request in which nothing is amiss; raises what decoders do for any other. `value` is what it is,
-    where that is known."""
+    """A request without unknown fields; raises what decoders raise for any other. `value` is the parsed
+    request, where it was parsed before."""
     request: T = decoder.decode(data)
     if has_known_names(struct, data):
         return with_beyond(request, [])
@@ -90,7 +90,7 @@ def names_of(beyond: list[ForeignFields] | UnsetType) -> Iterator[str]:
         yield from (name_of(place, name or '""') for name in fields)
 
 
-def put_back(body: dict[str, Any], beyond: list[ForeignFields] | UnsetType) -> list[str]:
+def restore_fields(body: dict[str, Any], beyond: list[ForeignFields] | UnsetType) -> list[str]:
     """Add the fields to the JSON object that they were found in, where it has none of that name. Returns the
     names of those whose place is not there any more."""
     lost: list[str] = []

@@ -13,7 +13,7 @@ import msgspec
 
 from openresponses_bridge.errors import InvalidRequestError, WireError
 from openresponses_bridge.protocol import vocabulary
-from openresponses_bridge.protocol.beyond import as_sent, fields_beyond, with_beyond
+from openresponses_bridge.protocol.beyond import decode_exact, fields_beyond, with_beyond
 from openresponses_bridge.protocol.events import Event, KnownEvent
 from openresponses_bridge.protocol.items import Item, KnownItem
 from openresponses_bridge.protocol.lenient import (
@@ -238,13 +238,13 @@ def _is_tagged(data: bytes | str, tag: str) -> bool:
 
 def _request(decoder: msgspec.json.Decoder[T], struct: type[T], data: bytes | str) -> T:
     try:
-        return as_sent(decoder, struct, data, None)
+        return decode_exact(decoder, struct, data, None)
     except REFUSED:
         value = request_object(data)
     typed = with_types(struct, value)
     if typed is not None:
         with suppress(*REFUSED):
-            return as_sent(decoder, struct, _encoder.encode(typed), value)
+            return decode_exact(decoder, struct, _encoder.encode(typed), value)
     try:
         request: T = build_struct(struct, value, Strict())
     except SchemaError as error:

@@ -52,7 +52,7 @@ class Usage(Struct, frozen=True):
         return self.input_tokens_details.cache_write_tokens or 0
 
     @property
-    def is_undivided(self) -> bool:
+    def has_only_total(self) -> bool:
         """Only the total was counted."""
         return self.total_tokens > 0 == self.input_tokens == self.output_tokens
 
@@ -149,7 +149,7 @@ def within_bounds(usage: Usage, diagnostics: Diagnostics) -> Usage:
     not: what is below 0 or not a number becomes 0, what is above `MOST_TOKENS` becomes that; a part is at
     most its whole, and the total is the sum. Of input and output, one that is 0 is what the total has beside
     the other; where both are, the total stands alone."""
-    if is_sound(usage):
+    if is_consistent(usage):
         return usage
     given = {
         "input_tokens": usage.input_tokens,
@@ -178,7 +178,7 @@ def within_bounds(usage: Usage, diagnostics: Diagnostics) -> Usage:
     return Usage.of(**counts, estimated=usage.estimated is True)
 
 
-def is_sound(usage: Usage) -> bool:
+def is_consistent(usage: Usage) -> bool:
     """There is nothing to repair, as almost always."""
     # what is a bool or a float is not a count
     incoming, outgoing, total = usage.input_tokens, usage.output_tokens, usage.total_tokens
@@ -199,8 +199,8 @@ def latest(before: Usage | None, now: Usage | None) -> Usage | None:
     the first one back."""
     if before is None or now is None or (now.input_tokens and now.output_tokens):
         return now
-    if before.is_undivided or now.is_undivided:
-        return now if before.is_undivided and not _is_empty(now) else before
+    if before.has_only_total or now.has_only_total:
+        return now if before.has_only_total and not _is_empty(now) else before
     taken, made = (now if now.input_tokens else before), (now if now.output_tokens else before)
     return Usage(
         taken.input_tokens,

@@ -96,7 +96,7 @@ class _Count:
     def of(self, schema: Any, value: Any) -> int:
         if not isinstance(schema, dict):
             return 1
-        pair = (id(schema), _likeness(value))
+        pair = (id(schema), _cost_key(value))
         if pair in self._known:
             units = self._known[pair]
             if units is None:
@@ -133,7 +133,7 @@ class _Count:
             everywhere = [schema[name] for name in _MEMBERS if name in schema]
             everywhere += schema.get("patternProperties", {}).values()
             if "propertyNames" in schema:
-                yield from ((schema["propertyNames"], key, times) for key, times in _alike(value))
+                yield from ((schema["propertyNames"], key, times) for key, times in _same_cost(value))
         elif isinstance(value, list):
             everywhere = [sub for name in _ITEMS for sub in _listed(schema, name)]
         if everywhere:
@@ -145,7 +145,7 @@ class _Count:
         if known is None:
             inner = value.values() if isinstance(value, dict) else value
             size = sum(1 + self._size(each) for each in inner)
-            known = self._contents[id(value)] = _Contents(_alike(inner), size)
+            known = self._contents[id(value)] = _Contents(_same_cost(inner), size)
         return known
 
     def _size(self, value: Any) -> int:
@@ -173,17 +173,17 @@ class _Contents(NamedTuple):
     size: int
 
 
-def _likeness(value: Any) -> int | str:
+def _cost_key(value: Any) -> int | str:
     """Values that are alike cost the same."""
     if isinstance(value, dict | list):
         return id(value)
     return f"text {len(value)}" if isinstance(value, str) else "other"
 
 
-def _alike(values: Iterable[Any]) -> list[tuple[Any, int]]:
+def _same_cost(values: Iterable[Any]) -> list[tuple[Any, int]]:
     found: dict[int | str, list[Any]] = {}
     for value in values:
-        found.setdefault(_likeness(value), [value, 0])[1] += 1
+        found.setdefault(_cost_key(value), [value, 0])[1] += 1
     return [(value, times) for value, times in found.values()]
 
 

@@ -25,7 +25,7 @@ from openresponses_bridge.dialects.vscode import (
     error_body,
     from_vscode,
 )
-from openresponses_bridge.dialects.vscode.request import read_counted, token_count
+from openresponses_bridge.dialects.vscode.request import read_token_request, token_count
 from openresponses_bridge.errors import InvalidRequestError
 from openresponses_bridge.protocol.codec import encode
 from openresponses_bridge.protocol.request import CreateResponse
@@ -228,7 +228,7 @@ def _trace(request_id: str, line: str) -> None:
 async def tokens(request: Request) -> JSONResponse:
     """About how many tokens a text or message is for a model."""
     service = service_of(request)
-    asked = await read_json(request, service, read_counted)
+    asked = await read_json(request, service, read_token_request)
     model = service.router.resolve(asked.model).model
     size = len(asked.content) if isinstance(asked.content, str) else len(encode(asked.content))
     counter = service.meters.counter(request.state.owner)

@@ -18,15 +18,15 @@ from msgspec import Struct
 from openresponses_bridge.conformance.published import WireName
 from openresponses_bridge.conformance.registry import TERMINALS
 from openresponses_bridge.conformance.scenario import (
-    Answer,
-    Ask,
     Broken,
+    HttpRequest,
     Level,
     NotOffered,
-    Say,
     Scenario,
+    ServerAnswer,
+    ServerUnderTest,
     Step,
-    Target,
+    WebSocketMessage,
 )
 from openresponses_bridge.errors import WireError
 from openresponses_bridge.protocol.codec import decode_json, encode
@@ -44,20 +44,20 @@ _LONGEST: Final = 256  # characters of an id
 class StoredResponses:
     """The responses that the steps of a scenario left with the server. `ask` sends one request."""
 
-    def __init__(self, ask: Callable[[Ask], Awaitable[Answer]]) -> None:
+    def __init__(self, ask: Callable[[HttpRequest], Awaitable[ServerAnswer]]) -> None:
         self._ask = ask
         self._ids: dict[str, None] = {}
         self.left_behind: list[str] = []
         """The ids of those that could not be deleted, of all scenarios so far."""
 
-    def note(self, step: Step, answer: Answer) -> None:
+    def note(self, step: Step, answer: ServerAnswer) -> None:
         """Remember what this step had the server store."""
         if answer.status >= 400:
             return
-        if isinstance(step, Ask):
+        if isinstance(step, HttpRequest):
             fields = step.body if (step.method, step.path) == ("POST", "/responses") else None
         else:
-            fields = step.message if isinstance(step, Say) else None
+            fields = step.message if isinstance(step, WebSocketMessage) else None
         if not isinstance(fields, dict) or fields.get("store") is False:
             return
         for response in (answer.response, *(event.get("response") for event in answer.events[:1])):
@@ -81,10 +81,10 @@ class StoredResponses:
 
     async def _delete(self, path: str) -> bool:
         for _ in range(_TRIES):
-            status = (await self._ask(Ask(path=path, method="DELETE"))).status
+            status = (await self._ask(HttpRequest(path=path, method="DELETE"))).status
             if status not in _RUNNING:
                 return status in _GONE
-            await self._ask(Ask(path=f"{path}/cancel", method="POST"))
+            await self._ask(HttpRequest(path=f"{path}/cancel", method="POST"))
             await asyncio.sleep(_PAUSE)
         return False
 
@@ -149,7 +149,7 @@ class Player:
 
     async def first_model(self) -> str:
         """The first model that the server lists. Raises Unreachable when it lists none."""
-        answer = await self._reach(Ask(path="/models", method="GET"))
+        answer = await self._reach(HttpRequest(path="/models", method="GET"))
         listed = answer.json if isinstance(answer.json, dict) else {}
         for model in listed.get("data") or []:
             if isinstance(model, dict) and isinstance(model.get("id"), str):
@@ -158,16 +158,16 @@ class Player:
 
     async def check_reach(self) -> None:
         """Raises Unreachable when nothing answers."""
-        await self._reach(Ask(path="/models", method="GET"))
+        await self._reach(HttpRequest(path="/models", method="GET"))
 
-    async def _reach(self, ask: Ask) -> Answer:
+    async def _reach(self, ask: HttpRequest) -> ServerAnswer:
         try:
             return await self._ask(ask)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             why = str(error) or type(error).__name__
             raise Unreachable(f"{self._base} can't be reached: {why}") from error
 
-    async def play(self, scenario: Scenario, target: Target) -> Verdict:
+    async def play(self, scenario: Scenario, target: ServerUnderTest) -> Verdict:
         """One scenario to its verdict. What it had the server store is deleted."""
         outcome: Outcome = "passed"
         message = ""
@@ -196,7 +196,7 @@ class Player:
         about = (scenario.id, outcome, scenario.description, scenario.source)
         return Verdict(*about, message, scenario.level, causes, seconds)
 
-    async def _perform(self, scenario: Scenario, target: Target) -> None:
+    async def _perform(self, scenario: Scenario, target: ServerUnderTest) -> None:
         steps = scenario.play(target)
         with suppress(StopIteration):
             step = next(steps)
@@ -205,15 +205,15 @@ class Player:
                 self._stored.note(step, answer)
                 step = steps.send(answer)
 
-    async def _do(self, step: Step) -> Answer:
-        if isinstance(step, Ask):
+    async def _do(self, step: Step) -> ServerAnswer:
+        if isinstance(step, HttpRequest):
             return await self._ask(step)
-        if isinstance(step, Say):
+        if isinstance(step, WebSocketMessage):
             return await asyncio.wait_for(self._say(step), self._timeout)
         await asyncio.sleep(step.seconds)
-        return Answer(status=0)
+        return ServerAnswer(status=0)
 
-    async def _ask(self, ask: Ask) -> Answer:
+    async def _ask(self, ask: HttpRequest) -> ServerAnswer:
         body = ask.body if isinstance(ask.body, bytes) or ask.body is None else encode(ask.body)
         headers = _JSON if body is not None else {}
         async with self._http.request(ask.method, self._base + ask.path, data=body, headers=headers) as reply:
@@ -231,14 +231,16 @@ class Player:
                     break
             body = bytes(read)
             if ask.leave_after is None:
-                return Answer(status=reply.status, headers=fields, body=body)
-            return Answer(status=reply.status, headers=fields, body=_frames(body, ask.leave_after), left=True)
+                return ServerAnswer(status=reply.status, headers=fields, body=body)
+            return ServerAnswer(
+                status=reply.status, headers=fields, body=_frames(body, ask.leave_after), left=True
+            )
 
-    async def _say(self, say: Say) -> Answer:
+    async def _say(self, say: WebSocketMessage) -> ServerAnswer:
         try:
             socket = self._sockets.get(say.socket) or await self._connect(say.socket)
         except aiohttp.WSServerHandshakeError as refused:
-            return Answer(status=refused.status)
+            return ServerAnswer(status=refused.status)
         await socket.send_str(encode(say.message).decode())
         messages: list[bytes] = []
         size = 0
@@ -252,7 +254,7 @@ class Player:
                 raise TooLong(f"the turn is longer than {_MOST // 2**20} MiB")
             if _type(data) in _TURN_ENDS:
                 break
-        return Answer(status=101, messages=messages)
+        return ServerAnswer(status=101, messages=messages)
 
     async def _connect(self, number: int) -> ClientWebSocketResponse:
         address = self._base.replace("http", "ws", 1) + "/responses"
@@ -287,7 +289,7 @@ async def play_all(
             model = await player.first_model()
         else:
             await player.check_reach()
-        target = Target(model, wire)
+        target = ServerUnderTest(model, wire)
         for scenario in scenarios:
             verdicts.append(await player.play(scenario, target))
             show(verdicts[-1])

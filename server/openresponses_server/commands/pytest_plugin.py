@@ -61,9 +61,9 @@ def openresponses_stream() -> CheckStream:
         stream: bytes | str | Iterable[bytes | str | Event | Mapping[str, Any]], wire: WireName = "auto"
     ) -> dict[str, Any]:
         __tracebackhide__ = True
-        from openresponses_bridge.conformance.judging import judged
+        from openresponses_bridge.conformance.judging import validate_capture
 
-        violations, response = judged(stream, wire)
+        violations, response = validate_capture(stream, wire)
         if violations:
             lines = [f"the stream breaks the protocol ({len(violations)} violations):"]
             lines += [f"  {each}" for each in violations[:_SHOWN]]

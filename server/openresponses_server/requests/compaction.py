@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from openresponses_bridge.calls.identity import ToolIdentityMap
 from openresponses_bridge.calls.presentation import call_view, output_view
 from openresponses_bridge.diagnostics import Diagnostics
-from openresponses_bridge.dialects.base import TRIGGER, Entry, Inbound, understood
+from openresponses_bridge.dialects.base import TRIGGER, Entry, Inbound, normalize_entries
 from openresponses_bridge.emitter.machine import ResponseStreamStateMachine
 from openresponses_bridge.emitter.stream import ResponseStream
 from openresponses_bridge.errors import InvalidRequestError
@@ -100,7 +100,7 @@ _PARAM: Final = "input"
 def transcript(items: Iterable[Any]) -> str:
     """The conversation as text: messages, calls and their outputs, in order, without reasoning."""
     identities = ToolIdentityMap()
-    entries = understood([Entry(item, _PARAM, _PARAM) for item in items], Diagnostics())
+    entries = normalize_entries([Entry(item, _PARAM, _PARAM) for item in items], Diagnostics())
     return "\n\n".join(filter(None, (_entry(entry.item, identities) for entry in entries)))
 
 

@@ -92,7 +92,7 @@ class Meters:
         """Correct the estimates for this key by what an upstream counted; some of its counts are skipped."""
         known = self._keys.get(owner) or _Learned(TokenEstimator(costs=self._costs))
         now = time.monotonic()
-        if known.estimator.learned(model) >= _ALWAYS_LEARNED and now - known.at < _PAUSE:
+        if known.estimator.sample_count(model) >= _ALWAYS_LEARNED and now - known.at < _PAUSE:
             return
         if not known.estimator.learn(model, given.measured, usage.input_tokens):
             return
@@ -156,7 +156,7 @@ class Meter:
         """The usage that the response ends with: the upstream's, completed by estimates."""
         if not self._share:
             return usage
-        if usage is not None and usage.is_undivided:
+        if usage is not None and usage.has_only_total:
             output_tokens = min(self._output_tokens(output), usage.total_tokens)
             return replace(
                 usage,

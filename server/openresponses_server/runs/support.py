@@ -15,7 +15,7 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from openresponses_bridge.errors import WireError
-from openresponses_bridge.protocol.beyond import put_back
+from openresponses_bridge.protocol.beyond import restore_fields
 from openresponses_bridge.protocol.codec import decode_json, encode
 from openresponses_bridge.protocol.request import CreateResponse
 from openresponses_bridge.protocol.response import OURS
@@ -82,7 +82,7 @@ _USUAL_WIRE: Final = "openresponses"
 def stored_request(request: CreateResponse, wire: str) -> bytes:
     """The request as JSON, with the wire of its client."""
     body = decode_json(encode(replace(request, beyond=UNSET, native=UNSET)))
-    put_back(body, request.beyond)
+    restore_fields(body, request.beyond)
     return encode({**body, WIRE: wire})
 
 

@@ -11,7 +11,7 @@ from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
 from openresponses_bridge.emitter.failures import error_event
-from openresponses_bridge.emitter.finished import beginnings
+from openresponses_bridge.emitter.finished import opening_events
 from openresponses_bridge.errors import BridgeError
 from openresponses_bridge.models.tokens import measured_output, measured_request
 from openresponses_bridge.protocol import events as ev
@@ -76,7 +76,7 @@ def is_cancelled(response: Response) -> bool:
 
 def closing_events(response: Response, last_sequence: int) -> list[Event]:
     """What a stream that was sent up to `last_sequence` still lacks, when this is how it ended."""
-    opening = beginnings(response)[last_sequence + 1 :]
+    opening = opening_events(response)[last_sequence + 1 :]
     kind = TERMINAL_EVENT[response.status]
     return [*opening, kind(last_sequence + len(opening) + 1, response)]
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from openresponses_bridge.emitter.finished import beginnings, events_of, is_cut_call
+from openresponses_bridge.emitter.finished import events_of, is_cut_call, opening_events
 from openresponses_bridge.protocol.events import Event
 from tests.support.machines import machine
 
@@ -85,6 +85,6 @@ def test_a_response_that_has_not_ended_has_no_events():
 
 def test_beginnings_say_nothing_of_the_end():
     _, response = finished(("text", "x"), end=("fail", "broken"))
-    for event in beginnings(response):
+    for event in opening_events(response):
         begun = event.response
         assert (begun.status, begun.output, begun.error, begun.id) == ("in_progress", [], None, response.id)

@@ -140,8 +140,8 @@ def test_what_one_family_learns_is_its_own_and_its_versions_share_it() -> None:
     estimator = TokenEstimator()
     for text in requests(1, ["cjk"], 20):
         estimator.learn("claude-sonnet-4-5-20250929", *measured(text))
-    assert estimator.learned("anthropic/claude-sonnet-4-6") == 20
-    assert estimator.learned("gpt-5") == 0
+    assert estimator.sample_count("anthropic/claude-sonnet-4-6") == 20
+    assert estimator.sample_count("gpt-5") == 0
     assert estimator.text(CJK[0], "claude-sonnet-4-6") > estimator.text(CJK[0], "gpt-5") * 1.2
 
 
@@ -181,7 +181,7 @@ def test_images_files_and_what_is_encoded_teach_nothing(part: str) -> None:
     what = measured_request(decode_request(encode(body)), most=16_000)
     for _ in range(20):
         assert not estimator.learn("m", what, round(what.tokens() * 1.5))
-    assert estimator.learned("m") == 0
+    assert estimator.sample_count("m") == 0
 
 
 def test_sealed_reasoning_teaches_nothing() -> None:
@@ -250,7 +250,7 @@ def test_families_are_bounded() -> None:
     estimator = TokenEstimator(max_families=2)
     for family in ("first", "second", "third"):
         assert estimator.learn(family, *measured("some words, " * 30))
-    assert [estimator.learned(family) for family in ("first", "second", "third")] == [0, 1, 1]
+    assert [estimator.sample_count(family) for family in ("first", "second", "third")] == [0, 1, 1]
     assert len(estimator._families) == 2
 
 

@@ -21,7 +21,7 @@ from openresponses_bridge.protocol.usage import Usage
 from openresponses_bridge.seal import Sealer
 from openresponses_server.api.app import create_app
 from openresponses_server.runs import metering
-from openresponses_server.runs.metering import SAMPLE, Input, Meter, Meters
+from openresponses_server.runs.metering import SAMPLE, MeasuredInput, Meter, Meters
 from openresponses_server.settings import Settings, UpstreamSettings, load_settings
 from openresponses_server.settings.files import hashed
 from openresponses_server.store import usage as bounds
@@ -312,7 +312,7 @@ def test_the_demo_models_words_teach_nothing() -> None:
 def test_what_is_learned_is_bounded_in_keys_and_models(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metering, "MAX_KEYS", 3)
     meters = Meters(UsageBook())
-    given = Input(decode_request(json.dumps({"input": "some words, " * 50})), [])
+    given = MeasuredInput(decode_request(json.dumps({"input": "some words, " * 50})), [])
     counts = Usage.of(round(given.measured.tokens() * 1.5), 1)
     plain = meters.tokens(given.measured, "a", "nobody")
     for _ in range(9):
@@ -329,7 +329,7 @@ def test_what_is_learned_is_bounded_in_keys_and_models(monkeypatch: pytest.Monke
 def test_a_counter_of_a_key_counts_by_what_is_learned_later() -> None:
     meters = Meters(UsageBook())
     counter = meters.counter("me")
-    given = Input(decode_request(json.dumps({"input": "some words, " * 50})), [])
+    given = MeasuredInput(decode_request(json.dumps({"input": "some words, " * 50})), [])
     before = counter.text("some words, " * 50, "m")
     for _ in range(20):
         meters.learn("me", "m", given, Usage.of(given.measured.tokens() * 2, 1))
@@ -362,7 +362,7 @@ def test_an_estimate_stands_only_where_nothing_was_counted(
     reported: Usage | None, output: list[Item], settled: Usage
 ) -> None:
     target = build_router(Settings(), Sealer()).resolve("demo")
-    given = Input(decode_request(json.dumps({"input": "Hello, how are you?"})), [])
+    given = MeasuredInput(decode_request(json.dumps({"input": "Hello, how are you?"})), [])
     meter = Meter(Meters(UsageBook()), "", "demo", target, given)
     assert given.measured.tokens() == 9
     assert meter.settle(reported, output) == settled
@@ -590,7 +590,7 @@ def test_a_meter_enters_a_response_once_and_samples_what_is_long() -> None:
     meters = Meters(UsageBook())
     router = build_router(Settings(), Sealer())
     request = decode_request(json.dumps({"input": "word " * 100_000}))
-    meter = Meter(meters, "", "demo", router.resolve("demo"), Input(request, []))
+    meter = Meter(meters, "", "demo", router.resolve("demo"), MeasuredInput(request, []))
     meter.fail()
     meter.fail()
     (row,) = meters.book.of("").days

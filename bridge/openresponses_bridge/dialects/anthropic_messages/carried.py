@@ -1,5 +1,5 @@
-"""What a client of the Messages API says that only the API itself can keep, carried past the protocol:
-written by `client/`, put back by `upstream/`. At any other upstream its names are losses."""
+"""Carries what only the Messages API can express past the protocol: written by `client/`, restored by
+`upstream/`. For any other upstream these fields are losses."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ credits, servers to connect to), and the account is the operator's."""
 
 
 def place(item: int, part: int | None = None) -> str:
-    """An item of the input, or one of its parts, as JSON can name it."""
+    """The path of an item of the input, or of one of its parts, as a JSON name."""
     return f"{item}" if part is None else f"{item}.{part}"
 
 

@@ -1,7 +1,6 @@
 """What every dialect is made of: its entry, the shape of its two halves, the codes of failures, the
 reading of fields."""
 
-from openresponses_bridge.dialects.base.alike import FrameTemplate
 from openresponses_bridge.dialects.base.dialect import (
     Chunk,
     ClientSide,
@@ -35,6 +34,7 @@ from openresponses_bridge.dialects.base.failures import (
     name,
 )
 from openresponses_bridge.dialects.base.fields import Fields, body_of, extension, invalid, number_of
+from openresponses_bridge.dialects.base.frame_template import FrameTemplate
 from openresponses_bridge.dialects.base.items import (
     HISTORY,
     TRIGGER,
@@ -44,7 +44,7 @@ from openresponses_bridge.dialects.base.items import (
     entries_of,
     is_answered_trigger,
     is_update,
-    understood,
+    normalize_entries,
 )
 from openresponses_bridge.dialects.base.outcomes import (
     EFFORTS,
@@ -122,9 +122,9 @@ __all__ = [
     "kept_there",
     "loss",
     "name",
+    "normalize_entries",
     "number_of",
     "refused",
     "sent",
     "type_of",
-    "understood",
 ]

@@ -33,16 +33,16 @@ Chunk = TypeVar("Chunk")
 class Inbound(Protocol):
     """A foreign stream → machine calls → events.
 
-    `feed` takes one frame's payload and returns the events it caused; it starts the machine by itself.
+    `feed` accepts one frame's payload and returns the events that it caused; it starts the machine by itself.
     `event` is the name of the frame's SSE event, for servers that leave the type out of the data. `close`
-    says that upstream has ended: a stream cut before its end becomes a failure (field case 26). A machine
-    that has ended ignores later frames, with a diagnostic.
+    says that the upstream has ended: a stream that was cut becomes a failure (field case 26). After the
+    machine has ended, frames are ignored, with a diagnostic.
 
-    An inbound may have one of these as well, which are looked for by name:
+    An inbound may also have these attributes, which callers look up by name:
 
-    - `try_feed_sse(data) -> list[Event] | None`: the events of a read that is one frame much like the last;
-      None where it is anything else, and nothing has changed then.
-    - `read_done() -> list[Event]`: called when all frames of a read were fed; what may end the response.
+    - `try_feed_sse(data) -> list[Event] | None`: the events of one read that is a single frame which matches
+      the template; None, and no change, for any other read.
+    - `read_done() -> list[Event]`: called after all frames of a read were fed; it may end the response.
     - `kept_id: str | None`: the id under which the upstream keeps the response.
     """
 

@@ -49,13 +49,13 @@ def cut_after(frames: int) -> ErrorPayload:
 
 
 def counted(usage: Usage, diagnostics: Diagnostics) -> Usage:
-    """Usage that the machine takes: each number is a count."""
+    """Usage that the machine accepts: every number is a valid count."""
     return within_bounds(usage, diagnostics)
 
 
 def counts_of(usage: Mapping[str, Any], diagnostics: Diagnostics) -> Usage | None:
-    """The same out of an object in any spelling that `counts_in` knows, where missing counts are 0. None
-    when there is no number in it."""
+    """Usage from an object in any spelling that `counts_in` knows; missing counts are 0. None when it has no
+    number."""
     given = {name: number for name, number in counts_in(usage).items() if number is not None}
     if not any(type(number) in (int, float) for number in given.values()):
         return None

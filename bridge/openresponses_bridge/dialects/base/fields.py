@@ -1,4 +1,4 @@
-"""Reading a client's JSON: what is missing or of another type is named."""
+"""Reads a client's JSON; errors name the field that is missing or has another type."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def object_of(body: bytes | str | Mapping[str, Any]) -> dict[str, Any]:
 
 
 class Fields:
-    """One object and where it stands. What nobody asked for is in `unread`."""
+    """One object and its path. Fields that were not read are listed in `unread`."""
 
     def __init__(self, value: Mapping[str, Any], param: str = "") -> None:
         self._value = value
@@ -74,12 +74,12 @@ class Fields:
     def __contains__(self, name: str) -> bool:
         return self._value.get(name) is not None
 
-    def says(self, name: str, value: object) -> bool:
-        """Whether the field holds just this. Does not count as read."""
+    def equals(self, name: str, value: object) -> bool:
+        """Whether the field has exactly this value. Does not count as reading it."""
         return bool(self._value.get(name) == value)
 
     def at(self, name: str) -> str:
-        """The place of a field, as `messages[0].role`."""
+        """The path of a field, such as `messages[0].role`."""
         return f"{self.param}.{name}" if self.param else name
 
     @property
@@ -152,7 +152,7 @@ class Fields:
         self._read.update(names)
 
     def rest(self) -> dict[str, Any]:
-        """The fields that nobody asked for and that say something. They count as read."""
+        """The fields that were not read and are not empty. They count as read from now on."""
         silent: tuple[Any, ...] = (None, [], {})
         left = {name: value for name, value in self._value.items() if name not in self._read}
         self._read.update(left)
@@ -160,7 +160,7 @@ class Fields:
 
     @property
     def unread_here(self) -> list[str]:
-        """The places of this object's fields that nobody asked for and that say something."""
+        """The paths of this object's fields that were not read and are not empty."""
         silent: tuple[Any, ...] = (None, [], {})
         names = (name for name in self._value if name not in self._read)
         return [self.at(name[:LONGEST_NAME]) for name in names if self._value[name] not in silent]

@@ -1,7 +1,8 @@
-"""Items that only OpenAI's own servers take, as those that every model reads.
+"""Converts items that only OpenAI's own servers accept into items that every model reads.
 
-A message from another agent becomes a user's. A program that a server ran and its output become texts: a call
-of a function would need a declaration. What no model can be shown stays as it is, for the dialect to report.
+A message from another agent becomes a user's message. A program that a server ran and its output become
+texts, since a function call would need a declaration. Items that no model can read stay unchanged; the
+dialect reports them.
 """
 
 from __future__ import annotations
@@ -40,8 +41,8 @@ class Entry(Struct, frozen=True):
     where: str
 
     def at(self, field: str) -> str:
-        """The place of a field of the item, as `input[0].content`. Neither an earlier turn's item nor a text
-        has fields in the client's request."""
+        """The path of a field of the item, such as `input[0].content`. Items of earlier turns and a text
+        input have no fields in the client's request."""
         return self.param if self.param in (HISTORY, _INPUT) else f"{self.param}.{field}"
 
 
@@ -74,8 +75,8 @@ def is_readable(text: str) -> bool:
 
 
 def user_message_of(entry: Entry, item: UnknownItem, diagnostics: Diagnostics) -> MessageParam | None:
-    """The message as a user's that says whose it is; None when nothing in it can be read. What can't be is a
-    loss. Raises InvalidRequestError with the place of what is not as it should be."""
+    """The message as a user's message that names its author; None when nothing in it can be read. Unreadable
+    parts are losses. Raises InvalidRequestError with the path of an invalid field."""
     given = Fields(item.raw, entry.param)
     author, recipient = given.get("author", str), given.get("recipient", str)
     parts = list(_parts(given, entry.where, diagnostics))
@@ -119,8 +120,8 @@ UPDATE: Final = "configuration_update"
 
 
 def configured(request: CreateResponse, history: Sequence[AnyItem] = ()) -> CreateResponse:
-    """The request with the effort and the text format that the updates in its conversation leave; itself
-    when there are none. Raises InvalidRequestError with the place of what is not as it should be."""
+    """The request with the effort and the text format that the updates in its conversation set; the request
+    itself when there are no updates. Raises InvalidRequestError with the path of an invalid field."""
     own = request.input if isinstance(request.input, list) else ()
     if UnknownItem not in {*map(type, history), *map(type, own)}:  # as almost always
         return request
@@ -164,13 +165,14 @@ TRIGGER: Final = "compaction_trigger"
 
 
 def is_answered_trigger(entry: Entry, last: Entry) -> bool:
-    """Whether it asked for a compaction earlier in the conversation that ends with `last`."""
+    """Whether it is a request for compaction that an earlier turn answered, in a conversation that ends with
+    `last`."""
     return entry is not last and isinstance(entry.item, UnknownItem) and entry.item.type == TRIGGER
 
 
-def understood(entries: Sequence[Entry], diagnostics: Diagnostics) -> list[Entry]:
-    """The entries with such items replaced, those left out that are honoured otherwise (see
-    `configuration`). Raises InvalidRequestError with the place of what is not as it should be."""
+def normalize_entries(entries: Sequence[Entry], diagnostics: Diagnostics) -> list[Entry]:
+    """The entries with these items converted, without those that are handled elsewhere (see `configured`).
+    Raises InvalidRequestError with the path of an invalid field."""
     if UnknownItem not in {type(entry.item) for entry in entries}:
         return list(entries)
     return _ItemReader(entries, diagnostics).read()

@@ -1,7 +1,7 @@
-"""What becomes of each field of a request on its way to an upstream, as a table per dialect.
+"""The outcome of each field of a request at an upstream, as a table per dialect.
 
-The request functions ask these tables, docs/fields.md is drawn from them: a field that is in none can't be
-forgotten, since looking it up fails.
+The request functions look fields up in these tables and docs/fields.md is generated from them. A field can't
+be forgotten, since looking up one that is in no table fails.
 """
 
 from __future__ import annotations
@@ -115,8 +115,8 @@ EFFORTS: Final = frozenset({"none", "minimal", "low", "medium", "high", "xhigh",
 
 
 def effort_of(request: CreateResponse, known: Collection[str] = EFFORTS) -> str | None:
-    """The effort that is asked for. Raises InvalidRequestError for a level that is not known: what the
-    upstream would make of it, nobody could say."""
+    """The requested effort. Raises InvalidRequestError for an unknown level, since its effect at the upstream
+    would be unknown."""
     effort = (request.reasoning.effort or None) if request.reasoning is not None else None
     if effort is not None and effort not in known:
         levels = [level for level in sorted(EFFORTS | set(known)) if level in known]

@@ -101,12 +101,11 @@ _SPENT = "thread/tokenUsage/updated"
 
 
 class Inbound:
-    """One turn into one machine. `turn_id` is the turn to read; without it the first that something is said
-    of. What is about another turn, of this thread or of another, is passed over.
+    """One turn into one machine. `turn_id` is the turn to read; without it, the first turn that starts.
 
-    `generation` is the one that is believed so far. A turn whose tool calls are all whole, and of which
-    nothing else was begun since, has said all: what is fed of it still belongs to it, but `read_done` or
-    `close` ends it as `tool_calls`.
+    `generation` is the newest generation of notifications seen so far, the only one that is read. A turn
+    whose tool calls are whole, with nothing begun after them, is complete: further frames still belong to it,
+    but `read_done` or `close` ends it as `tool_calls`.
     """
 
     def __init__(self, machine: ResponseStream, turn_id: str = "") -> None:
@@ -131,7 +130,7 @@ class Inbound:
 
     @property
     def ended(self) -> bool:
-        """Whether the turn has said all that it will: nothing more has to be read."""
+        """Whether the turn is complete, so that nothing more has to be read."""
         return self._machine.phase in TERMINAL_PHASES or self._proxy.called
 
     def feed(self, data: bytes, event: str = "") -> list[Event]:
@@ -144,8 +143,7 @@ class Inbound:
         return self._feed(data)
 
     def feed_frame(self, frame: dict[str, Any]) -> list[Event]:
-        """The same for a frame that was decoded before: a JSON-RPC notification or request, an answer, or
-        what a proxy sends."""
+        """Feed a decoded frame: a JSON-RPC notification or request, an answer, or an event of a proxy."""
         events = self._begin()
         if self._turn.ended:
             self.diagnostics.ignored("frame", "came after the end")
@@ -154,11 +152,11 @@ class Inbound:
         return events if said is None else events + self._dispatch(said)
 
     def read_done(self) -> list[Event]:
-        """All is fed that one read brought. A turn that has said all ends here, whatever comes later."""
+        """Called after all frames of one read were fed: a complete turn ends here."""
         return self._turn.finish(_TOOL_CALLS) if self._proxy.called and not self._turn.ended else []
 
     def close(self) -> list[Event]:
-        """The upstream has ended; before its turn had said all, it was cut (field case 26)."""
+        """The upstream has ended; a turn that is not complete was cut (field case 26)."""
         events = self._begin()
         if self._turn.ended:
             return events
@@ -228,7 +226,8 @@ class Inbound:
         return []
 
     def _is_always_read(self, said: Notification, about_turn: bool) -> bool:
-        """A request waits for its answer and the end is the end, whoever sends them."""
+        """Whether the notification is read in every generation: a request waits for its answer, and an end is
+        an end."""
         if said.request_id is not None or not about_turn:
             return True
         return self.generation is Generation.RESPONSE and said.name in _ENDS
@@ -249,7 +248,7 @@ class Inbound:
         return False
 
     def _answer(self, said: Notification) -> list[Event]:
-        """An answer to a request of ours. An error before the turn means that there will be none."""
+        """An answer to a request of ours. An error before the turn means that there is none."""
         error: Any = said.body.get("error")
         if isinstance(error, dict) and self.generation is Generation.NONE:
             return self._turn.fail_with(payload_of({**error, "code": ""}))

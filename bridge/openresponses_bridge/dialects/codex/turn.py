@@ -107,7 +107,7 @@ _Counts = tuple[int, ...]
 
 
 class TurnUsage:
-    """Adds the reports of a thread up for one turn of it."""
+    """Sums up a thread's token reports for one of its turns."""
 
     __slots__ = ("_before", "_diagnostics", "_spent")
 
@@ -117,11 +117,12 @@ class TurnUsage:
         self._spent: _Counts = (0,) * len(_NAMES)
 
     def skip(self, report: dict[str, Any]) -> None:
-        """A report about another turn of the thread: what it counts is not ours."""
+        """A report about another turn of the thread: its tokens are not counted."""
         self._before = self._counts(report, "total")
 
     def add(self, report: dict[str, Any]) -> Usage:
-        """A report about this turn: `{total, last}`, in either spelling. What the turn spent so far."""
+        """Add a report about this turn, `{total, last}` in either spelling; returns what the turn has spent
+        so far."""
         total, last = self._counts(report, "total"), self._counts(report, "last")
         if self._before is None:
             grown = last if any(last) else total
@@ -146,7 +147,7 @@ _PHASES = get_args(MessagePhase)
 
 
 class TurnEmitter:
-    """Calls the machine. `open_id` is the item whose text is being streamed."""
+    """Calls the machine for one turn. `open_id` is the item whose text is being streamed."""
 
     __slots__ = ("_phases", "_running", "_sent", "_streamed", "_usage", "diagnostics", "machine", "open_id")
 
@@ -179,7 +180,7 @@ class TurnEmitter:
         return kind in self._streamed.get(item_id, ())
 
     def interrupted(self) -> None:
-        """A tool call has closed the item that was open: text that still comes of it begins another."""
+        """A tool call has closed the open item: text that follows for it begins another item."""
         self.open_id = None
 
     def _switch(self, item_id: str) -> list[Event]:
@@ -190,7 +191,7 @@ class TurnEmitter:
         return closed + self.machine.expect_item(item_id, self._phases.get(item_id))
 
     def message_begin(self, item_id: str, phase: Any) -> list[Event]:
-        """A message starts. It shows with its first text."""
+        """A message starts. It is announced with its first text."""
         if phase in _PHASES:
             self._phases[item_id] = phase
         return []
@@ -214,7 +215,7 @@ class TurnEmitter:
         )
 
     def message_done(self, item_id: str, text: str) -> list[Event]:
-        """A message is whole. One that was sent before is not sent again."""
+        """A message is whole. If it was sent before, it is not sent again."""
         if item_id in self._sent:
             return []
         events = [] if self._was_streamed(item_id, "text") else self.message(item_id, text)
@@ -246,13 +247,13 @@ class TurnEmitter:
 
     # ── what Codex does by itself ──────────────────────────────────────────────────────────────────
     def hosted_begin(self, kind: str, item_id: str, fields: dict[str, Any]) -> list[Event]:
-        """Something starts: an item that is sent whole later."""
+        """Codex starts a step of its own: announce the item, which is sent whole at its end."""
         item = self._running[item_id] = HostedItem(kind, item_id, fields)
         self.open_id = None
         return self.machine.item_added(item.begun())
 
     def hosted_output(self, item_id: str, delta: str, encoded: bool = False) -> list[Event]:
-        """What it prints: `<kind>.output_delta`."""
+        """Output of such a step, as `<kind>.output_delta`."""
         item = self._running.get(item_id)
         if item is None:
             self.diagnostics.ignored("output_delta", "of an item that is not running")
@@ -262,13 +263,13 @@ class TurnEmitter:
         return self.machine.item_event(item_id, name, {"delta": shown}) if shown else []
 
     def hosted_done(self, kind: str, item_id: str, outcome: str, fields: dict[str, Any]) -> list[Event]:
-        """It is over: the item."""
+        """Such a step has ended: send its item."""
         item = self._running.pop(item_id, None) or HostedItem(kind, item_id, {})
         self.open_id = None
         return self.machine.item(item.done(outcome, fields))
 
     def _finish_running(self, over: bool) -> list[Event]:
-        """What still runs when the turn ends, with what it printed. A command that was left in the
+        """Send the steps that still run when the turn ends, with their output. A command that stays in the
         background is not a cut."""
         events: list[Event] = []
         for item in self._running.values():
@@ -286,7 +287,7 @@ class TurnEmitter:
         self._usage.skip(report)
 
     def unsent_items(self, items: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Those of the turn's items that the response does not have whole. Costs the response's size."""
+        """The turn's items that the response does not have whole. Costs the size of the response."""
         items = list(items)
         whole = [item for item in self.machine.snapshot.output if _is_whole(item)] if items else []
         ids = {getattr(item, name, None) for item in whole for name in ("id", "call_id")} - {None, ""}
@@ -296,7 +297,7 @@ class TurnEmitter:
         return self._finish_running(over=True) + self.machine.finish(reason)
 
     def incomplete(self, reason: str) -> list[Event]:
-        """The response ended before it was whole; `reason` is empty when nobody says why."""
+        """End the response as incomplete; `reason` is empty when it is not known."""
         return self._finish_running(over=True) + self.machine.finish(reason or UNKNOWN, incomplete=True)
 
     def cancel(self) -> list[Event]:

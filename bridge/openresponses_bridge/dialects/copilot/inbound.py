@@ -138,21 +138,21 @@ class IncomingCalls:
 
     @property
     def any_finished(self) -> bool:
-        """Whole calls have come."""
+        """Whether a whole call has come."""
         return any(call.done for call in self._calls)
 
     def begin(self, facts: dict[str, Any]) -> list[Event]:
-        """A call is announced. One without an id waits, since its id may still come."""
+        """Announce a call. A call without an id waits, since the id may still come."""
         call = self._find(facts)
         return self._machine.tool_call(call.index, call.call_id, call.name) if call and call.call_id else []
 
     def update(self, facts: dict[str, Any]) -> list[Event]:
-        """The arguments so far."""
+        """Accept all arguments received so far; what is new of them is sent."""
         call = self._find(facts)
         return [] if call is None or call.done else self._emit_rest(call, _text(facts.get("arguments")))
 
     def finish(self, facts: dict[str, Any]) -> list[Event]:
-        """A whole call; one that comes again is left out."""
+        """Finish a whole call; a repeated one is ignored."""
         call = self._find(facts)
         if call is None or call.done:
             return []
@@ -196,12 +196,11 @@ _READ_WITH_TEXT = frozenset({"logprobs", "text", "index", "delta"})
 
 
 class Inbound:
-    """Feeds one choice to the machine: `index`, where each choice has an inbound and a machine of its own;
-    without it the first one, and any other is a loss.
+    """Feeds one choice to the machine. `index` is its number, where each choice has its own inbound and
+    machine; without it the first choice is read and any other is a loss.
 
-    Deltas alone don't say that they are all. When no completion came, `close` takes calls that were
-    handed over or `implied_end` (the producer returned as it should) for the end, and fails otherwise
-    (field case 26).
+    Deltas do not say whether they are complete. Without a completion, `close` takes calls that were handed
+    over, or `implied_end` (the producer returned normally), as the end, and fails otherwise (field case 26).
     """
 
     def __init__(self, machine: ResponseStream, index: int | None = None, implied_end: bool = False) -> None:

@@ -1,8 +1,8 @@
 """OpenResponses events → Copilot's callback chunks and completions.
 
-The order of things is that of Copilot's own reader of chat streams: the first tool call is announced,
-with a blank before it when there was text; its arguments are shown as they grow; all calls are handed
-over whole when the choice finishes, in one chunk that stands for the end.
+The order is that of Copilot's own reader of chat streams: the first tool call is announced, after a blank
+when there was text; its arguments are sent as they grow; all calls are sent whole in one chunk when the
+choice finishes.
 """
 
 from __future__ import annotations
@@ -135,8 +135,8 @@ def arguments_of(item: AnyCall) -> str:
 
 
 class OutgoingCalls:
-    """Calls by output index: announced, growing, whole. Those that never become whole are never
-    handed out (field case 25)."""
+    """Calls by output index, announced, growing and whole. Calls that never become whole are never sent
+    (field case 25)."""
 
     __slots__ = ("_growing", "_open", "_seen", "_whole")
 
@@ -166,12 +166,12 @@ class OutgoingCalls:
         return ToolCallUpdate(item.name, text.add(delta), item.call_id)
 
     def json_delta(self, output_index: int, delta: str) -> str:
-        """The next piece of a custom tool's input within the JSON that it is shown as."""
+        """The next piece of a custom tool's input, as part of the JSON that carries it."""
         begun = output_index in self._growing
         return ("" if begun else _BEGIN_INPUT) + json.dumps(delta, ensure_ascii=False)[1:-1]
 
     def json_end(self, output_index: int) -> str:
-        """What ends that JSON; empty where nothing of it was shown."""
+        """The end of that JSON; empty when none of it was sent."""
         return _END_INPUT if output_index in self._growing else ""
 
     def end(self, output_index: int, item: AnyCall) -> None:
@@ -180,8 +180,8 @@ class OutgoingCalls:
         self.finish(item)
 
     def finish(self, item: AnyCall) -> None:
-        """A whole item: kept once, whichever event brought it. Another call under an id that was given
-        before gets one of its own."""
+        """Add a whole call, once, whichever event brought it. Another call with a call id in use gets its own
+        id."""
         facts = item.name, arguments_of(item), item.call_id
         if item.status != "incomplete" and facts not in self._seen:
             self._seen.add(facts)
@@ -201,10 +201,11 @@ SUMMARY_PART_DONE = {"vscode_reasoning_summary_part_done": True}
 class Outbound:
     """One choice of one response.
 
-    `index` is the choice's number. `opening` gives an empty delta first, as upstreams do whose first
-    chunk holds only the role. `stateful_marker` hands the response's id over as the marker of a
-    continuation. `legacy_functions` gives calls in the old `function_call` form. `separator` is put
-    between the texts of two messages.
+    - `index`: the choice's number.
+    - `opening`: send an empty delta first, as upstreams do whose first chunk has only the role.
+    - `stateful_marker`: send the response's id as the marker that the next request continues from.
+    - `legacy_functions`: send calls in the older `function_call` form.
+    - `separator`: stands between the texts of two messages.
     """
 
     def __init__(

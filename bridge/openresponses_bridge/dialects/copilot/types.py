@@ -21,7 +21,7 @@ from msgspec.structs import replace
 
 
 class TextAccumulator:
-    """The pieces, in order. `pieces` is what Copilot keeps as the solution's text."""
+    """The pieces of a text, in order. `pieces` is what Copilot keeps as the solution's text."""
 
     __slots__ = ("pieces",)
 
@@ -37,7 +37,7 @@ class TextAccumulator:
 
 
 class TextPrefix:
-    """The text as it stood at one moment; equal to the string it stands for."""
+    """A prefix of an accumulated text; equal to the string of that prefix."""
 
     __slots__ = ("_count", "_pieces")
 

@@ -1,8 +1,8 @@
-"""Another server's Responses stream → the machine, so that what leaves is ours: valid, numbered, whole.
+"""Another server's Responses stream → the machine, so that what is sent on is valid, numbered and whole.
 
-Servers spell the reasoning events in three ways, leave out events or fields, rotate ids, count
-sequence numbers down, send an error in either shape or end without a terminal event. Each such thing
-that was put right is noted as a repair; what was right keeps its ids and texts.
+Servers spell the reasoning events in three ways, leave out events or fields, rotate ids, count sequence
+numbers down, send errors in either shape, or end without a terminal event. Each repair is reported; what was
+right keeps its ids and texts.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _EVENTS = {
 
 
 def whole_answer(value: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The event that stands for a response which came as JSON; None when it is not one that has ended."""
+    """The terminal event for a response that came as JSON; None for JSON that is not a finished response."""
     if value.get("object") != "response" or "type" in value or not isinstance(value.get("output"), list):
         return None
     status = value.get("status")
@@ -136,7 +136,7 @@ class Inbound:
 
     # ── frames ─────────────────────────────────────────────────────────────────────────────────────
     def _lenient(self, data: bytes, event: str) -> list[Event]:
-        """A frame that strict decoding refused: something to repair, an unknown event, no event at all."""
+        """Decode a frame that strict decoding refused: one to repair, an unknown event, or no event."""
         try:
             decoded = decode_event(data, self._repairs)
             if self._repairs:
@@ -203,7 +203,7 @@ class Inbound:
 
     # ── the response ───────────────────────────────────────────────────────────────────────────────
     def _ensure_open(self, event: Event | None, out: list[Event]) -> bool:
-        """Whether the response is open, begun here if need be."""
+        """Whether the response is open; begins it if needed."""
         if self.machine.phase is ResponseStreamPhase.IDLE:
             response: Response | None = getattr(event, "response", None)
             if type(event) not in _BEGINNINGS:
@@ -217,7 +217,7 @@ class Inbound:
         return True
 
     def _identified(self, response: Response) -> Response:
-        """Who it is, where the upstream does not say."""
+        """The response with our id, model and time where the upstream gives none."""
         own = self.machine.snapshot
         return msgspec.structs.replace(
             response,

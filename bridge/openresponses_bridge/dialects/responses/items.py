@@ -1,7 +1,7 @@
 """The items of another server's stream → machine calls, one track per item.
 
-A done event that holds more than the deltas did gives the missing rest, once (field case 7); one that
-says something else than they did is not believed.
+A done event with more than its deltas sends the missing rest, once (field case 7); one that contradicts its
+deltas is not used.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ AnyCall = it.FunctionCall | it.CustomToolCall
 
 
 class CallFeeder:
-    """Opens, feeds and ends calls; a call that has a name makes text end (law E5)."""
+    """Opens, feeds and ends calls; announcing a call ends the open text (law E5)."""
 
     def __init__(self, machine: ResponseStream, texts: TextFeeder) -> None:
         self._machine = machine
@@ -35,7 +35,8 @@ class CallFeeder:
         self._texts = texts
 
     def open(self, track: Track, item: AnyCall, out: list[Event]) -> None:
-        """The call as its `added` event has it. A payload in there waits: deltas may repeat it."""
+        """Open the call with the facts of its `added` event. A payload in it waits, since deltas may repeat
+        it."""
         track.pending = _payload(item)
         self._identify(track, item, out)
 
@@ -53,7 +54,7 @@ class CallFeeder:
         )
 
     def feed(self, track: Track, delta: str, out: list[Event]) -> None:
-        """The next piece of the payload."""
+        """Feed a delta of the payload."""
         if not delta:
             return
         if track.pending:
@@ -65,13 +66,13 @@ class CallFeeder:
         out += self._machine.tool_call(track.slot, None, None, delta)
 
     def payload_done(self, track: Track, whole: str, out: list[Event]) -> None:
-        """The payload's own done event: clients run calls on it, so it seals the call at once."""
+        """Feed the whole payload and seal the call at once, since clients run calls on this event."""
         self._missing(track, whole, out)
         if track.named and track.sent:
             out += self._machine.tool_call_done(track.slot)
 
     def reconcile(self, track: Track, item: AnyCall, out: list[Event]) -> None:
-        """What the call is and has, as its done event or the terminal response has it."""
+        """Compare the call with its done event or the terminal response, and send what is missing."""
         begun = track.item
         if track.named and isinstance(begun, it.FunctionCall | it.CustomToolCall):
             for field in ("name", "call_id", "namespace"):
@@ -83,13 +84,12 @@ class CallFeeder:
         self._missing(track, _payload(item) or track.pending, out)
 
     def end(self, track: Track, cut: bool, out: list[Event]) -> None:
-        """Upstream has finished the call, or the response ended before it had, whatever its payload looks
-        like (`cut`)."""
+        """End the call. `cut`: the response ended before it, whether or not its payload looks whole."""
         if track.named:
             out += self._machine.tool_call_done(track.slot, cut=cut)
 
     def differs(self, track: Track, item: AnyCall) -> bool:
-        """Whether the call is another one than what was sent on of it."""
+        """Whether the call is not the one that was sent."""
         if isinstance(track.item, it.FunctionCall | it.CustomToolCall) and item.name != track.item.name:
             return True
         return track.differs("call", [_payload(item)])
@@ -119,7 +119,8 @@ Reader = Callable[[Any], list[Event] | None]
 
 
 class DeltaFastPath:
-    """Takes deltas while the response is in progress. `readers` has one for each event with a quick way."""
+    """Feeds deltas that continue what is open, while the response is in progress. `readers` maps an event
+    struct to its reader, which returns None, and changes nothing, for an event that needs a closer look."""
 
     __slots__ = ("_machine", "_record", "_texts", "_tracks", "readers")
 
@@ -214,7 +215,7 @@ class ItemFeeder:
         return self._texts.cut
 
     def _skip(self, event: Event, out: list[Event]) -> None:
-        """What the machine says by itself."""
+        """An event that the machine emits by itself."""
 
     # ── text ───────────────────────────────────────────────────────────────────────────────────────
     def _text(self, event: ev.OutputTextDelta, out: list[Event]) -> None:
@@ -308,8 +309,7 @@ class ItemFeeder:
             self._whole(track, item, out)
 
     def _replace_type(self, event: str, begun: Track, item: it.Item, out: list[Event]) -> None:
-        """An item ends as one of another type than it began with: what was sent of it stands, and a call is
-        not whole."""
+        """An item ends as another type than it began with: what was sent is kept, and a call is not whole."""
         self._diagnostics.loss(event, f"a {begun.kind} ends as another type, which is left out")
         begun.closed = True
         if isinstance(begun.item, CALLS):
@@ -319,8 +319,8 @@ class ItemFeeder:
             out += self._machine.block_done()
 
     def finish(self, output: list[it.Item], status: str, out: list[Event]) -> None:
-        """What the terminal response, which has this status, holds that nothing before did. Of a failed one
-        what is open stays open; of an incomplete one, what upstream had not finished is cut."""
+        """Send what only the terminal response has. `status` is its status: when it failed, open items stay
+        open; when it is incomplete, unfinished items are cut."""
         listed = [item for item in output if self._is_valid(item)]
         sane = [item for at, item in enumerate(listed) if not self._tracks.is_another_kind(at, item)]
         if len(sane) < len(listed):
@@ -345,7 +345,8 @@ class ItemFeeder:
                 self._calls.end(track, True, out)
 
     def _compare(self, track: Track, item: it.Item) -> None:
-        """What the terminal response says of an item that has ended can't be sent any more."""
+        """Report where the terminal response differs from an item that has ended, which can't be changed any
+        more."""
         if isinstance(item, CALLS):
             differs = self._calls.differs(track, item)
         elif isinstance(item, it.Message | it.ReasoningItem):

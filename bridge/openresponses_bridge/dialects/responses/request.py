@@ -35,12 +35,12 @@ from openresponses_bridge.dialects.base import (
     is_answered_trigger,
     kept_there,
     loss,
+    normalize_entries,
     refused,
     sent,
-    understood,
 )
 from openresponses_bridge.errors import InvalidRequestError
-from openresponses_bridge.protocol.beyond import names_of, put_back
+from openresponses_bridge.protocol.beyond import names_of, restore_fields
 from openresponses_bridge.protocol.request import CreateResponse, ForeignFields
 from openresponses_bridge.protocol.unknown import UnknownItem, enc_hook
 from openresponses_bridge.seal import is_envelope
@@ -104,8 +104,8 @@ class InputItems:
         self._diagnostics = diagnostics
 
     def build(self, entries: Sequence[Entry], joined: bool) -> list[_Plain]:
-        """`joined`: the upstream holds the turns before, so that calls may be answered which are not
-        here. Raises InvalidRequestError with the item's place."""
+        """Build the input. `joined`: the upstream holds the earlier turns, so outputs may answer calls that
+        are not here. Raises InvalidRequestError with the item's path."""
         views: list[Any] = [
             call_view(entry.item, self._identities) or output_view(entry.item, self._identities)
             for entry in entries
@@ -278,7 +278,7 @@ def to_responses(
         entries = [entry for entry in entries if not is_answered_trigger(entry, entries[-1])]
     else:
         request = configured(request, history)
-        entries = understood(entries, diagnostics)
+        entries = normalize_entries(entries, diagnostics)
     items = [entry.item for entry in entries]
     joined = options.stateful and request.previous_response_id is not None and not history
     if not (items or request.instructions or joined or request.prompt or request.conversation):
@@ -332,7 +332,7 @@ def _pass_on(body: dict[str, Any], request: CreateResponse, diagnostics: Diagnos
     for place, fields in request.beyond or ():
         passed = ForeignFields(place, {name: fields[name] for name in fields if place or name not in kept})
         # items are made anew, among those of earlier turns
-        lost = names_of([passed]) if place[:1] == ("input",) else put_back(body, [passed])
+        lost = names_of([passed]) if place[:1] == ("input",) else restore_fields(body, [passed])
         for name in lost:
             diagnostics.loss(name, "has no place in what is sent")
 

@@ -43,13 +43,13 @@ class TextFeeder:
         }
 
     def mark_closed(self) -> None:
-        """Something else begins, and the machine closes what is open."""
+        """The machine closes what is open, because something else begins."""
         self.open = self.place = None
 
     def open_part(
         self, track: Track, kind: str, index: int, out: list[Event], output_index: int | None = None
     ) -> SentText:
-        """Make this part the machine's open one. `output_index` makes it the `place` of text."""
+        """Make this the machine's open part. `output_index` makes it the `place` of text."""
         if self.open is track and self.place == (track.item_id, output_index, index):
             return self.sent  # it is: the delta came under another id
         self.place = None
@@ -84,7 +84,7 @@ class TextFeeder:
         self._machine.expect_item(track.item_id, phase)
 
     def feed(self, track: Track, kind: str, index: int, delta: str, out: list[Event]) -> None:
-        """The next piece of one part."""
+        """Feed a delta of one part."""
         if not delta:
             return
         self.open_part(track, kind, index, out).add(delta)
@@ -102,7 +102,7 @@ class TextFeeder:
         out: list[Event],
         logprobs: list[ct.LogProb] | None = None,
     ) -> None:
-        """All of a part's text, as a done event holds it: what the deltas lacked goes out."""
+        """Feed the whole text of a done event: what the deltas lacked is sent."""
         said = track.sent.get((kind, index))
         rest = whole if said is None else said.rest(whole)
         if rest:
@@ -116,7 +116,7 @@ class TextFeeder:
             self._diagnostics.warning(f"{kind} done", "differs from its deltas, which stand")
 
     def part(self, track: Track, index: int, part: ct.ContentPart, out: list[Event]) -> None:
-        """A finished part: its text, and the citations that no event held."""
+        """Feed a finished part: its text, and the citations that had no event."""
         kind = kind_of(part)
         if track.kind and track.kind not in HOLDERS.get(kind, ()):
             self._diagnostics.loss("output_item.content", f"a part of type {part.type}")
@@ -134,7 +134,7 @@ class TextFeeder:
                 self._diagnostics.loss("annotation", "came after the end of its part")
 
     def part_done(self, track: Track, kind: str, index: int, out: list[Event]) -> None:
-        """The upstream ends a part: so does the machine, raw reasoning and a summary beside it both."""
+        """End a part in the machine, as the upstream did: raw reasoning and a summary beside it together."""
         if self.open is not track:
             return
         if kind == "summary":
@@ -153,7 +153,7 @@ class TextFeeder:
         out += self._machine.annotation(annotation)
 
     def item(self, track: Track, item: it.Message | it.ReasoningItem, out: list[Event]) -> None:
-        """The finished item: what nothing before has sent of it, then its end."""
+        """Feed a finished item: what was not sent before, then its end."""
         if track.is_unsent:
             self.mark_closed()
             whole = expressible(item, self._diagnostics) if isinstance(item, it.Message) else item
@@ -183,7 +183,7 @@ class TextFeeder:
             self._owed.append(msgspec.structs.replace(item, **empty))
 
     def finish(self, out: list[Event]) -> None:
-        """The response ends: what was cut while another item was open is shown as an item without content."""
+        """The response ends: send what was cut while another item was open, as an item without content."""
         owed, self._owed = self._owed, []
         for item in owed:
             self._diagnostics.repair(
@@ -193,8 +193,8 @@ class TextFeeder:
             out += self._machine.item(item)
 
     def differs(self, track: Track, item: it.Message | it.ReasoningItem) -> bool:
-        """Whether the item says something else than what was sent on of it. Raw reasoning and summaries that
-        it leaves out do not count as a difference: servers show them in their deltas only."""
+        """Whether the item contradicts what was sent. Raw reasoning and summaries that it leaves out do not
+        count: some servers send them in deltas only."""
         texts = _texts(item)
         if isinstance(item, it.ReasoningItem):
             return any(track.differs(kind, given) for kind, given in texts.items())

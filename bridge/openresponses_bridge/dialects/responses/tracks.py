@@ -28,10 +28,10 @@ HOLDERS: dict[str, frozenset[str]] = {
 
 
 class SentText:
-    """How much of a part has been sent on: its length and checksum, so that the text is kept once.
+    """The length and checksum of what was sent of a part, so that its text is kept once.
 
-    Counted in UTF-16, where half a surrogate pair is a unit of its own: servers split them. Deltas
-    are counted by the dozen, which costs less.
+    Counted in UTF-16, where a lone surrogate is a unit of its own, since servers split pairs. Deltas are
+    counted in batches, which costs less.
     """
 
     __slots__ = ("_check", "_size", "citations", "recent")
@@ -62,7 +62,7 @@ class SentText:
         return self._size
 
     def rest(self, whole: str) -> str | None:
-        """What `whole` has beyond what was said; None when it does not begin with that."""
+        """What `whole` has beyond the sent text; None when it does not begin with the sent text."""
         self.count()
         data = whole.encode(_UTF_16, "surrogatepass")
         if crc32(data[: self._size]) != self._check:
@@ -71,8 +71,8 @@ class SentText:
 
 
 class Track:
-    """One upstream item. `slot` is its number here and the machine's index of a call; `item` is None
-    until an event has brought it; `pending` is a payload that stood in a call's `added` already."""
+    """One upstream item. `slot` is its number here, and the machine's index of a call; `item` is None until
+    an event brings it; `pending` is a payload that came in a call's `added` event."""
 
     __slots__ = (
         "announced",
@@ -114,8 +114,8 @@ class Track:
         return not (self.sent or self.named or self.opened or self.announced)
 
     def differs(self, kind: str, texts: list[str]) -> bool:
-        """Whether these texts of one kind, in order, are others than those that were sent on. Indexes don't
-        count: servers number parts in more than one way."""
+        """Whether these texts of one kind, in order, are not those that were sent. Indexes don't count:
+        servers number parts in more than one way."""
         sent = [said for (each, _), said in sorted(self.sent.items()) if each == kind and said.size]
         given = [text for text in texts if text]
         if len(given) != len(sent):
@@ -132,12 +132,12 @@ class Track:
         return all(item.type in HOLDERS[kind] for kind, _ in self.sent)
 
     def close_parts(self) -> None:
-        """The machine has closed what was open within."""
+        """The machine has closed the item's open parts."""
         self.content = self.summary = None
         self.sealed = False
 
     def part(self, kind: str, index: int) -> SentText:
-        """What was said of one part, begun when it is the first piece of it."""
+        """What was sent of a part; begins it with its first delta."""
         said = self.sent.get((kind, index))
         if said is None:
             said = self.sent[kind, index] = SentText()
@@ -149,7 +149,7 @@ RENAMED = "changed within an item, the index was followed"
 
 
 class Tracks:
-    """All items of a stream, in order of first appearance. `by_index` has those that began last at theirs."""
+    """All items of a stream, in order of first appearance. `by_index` has the latest item at each index."""
 
     def __init__(self, diagnostics: Diagnostics) -> None:
         self._diagnostics = diagnostics
@@ -159,7 +159,7 @@ class Tracks:
         self._listed: set[int] = set()  # slots of the items that the terminal response has
 
     def of_text(self, event: str, output_index: int, item_id: str, kind: str) -> Track:
-        """The item that an event with text of this kind belongs to, begun when there is none."""
+        """The item that an event with text of this kind belongs to; begins it when there is none."""
         here = self.by_index.get(output_index)
         if here is not None and not here.holds(kind):
             here = None
@@ -217,7 +217,7 @@ class Tracks:
         return self._begin(output_index, Track(len(self._all), item.id, item))
 
     def retyped(self, output_index: int, item: Item) -> Track | None:
-        """The open item of this index and id that began as another type and of which something was sent."""
+        """The open item at this index with this id that began as another type and was sent in part."""
         here = self.by_index.get(output_index)
         if here is None or here.closed or here.is_unsent or not item.id or here.item_id != item.id:
             return None

@@ -1,8 +1,8 @@
-"""What a conversation says, so that a stateful marker is trusted only where the chat before it is what was
-answered: a client may have changed or condensed its history and kept the marker.
+"""A digest of a conversation, so that a stateful marker is trusted only where the chat before it is the one
+that was answered: a client may have changed or condensed its history and kept the marker.
 
-Reasoning does not count, since clients drop it. What an answer holds counts as it comes back from a
-client: as its parts, made items again.
+Reasoning does not count, since clients drop it. An answer counts in the form in which clients send it back:
+as its parts, converted to items again.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ _EMPTY = replace(decode_response(b"{}"), status="completed")
 
 
 def conversation_digest(items: Iterable[InputItem | Item], call_id_prefix: str = CALL_ID_PREFIX) -> str:
-    """The digest of what these items say, input and output of any number of turns in order. The same for
-    items that a chat was translated to and for those that are stored of it."""
+    """The digest of these items, the input and output of any number of turns in order. It is the same for
+    items that a chat was translated to and for the stored ones."""
     digest = sha256()
     spoken: list[str] = []
     for item in _as_sent_back(items, call_id_prefix):
@@ -53,7 +53,7 @@ def conversation_digest(items: Iterable[InputItem | Item], call_id_prefix: str =
 
 
 def _flush(digest: Any, spoken: list[str]) -> None:
-    """What the model has said so far: pieces that follow each other are one text, wherever they were cut."""
+    """Add the texts that the model wrote since the last flush as one text, however they were split."""
     if spoken:
         _add(digest, b"said" + "".join(spoken).encode("utf-8", "surrogatepass"))
         spoken.clear()

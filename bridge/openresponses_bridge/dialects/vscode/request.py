@@ -287,14 +287,14 @@ def _model_options(request: CreateResponse, diagnostics: Diagnostics) -> dict[st
 # How many tokens a text or message is, for VS Code's `provideTokenCount`.
 
 
-class Counted(Struct, frozen=True):
+class TokenRequest(Struct, frozen=True):
     """What is to be counted, and for which model."""
 
     model: str
     content: str | ChatMessage
 
 
-def read_counted(body: bytes) -> Counted:
+def read_token_request(body: bytes) -> TokenRequest:
     """The body `{model, text}` or `{model, message}`; as in VS Code, `text` may be a message too. Raises
     InvalidRequestError with `param`."""
     value = request_object(body)
@@ -307,8 +307,8 @@ def read_counted(body: bytes) -> Counted:
     (name,) = given
     content = value[name]
     if name == "text" and isinstance(content, str):
-        return Counted(model, content)
-    return Counted(model, read_message(content, name))
+        return TokenRequest(model, content)
+    return TokenRequest(model, read_message(content, name))
 
 
 def token_count(content: str | ChatMessage, counter: TokenCounter, model: str) -> int:

@@ -16,8 +16,8 @@ _SEPARATOR = "\n\n"
 
 
 class ThinkingCollector:
-    """Puts the pieces of one block together. Text up to the mark of a finished summary part is that
-    part; other text is raw reasoning."""
+    """Joins the pieces of one block. Text before a summary part's end mark belongs to that part; other text
+    is raw reasoning."""
 
     __slots__ = ("_diagnostics", "_encrypted", "_id", "_pieces", "_summary", "any")
 
@@ -33,7 +33,7 @@ class ThinkingCollector:
         self._encrypted = ""
 
     def feed(self, part: LanguageModelThinkingPart) -> list[ReasoningParam]:
-        """One part; the items that ended before it."""
+        """Accept a part; returns the items that ended before it."""
         self.any = True
         block = part.id or self._id
         metadata: dict[str, Any] = part.metadata or {}
@@ -52,7 +52,7 @@ class ThinkingCollector:
         return ended + self.flush() if metadata.get(REASONING_DONE) else ended
 
     def feed_whole(self, block: str, text: str, encrypted: str) -> list[ReasoningParam]:
-        """A whole block at once."""
+        """Accept a whole block; returns the items that have ended."""
         ended = self.flush()
         self._id, self._encrypted = block, encrypted
         self._pieces = [text] if text else []

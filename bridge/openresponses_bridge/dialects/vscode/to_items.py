@@ -114,7 +114,7 @@ class ItemBuilder:
         self._content.append(content_of(part))
 
     def _skip(self, part: LanguageModelDataPart) -> None:
-        """Says something to VS Code only."""
+        """A part that only VS Code needs."""
 
     def _read_marker(self, part: LanguageModelDataPart) -> None:
         marker = marker_of(part.data)

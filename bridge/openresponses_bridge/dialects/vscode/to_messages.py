@@ -80,7 +80,8 @@ class MessageBuilder:
         self._add(self._system, list(text_or_nothing(text)))
 
     def build(self, entries: Sequence[Entry]) -> None:
-        """The items, in order. Raises InvalidRequestError for a call without its output, and the reverse."""
+        """Convert the items, in order. Raises InvalidRequestError for a call without its output, or an output
+        without its call."""
         views = [
             call_view(each.item, self._identities) or output_view(each.item, self._identities)
             for each in entries

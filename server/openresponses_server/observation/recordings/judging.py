@@ -8,8 +8,8 @@ from openresponses_bridge.conformance import (
     StreamValidator,
     Violation,
     WireName,
-    judge_envelope,
-    judge_response,
+    validate_envelope,
+    validate_response,
 )
 from openresponses_bridge.dialects import responses
 from openresponses_bridge.dialects.base import type_of
@@ -46,12 +46,12 @@ class CaptureJudge:
             _refuse_others(payload, value)
         self._seen = True
         if whole:
-            return self.close() + judge_response(value, self._wire)
+            return self.close() + validate_response(value, self._wire)
         if payload.event is None and value.get("type") == _REQUEST:
             return []
         if payload.event is None and _is_envelope(value):
             self._excused = True
-            return judge_envelope(value)
+            return validate_envelope(value)
         over = self._ended or self._excused
         found = self.close() if over and begins_response(payload) else []
         self._excused = False

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from msgspec import Raw, Struct
 
-from openresponses_bridge.conformance import RULES, StreamValidator, Violation, WireName, judge_response
+from openresponses_bridge.conformance import RULES, StreamValidator, Violation, WireName, validate_response
 from openresponses_bridge.decoder import PartDecoder, encode_parts
 from openresponses_bridge.diagnostics import Diagnostic, Diagnostics
 from openresponses_bridge.dialects import responses
@@ -243,7 +243,7 @@ class _AsItIs:
     def _line(self, payload: Payload) -> bytes:
         at, value = self._clock(), payload.value
         if value is not None and "type" not in value and value.get("object") == "response":
-            found = findings_of(judge_response(value, "auto"))
+            found = findings_of(validate_response(value, "auto"))
             return line(Observation(at, "response", json_or_text(payload.data), payload.line, findings=found))
         if value is not None and payload.event is None and type_of(value) == _REQUEST:
             return line(Observation(at, _REQUEST, json_or_text(payload.data), payload.line))

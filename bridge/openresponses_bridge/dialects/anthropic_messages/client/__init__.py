@@ -1,1 +1,1 @@
-"""We answer somebody who speaks this."""
+"""The client's side: we answer a client of the Messages API."""

@@ -39,7 +39,8 @@ def message(
 
 
 class _Folder:
-    """Adds up chunks: `steps` by their types, `whole` is the message or the error body so far."""
+    """Folds chunks into a message: `steps` maps their types to methods, `whole` is the message or the error
+    body so far."""
 
     def __init__(self) -> None:
         self.whole: dict[str, Any] = {}

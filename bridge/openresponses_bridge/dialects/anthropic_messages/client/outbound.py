@@ -1,7 +1,7 @@
 """Events → an Anthropic message stream.
 
-Anthropic's blocks follow one another; the protocol's items may grow side by side. What belongs to an
-item that is not its turn waits for it.
+Anthropic's blocks follow one another, while the protocol's items may grow side by side. Events of an item are
+buffered until the items before it have ended.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ class Outbound:
         return self._within[type(event)](event)
 
     def _advance(self) -> list[t.Chunk]:
-        """An item is done: replay what waited, up to the next that is not."""
+        """An item has ended: replay the buffered events, up to the next item that has not."""
         chunks: list[t.Chunk] = []
         while self._current is None and self._waiting:
             self._current = index = heappop(self._in_line)

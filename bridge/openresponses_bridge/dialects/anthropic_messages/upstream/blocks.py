@@ -48,7 +48,7 @@ class MessageContext:
         self.unsigned = False
 
     def close_open(self) -> list[Event]:
-        """Something else begins, so what was left open was whole."""
+        """Close what was left open: it is whole, because something else begins."""
         events: list[Event] = []
         if self.unsigned:
             self.unsigned = False

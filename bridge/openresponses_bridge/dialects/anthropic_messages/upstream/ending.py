@@ -118,7 +118,8 @@ class StopState:
         return outcome(self.reason)[0] is None
 
     def update(self, reason: Any, sequence: Any, details: Any) -> None:
-        """`stop_reason`, `stop_sequence` and `stop_details`, wherever they stood; null says nothing."""
+        """Update with `stop_reason`, `stop_sequence` and `stop_details`, wherever they came; null leaves a
+        value as it is."""
         if isinstance(reason, str):
             self.reason = reason
             if reason in _REPLACED:
@@ -138,7 +139,7 @@ class StopState:
 
 
 def error_payload(error: dict[str, Any] | None) -> ErrorPayload:
-    """An error that the upstream reported: its type is the code too, for Anthropic has no other."""
+    """An error that the upstream reported. Its type is also the code, since Anthropic has no codes."""
     given = error or {}
     kind = name_of(given.get("type"))
     code = name_of(given.get("code")) or kind or UPSTREAM_ERROR

@@ -42,8 +42,8 @@ from openresponses_bridge.dialects.base import (
     entries_of,
     honoured,
     loss,
+    normalize_entries,
     sent,
-    understood,
 )
 from openresponses_bridge.errors import InvalidRequestError
 from openresponses_bridge.protocol.codec import encode
@@ -261,7 +261,7 @@ def to_messages(
     facts = options.facts or facts_of(name)
     carried = carried_by(request)
     request = configured(request, history)
-    entries = understood(entries_of(request, history), diagnostics)
+    entries = normalize_entries(entries_of(request, history), diagnostics)
     items = [entry.item for entry in entries]
     earlier = sum(entry.param == HISTORY for entry in entries)
     active = active_tools(request.tools, items, earlier)

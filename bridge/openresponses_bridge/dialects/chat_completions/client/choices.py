@@ -1,8 +1,8 @@
-"""An answer of n choices. Each has a machine and an outbound of its own; what they share is the head of their
-chunks, and the sum of what they cost.
+"""An answer of n choices. Each choice has its own machine and outbound; they share the head of their chunks
+and the sum of their usage.
 
-A choice that fails ends with `finish_reason: "error"` and its error beside it, and the others go on. When all
-of them have failed, so has the answer.
+A choice that fails ends with `finish_reason: "error"` and its error, while the others continue. When all
+choices have failed, the answer has failed.
 """
 
 from __future__ import annotations

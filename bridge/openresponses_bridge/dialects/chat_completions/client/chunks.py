@@ -1,7 +1,7 @@
-"""What a Chat Completions stream is made of as we send it, and its bytes.
+"""The structs of a Chat Completions stream as we send it, and their encoding.
 
-Beside `types`, which read any server: here stands what a client may count on, `finish_reason` on
-every choice, null until it is known.
+`types` has the structs for reading any server; these hold what a client may rely on, such as `finish_reason`
+on every choice, null until it is known.
 """
 
 from __future__ import annotations

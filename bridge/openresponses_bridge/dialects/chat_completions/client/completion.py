@@ -47,7 +47,7 @@ def completion(
 
 
 def folded(response: Response, outbound: Outbound) -> tuple[Folding, ErrorPayload | None]:
-    """What this outbound makes of a response that has ended, and the error that ended it."""
+    """The chunks of a finished response, folded into one choice, and the error that ended it."""
     folding = Folding()
     if any(map(is_cut_call, response.output)):
         outbound.diagnostics.loss("tool_calls", "a call that was cut is left out")

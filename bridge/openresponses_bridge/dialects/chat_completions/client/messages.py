@@ -150,7 +150,7 @@ class MessageReader:
         message.skip("annotations")
 
     def _reasoning(self, message: Fields) -> None:
-        """Reasoning goes by several names; said under more than one it is the same."""
+        """Read reasoning, which goes by several names; under more than one it is the same text."""
         texts = [message.get(name, str) for name in ("reasoning_content", "reasoning", "reasoning_text")]
         text = next(filter(None, texts), None)
         if text:

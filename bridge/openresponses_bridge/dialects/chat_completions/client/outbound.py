@@ -65,8 +65,8 @@ class _OpenCall(NamedTuple):
 
 
 class OutgoingCalls:
-    """`custom` is how free-text calls leave: as Chat's `custom` calls, or as functions whose argument
-    is `{"input": "…"}`, for clients that know nothing else."""
+    """The calls of one answer as Chat's fragments. `custom`: free-text calls leave as Chat's `custom` calls,
+    or as functions with the argument `{"input": "…"}` for clients that know functions only."""
 
     __slots__ = ("_custom", "_known", "whole")
 
@@ -104,8 +104,8 @@ class OutgoingCalls:
         return ChatToolCall(known.at, function=ChatFunction(None, delta))
 
     def end(self, output_index: int, item: AnyCall) -> ChatToolCall | None:
-        """The item is done; what is still to be said of it. One that was cut is not closed: it must
-        not look whole (field case 25)."""
+        """End an item; returns the fragment that is still missing. A call that was cut is not closed, since
+        it must not look whole (field case 25)."""
         known = self._known.get(output_index)
         if known is None or item.status == "incomplete":
             return None
@@ -116,7 +116,8 @@ class OutgoingCalls:
 
 
 class OutgoingReasoning:
-    """A summary goes where reasoning goes. Of an item that has both, the form that comes first is sent."""
+    """Reasoning and summaries, both in the reasoning field. Of an item that has both, the form that comes
+    first is sent."""
 
     __slots__ = ("_diagnostics", "_field", "_shown", "_summary")
 
@@ -127,14 +128,14 @@ class OutgoingReasoning:
         self._summary: tuple[int, int] | None = None
 
     def raw(self, event: ev.ReasoningDelta | ev.ReasoningTextDelta) -> ChatDelta | None:
-        if not self._shows(event.output_index, "content"):
+        if not self._is_sent(event.output_index, "content"):
             self._diagnostics.loss("reasoning.content", "left out beside its summary")
             return None
         return self._delta(event.delta)
 
     def summary(self, event: ev.ReasoningSummaryTextDelta) -> ChatDelta | None:
         """Parts of summaries stand apart by a blank line."""
-        if not self._shows(event.output_index, "summary"):
+        if not self._is_sent(event.output_index, "summary"):
             self._diagnostics.loss("reasoning.summary", "left out beside the reasoning itself")
             return None
         before, self._summary = self._summary, (event.output_index, event.summary_index)
@@ -144,7 +145,7 @@ class OutgoingReasoning:
             self._diagnostics.loss("reasoning.summary", "sent as reasoning")
         return delta
 
-    def _shows(self, output_index: int, form: str) -> bool:
+    def _is_sent(self, output_index: int, form: str) -> bool:
         if self._shown[0] != output_index:
             self._shown = (output_index, form)
         return self._shown[1] == form
@@ -304,7 +305,7 @@ class Outbound:
         }
 
     def feed(self, event: Event) -> list[Chunk]:
-        """The chunks one event gives; none for those that say what others say too."""
+        """The chunks of one event; none for events that repeat others."""
         handler = self._handlers.get(type(event))
         return [] if handler is None or self._ended else handler(event)
 

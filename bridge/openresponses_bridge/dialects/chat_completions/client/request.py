@@ -155,8 +155,8 @@ _SAME = {
 
 
 class AnswerOptions(Struct, frozen=True):
-    """What a client says about the answer's form and not about the answer: `n` choices, the usage
-    chunk, calls in the old `function_call` form."""
+    """The client's options for the form of the answer: `n` choices, the usage chunk, calls as the older
+    `function_call`."""
 
     n: int = 1
     include_usage: bool = False
@@ -216,7 +216,7 @@ def from_chat(body: bytes | str | Mapping[str, Any]) -> tuple[rq.CreateResponse,
         **same,
     )
     fields.skip("n", "function_call")
-    if fields.says("modalities", ["text"]):
+    if fields.equals("modalities", ["text"]):
         fields.skip("modalities")
     for where in fields.unread:
         diagnostics.loss(where, "can't be expressed")

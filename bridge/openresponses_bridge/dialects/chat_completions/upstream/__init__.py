@@ -1,1 +1,1 @@
-"""We are the client of a model that speaks this."""
+"""The upstream's side: we are the client of a model that speaks Chat Completions."""

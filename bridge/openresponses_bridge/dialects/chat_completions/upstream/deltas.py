@@ -1,6 +1,6 @@
-"""What one choice says, piece by piece → calls of the machine.
+"""Converts the deltas of one choice into calls of the machine.
 
-Within a chunk the order is the one a model thinks in: reasoning, text, refusal, citations, calls.
+Within a chunk the order is that of generation: reasoning, text, refusal, citations, calls.
 """
 
 from __future__ import annotations
@@ -140,8 +140,9 @@ Text = Callable[[str], list[Event]]
 
 
 class ChunkText(NamedTuple):
-    """The string that a chunk holds, what reads it of any such chunk, and what takes the next one, as the
-    quick ways do: None for one that takes a closer look, with nothing done."""
+    """The single string of a chunk: its `text`, `read`, which decodes it from any such chunk, and `apply`,
+    which feeds the next one to the machine, or returns None and does nothing for one that needs a closer
+    look."""
 
     text: str
     read: Callable[[bytes], object]
@@ -149,8 +150,8 @@ class ChunkText(NamedTuple):
 
 
 class DeltaReader:
-    """The first choice of a stream. `text` takes plain text; it is the machine's own method as soon as
-    no think tag can come and no log probabilities wait. What the machine refuses, it raises."""
+    """Reads one choice. `text` accepts plain text; it is the machine's own method as soon as no think tag can
+    come and no log probabilities wait. Raises what the machine raises."""
 
     __slots__ = ("_diagnostics", "_machine", "_probabilities", "_resolver", "_think", "text")
 
@@ -163,8 +164,8 @@ class DeltaReader:
         self.text: Text = self._buffered_text if think_tags else machine.text
 
     def plain(self, delta: PlainDelta) -> list[Event] | None:
-        """What a delta says that holds text, reasoning or a fragment of a call, and only one of them. None
-        for all others, with nothing done."""
+        """Read a delta that has exactly one of text, reasoning and a call's fragment. Returns None, and does
+        nothing, for any other."""
         content, calls, raw = delta.content, delta.tool_calls, delta.reasoning_content or delta.reasoning
         if not content:
             if raw:
@@ -182,13 +183,14 @@ class DeltaReader:
     def continue_call(
         self, fragment: ChatToolCall, function: ChatFunction, arguments: object
     ) -> list[Event] | None:
-        """The quick way for a fragment with these arguments of a call that is known; None for all others."""
+        """Append the arguments to a call that is known; None, and no change, when the fragment needs a closer
+        look."""
         call = self._resolver.find_continued(fragment, function, arguments)
         return None if call is None else self._machine.tool_call(call.slot, None, None, call.last)
 
     def chunk_text(self, delta: PlainDelta) -> ChunkText | None:
-        """What takes the string of the next chunk if it is one that differs from this in a string alone. None
-        while text has to be looked at before it goes on."""
+        """The string of this delta and how to apply the next one, for chunks that differ in it alone. None
+        while text is buffered."""
         if delta.tool_calls:
             fragment, function = delta.tool_calls[0], delta.tool_calls[0].function
             if function is None or not isinstance(function.arguments, str):
@@ -215,14 +217,14 @@ class DeltaReader:
             events += self._fragment(self._resolver.whole(call))
 
     def call(self, call: ChatToolCall) -> list[Event]:
-        """One fragment of a tool call. The caller has settled the text."""
+        """Read one fragment of a tool call. The caller has flushed the text."""
         return self._fragment(self._resolver.resolve(call))
 
     def _fragment(self, fragment: Fragment | None) -> list[Event]:
         return [] if fragment is None else self._machine.tool_call(*fragment)
 
     def flush(self) -> list[Event]:
-        """Something other than text begins: what the text still held back goes out before it."""
+        """Send the buffered text, because something other than text follows."""
         think = self._think
         return [] if think is None or think.is_flushed else self._split(*think.close())
 

@@ -1,7 +1,7 @@
 """Chat Completions chunks, or one whole completion → machine calls → events.
 
-What a stream says is believed where it is well formed, repaired where the meaning is plain,
-and ended as a failure where it is not: an upstream that contradicts itself or is cut never ends as completed.
+Well-formed input is accepted, input with one plain meaning is repaired, and anything else ends the response
+as failed: an upstream that contradicts itself or is cut never ends as completed.
 """
 
 from __future__ import annotations
@@ -64,7 +64,8 @@ FAILING_REASONS: dict[str, str] = {
 
 
 class FinishState:
-    """`reason` is the first finish reason that was one, `failure` what went wrong; both None at first."""
+    """How the stream ended: `reason` is its first known finish reason, `failure` its error; both None at
+    first."""
 
     __slots__ = ("_diagnostics", "failure", "reason")
 
@@ -74,7 +75,7 @@ class FinishState:
         self.failure: ErrorPayload | None = None
 
     def record(self, reason: str) -> None:
-        """A finish reason, wherever it stood."""
+        """Record a finish reason."""
         known = reason.strip().lower()
         if known in _NO_REASON:
             return
@@ -86,8 +87,8 @@ class FinishState:
             self._diagnostics.ignored("finish_reason", "another one after the first")
 
     def conclude(self, said_done: bool, frames: int, machine: ResponseStream) -> None:
-        """The stream is over, as the upstream said if `said_done`. Without any reason it was cut or was
-        empty, or it passes as a stop (field case 26)."""
+        """Decide how the stream ended; `said_done`: the upstream sent its end marker. A stream without a
+        finish reason was cut or is empty, or counts as a stop (field case 26)."""
         if self.failure is not None or self.reason is not None:
             return
         if not said_done:
@@ -198,8 +199,8 @@ class Inbound:
         return self._dispatch(output, data)
 
     def try_feed_sse(self, data: bytes) -> list[Event] | None:
-        """One read of a stream of server-sent events, at a boundary between frames, if it is one frame like
-        the one before; None for any other, with nothing done."""
+        """The events of one read, at a frame boundary, if it is a single frame that matches the template;
+        None, and no change, for any other read."""
         apply = self._next
         if apply is None:
             return None
@@ -219,8 +220,7 @@ class Inbound:
         return [] if self._ended else [*self._begin(), *self._end(self._whole)]
 
     def _feed_plain(self, data: bytes) -> list[Event] | None:
-        """The reading of a chunk that says one thing only, as nearly all do; None for all others, with
-        nothing done."""
+        """Feed a chunk with a single delta, as nearly all are; None, and no change, for any other."""
         try:
             choice = decode_plain(data).choices[0]
         except UNDECODABLE:
@@ -328,7 +328,7 @@ class Inbound:
             self._deltas.message(message, logprobs, events)
 
     def _read_deferred_message(self) -> list[Event]:
-        """A message that stood beside deltas says the same as they do, unless they said nothing."""
+        """Read the message that came beside deltas: it repeats them, unless there were none."""
         message, self._message = self._message, None
         if message is None:
             return []
@@ -388,7 +388,8 @@ class Inbound:
 
 
 def _repeats(message: ChatDelta, said: Response) -> bool:
-    """Whether a message has nothing that was not said. Text at its head may have been reasoning."""
+    """Whether a message has nothing that was not sent before. Text at its beginning may have been sent as
+    reasoning."""
     text = message.content if isinstance(message.content, str) else ""
     if text and not (said.output_text and text.endswith(said.output_text)):
         return False

@@ -32,8 +32,8 @@ from openresponses_bridge.dialects.base import (
     entries_of,
     kept_there,
     loss,
+    normalize_entries,
     sent,
-    understood,
 )
 from openresponses_bridge.dialects.chat_completions.types import ChatFunctionDefinition, ChatRequest, ChatTool
 from openresponses_bridge.dialects.chat_completions.upstream.messages import (
@@ -193,7 +193,7 @@ def to_chat(
     diagnostics = Diagnostics()
     identities = ToolIdentityMap() if tool_identities is None else tool_identities
     request = configured(request, history)
-    entries = understood(entries_of(request, history), diagnostics)
+    entries = normalize_entries(entries_of(request, history), diagnostics)
     chosen = _tools(request, entries, identities, diagnostics)
     messages = MessagesBuilder(identities, options, diagnostics).build(entries, request.instructions)
     if not messages:

@@ -42,9 +42,9 @@ class Fragment(NamedTuple):
 
 
 class Call:
-    """One call as far as it has come, `last` the latest piece of its arguments. Its text is kept to know a
-    call that comes again. `displaced`: it began on the index of another. `announced_again`: its name came
-    once more without arguments."""
+    """One call so far; `last` is the latest fragment of its arguments. Its text is kept to detect a call that
+    is repeated. `displaced`: it began on the index of another call. `announced_again`: its name was
+    repeated without arguments."""
 
     __slots__ = (
         "_nesting",
@@ -83,8 +83,8 @@ class Call:
 
     @property
     def whole(self) -> bool:
-        """Its arguments are complete JSON already; free text never is. Reads what came since it was
-        asked, and all of it once, when the outermost bracket closes."""
+        """Whether its arguments are complete JSON; free text never is. Reads the arguments since the last
+        check, and all of them once when the outermost bracket closes."""
         if self.type != "function" or not self.last.rstrip().endswith(("}", "]")):
             return False
         if self._read != self._text.tell():
@@ -111,10 +111,9 @@ class ToolCallResolver:
     def find_continued(
         self, fragment: ChatToolCall, function: ChatFunction, arguments: object
     ) -> Call | None:
-        """The quick `resolve` of a call that goes on by these arguments, its id and name left out, blank or
-        repeated, as most fragments are: the call, with the arguments as its `last`. None for whatever takes a
-        closer look, with nothing done.
-        """
+        """The call that this fragment continues, with the arguments as its `last`, when id and name are left
+        out, blank or repeated, as in most fragments. None, and no change, when the fragment needs a closer
+        look; `resolve` then decides."""
         known = self._by_index.get(fragment.index)
         if known is None or not arguments or type(arguments) is not str:
             return None
@@ -130,7 +129,7 @@ class ToolCallResolver:
         return known
 
     def resolve(self, fragment: ChatToolCall) -> Fragment | None:
-        """The call that a streamed fragment belongs to; None when it says nothing, or nothing more."""
+        """The call that a streamed fragment belongs to; None when it adds nothing."""
         call_id = fragment.id or ""
         name, arguments, kind = self._read(fragment)
         if fragment.index is not None and self._is_announced(fragment.index, call_id, name):

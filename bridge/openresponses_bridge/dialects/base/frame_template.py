@@ -1,8 +1,8 @@
-"""Frames that are alike but for one string, of which only that string is decoded.
+"""Decodes frames that differ from the last one in a single string by decoding that string only.
 
-Most servers send the pieces of one text in frames that have all else in common. When a frame was read, the
-bytes around its string are kept. A later frame with the same bytes around another string says the same with
-that string: JSON has no other reading, since it was tried that the string there can be exchanged.
+Most servers send the pieces of one text in frames that are otherwise the same. After a frame was decoded, the
+bytes around its string are kept as a template. A later frame with the same bytes around another string means
+the same with that string: JSON has no other reading, since replacing the string was tried once.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _decode = msgspec.json.Decoder(str).decode
 
 
 class StringTemplate:
-    """The bytes around one string."""
+    """The bytes around one string of a frame."""
 
     __slots__ = ("_after", "_before", "_head", "_string", "_tail")
 
@@ -32,7 +32,7 @@ class StringTemplate:
         self._string = slice(len(head), -len(tail))
 
     def extract(self, data: bytes) -> str | None:
-        """The string that these bytes stand around; None where they don't."""
+        """The string between the template's bytes; None when the data does not match the template."""
         if data[self._before] == self._head and data[self._after] == self._tail:
             try:
                 return _decode(data[self._string])
@@ -42,8 +42,8 @@ class StringTemplate:
 
 
 class FrameTemplate:
-    """What the frames have in common, learnt from one of them. Costs nothing more once a stream's frames have
-    been found to differ in more than a string."""
+    """The template of a stream's frames, learnt from one of them. `enabled` becomes False once the frames
+    were found to differ in more than a string."""
 
     __slots__ = ("_learnt", "_wasted", "enabled", "payload", "read")
 
@@ -55,8 +55,8 @@ class FrameTemplate:
         self.enabled = True
 
     def learn(self, data: bytes, number: int, said: str, read: Callable[[bytes], object]) -> bool:
-        """Frame `number` says `said`, as `read` reads it: whether it is known now where its string stands.
-        `read` raises msgspec.MsgspecError for a frame that it does not take."""
+        """Make a template from frame `number`, whose string is `said` according to `read`. Returns whether
+        the string was found. `read` raises msgspec.MsgspecError for frames that it can't decode."""
         if number - self._learnt < _FEW:
             self._wasted += 1
             self.enabled = self._wasted < _WASTED
