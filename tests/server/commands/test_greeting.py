@@ -181,7 +181,7 @@ def test_what_a_program_needs_that_can_not_be_started_is_said(settings: Upstream
     """Nothing of it has to be running."""
     away = refused(503, UpstreamError.UNREACHABLE, "its program was not found")
     known = profile("codex")
-    line = upstream_line(Asked(Here(), settings, known, away), "http://127.0.0.1:8080")
+    line = upstream_line(UpstreamCheck(Here(), settings, known, away), "http://127.0.0.1:8080")
     assert line == (
         "Codex can't be started as codex (its program was not found): "
         "is it installed, and was `codex login` run?"
