@@ -64,7 +64,7 @@ OWNER: Final[ContextVar[str]] = ContextVar("owner", default="")
 _THREADS: Final = 2  # each that computes takes its turn before the loop does; more would not be faster
 
 
-class Places:
+class FairLimiter:
     """So many pieces of work at once, of one owner no more than one, and the owners in turn: what one of them
     has waiting holds up no other. Without keys (owner "") all places are everybody's."""
 
@@ -72,75 +72,75 @@ class Places:
         self._free = most
         self._closed = False
         self._busy: set[str] = set()
-        self._lines: dict[str, dict[asyncio.Future[None], bool]] = {}
+        self._waiters: dict[str, dict[asyncio.Future[None], bool]] = {}
         """Who waits, by owner, and whether for a run that has begun; the owner whose turn is next comes
         first. A turn that is done was cancelled or refused a moment ago."""
 
-    async def take(self, owner: str, *, begun: bool = False) -> None:
+    async def acquire(self, owner: str, *, begun: bool = False) -> None:
         """Wait for a place. Raises HttpError 503 once it is closed, unless it is for a run that has
         `begun`."""
         if self._closed and not begun:
             raise shutting_down()
-        turn = asyncio.get_running_loop().create_future()
-        self._lines.setdefault(owner, {})[turn] = begun
-        self._call()
+        waiter = asyncio.get_running_loop().create_future()
+        self._waiters.setdefault(owner, {})[waiter] = begun
+        self._wake_next()
         try:
-            await turn
+            await waiter
         except BaseException:
-            if turn.cancelled() or turn.exception() is not None:
-                self._drop(owner, turn)
+            if waiter.cancelled() or waiter.exception() is not None:
+                self._remove_waiter(owner, waiter)
             else:  # its turn came in the same moment
-                self.give_back(owner)
+                self.release(owner)
             raise
 
-    def give_back(self, owner: str) -> None:
+    def release(self, owner: str) -> None:
         """The place is free for the next one."""
         self._free += 1
         self._busy.discard(owner)
-        self._call()
+        self._wake_next()
 
     def close(self) -> None:
         """Only runs that have begun get places from now on."""
         self._closed = True
-        for line in self._lines.values():
-            for turn, begun in line.items():
-                if not (begun or turn.done()):
-                    turn.set_exception(shutting_down())
+        for waiters in self._waiters.values():
+            for waiter, begun in waiters.items():
+                if not (begun or waiter.done()):
+                    waiter.set_exception(shutting_down())
 
-    def _call(self) -> None:
+    def _wake_next(self) -> None:
         """Give a free place to who is next."""
-        for owner, line in self._lines.items():
-            turn = next((each for each in line if not each.done()), None)
-            if self._free and turn is not None and owner not in self._busy:
+        for owner, waiters in self._waiters.items():
+            waiter = next((each for each in waiters if not each.done()), None)
+            if self._free and waiter is not None and owner not in self._busy:
                 break
         else:
             return
-        self._drop(owner, turn)
-        if owner in self._lines:
-            self._lines[owner] = self._lines.pop(owner)  # behind all others
+        self._remove_waiter(owner, waiter)
+        if owner in self._waiters:
+            self._waiters[owner] = self._waiters.pop(owner)  # behind all others
         self._free -= 1
         if owner:
             self._busy.add(owner)
-        turn.set_result(None)
+        waiter.set_result(None)
 
-    def _drop(self, owner: str, turn: asyncio.Future[None]) -> None:
-        line = self._lines[owner]
-        del line[turn]
-        if not line:
-            del self._lines[owner]
+    def _remove_waiter(self, owner: str, waiter: asyncio.Future[None]) -> None:
+        waiters = self._waiters[owner]
+        del waiters[waiter]
+        if not waiters:
+            del self._waiters[owner]
 
 
 class _Threads:
     """Those of one event loop."""
 
     def __init__(self) -> None:
-        self.places = Places(_THREADS)
+        self.limiter = FairLimiter(_THREADS)
         self._pool = ThreadPoolExecutor(_THREADS, "off_loop")
         self._awaited: set[asyncio.Future[Any]] = set()
         """What requests wait for whose runs have not begun."""
 
     async def run(self, work: Callable[[], T], owner: str, *, begun: bool) -> T:
-        await self.places.take(owner, begun=begun)
+        await self.limiter.acquire(owner, begun=begun)
         done = self._begin(work, owner)
         if not begun:
             self._awaited.add(done)
@@ -156,7 +156,7 @@ class _Threads:
         done: asyncio.Future[T] = loop.create_future()
 
         def finish(worked: Future[T]) -> None:
-            self.places.give_back(owner)
+            self.limiter.release(owner)
             if done.done():
                 return
             if (error := worked.exception()) is not None:
@@ -171,13 +171,13 @@ class _Threads:
         try:
             worked = self._pool.submit(copy_context().run, work)
         except BaseException:  # the system has no more threads
-            self.places.give_back(owner)
+            self.limiter.release(owner)
             raise
         worked.add_done_callback(report)
         return done
 
     def cut_off(self) -> None:
-        self.places.close()
+        self.limiter.close()
         for done in self._awaited:
             if not done.done():
                 done.set_exception(shutting_down())
@@ -209,7 +209,7 @@ async def on_thread(work: Callable[[], T], *, begun: bool = False) -> T:
 def close_threads() -> None:
     """The server stops: what waits for a thread of this event loop is refused, and what comes. What is on one
     is finished, and so is what a run needs that has begun."""
-    _threads_here().places.close()
+    _threads_here().limiter.close()
 
 
 def leave_threads() -> None:

@@ -13,7 +13,7 @@ import pytest
 from openresponses_server.errors import HttpError
 from openresponses_server.limits.gate import Gate
 from openresponses_server.settings import Limits
-from openresponses_server.tasks import OWNER, Places, end_tasks, in_time, on_thread
+from openresponses_server.tasks import OWNER, FairLimiter, end_tasks, in_time, on_thread
 
 
 async def test_task_that_takes_a_cancellation_for_something_else_is_cancelled_again() -> None:
@@ -96,12 +96,12 @@ async def test_work_ends_with_whoever_waits_for_it() -> None:
     assert ended.is_set()
 
 
-async def taken(places: Places, owner: str, order: list[str]) -> None:
-    await places.take(owner)
+async def taken(places: FairLimiter, owner: str, order: list[str]) -> None:
+    await places.acquire(owner)
     order.append(owner)
 
 
-async def waiting(places: Places, owners: str, order: list[str]) -> list[asyncio.Task[None]]:
+async def waiting(places: FairLimiter, owners: str, order: list[str]) -> list[asyncio.Task[None]]:
     tasks = [asyncio.ensure_future(taken(places, owner, order)) for owner in owners]
     await asyncio.sleep(0)
     return tasks
@@ -114,18 +114,18 @@ async def settled() -> None:
 
 def test_an_owner_has_one_place_and_the_others_have_theirs() -> None:
     async def work() -> list[str]:
-        places, order = Places(2), list[str]()
+        places, order = FairLimiter(2), list[str]()
         await waiting(places, "aaaab", order)
         await settled()
         assert order == ["a", "b"]  # what a has waiting does not stand before b
         tasks = await waiting(places, "cccd", order)
-        places.give_back("b")
+        places.release("b")
         await settled()
         assert order == ["a", "b", "c"]
-        places.give_back("a")
+        places.release("a")
         await settled()
         assert order == ["a", "b", "c", "a"]  # a has waited longest, c has a place
-        places.give_back("c")
+        places.release("c")
         await settled()
         assert order[4:] == ["d"]  # one of each in turn
         for task in tasks:
@@ -137,12 +137,12 @@ def test_an_owner_has_one_place_and_the_others_have_theirs() -> None:
 
 def test_without_keys_all_places_are_everybodys() -> None:
     async def work() -> None:
-        places, order = Places(2), list[str]()
+        places, order = FairLimiter(2), list[str]()
         await waiting(places, "", order)
         tasks = [asyncio.ensure_future(taken(places, "", order)) for _ in range(3)]
         await settled()
         assert order == ["", ""]
-        places.give_back("")
+        places.release("")
         await settled()
         assert order == ["", "", ""]
         assert all(task.done() for task in tasks)
@@ -152,18 +152,18 @@ def test_without_keys_all_places_are_everybodys() -> None:
 
 def test_who_no_longer_waits_leaves_the_place_to_the_next() -> None:
     async def work() -> None:
-        places, order = Places(1), list[str]()
+        places, order = FairLimiter(1), list[str]()
         await waiting(places, "a", order)
         first, second, third = await waiting(places, "bcd", order)
         first.cancel()
         await settled()
-        places.give_back("a")
+        places.release("a")
         second.cancel()  # it has just been given the place
         await settled()
         assert order == ["a", "d"]
         assert third.done()
-        places.give_back("d")
-        await asyncio.wait_for(places.take("b"), 5)
+        places.release("d")
+        await asyncio.wait_for(places.acquire("b"), 5)
 
     asyncio.run(work())
 
@@ -193,16 +193,16 @@ def test_work_of_one_owner_leaves_a_thread_to_another() -> None:
 
 def test_a_place_that_is_free_in_the_moment_of_a_cancellation_is_the_nexts() -> None:
     async def work() -> None:
-        places, order = Places(1), list[str]()
+        places, order = FairLimiter(1), list[str]()
         await waiting(places, "a", order)
         first, _ = await waiting(places, "bc", order)
         first.cancel()  # it stands in line still
-        places.give_back("a")
+        places.release("a")
         await settled()
         assert order == ["a", "c"]
         last = (await waiting(places, "b", order))[0]
         last.cancel()
-        places.give_back("c")
+        places.release("c")
         await waiting(places, "d", order)
         assert order == ["a", "c", "d"]
 
@@ -321,17 +321,17 @@ def test_who_is_cancelled_leaves_its_thread_to_finish_alone() -> None:
 
 def test_s8_who_is_refused_and_cancelled_at_once_gives_back_no_place() -> None:
     async def work() -> None:
-        places, order = Places(1), list[str]()
+        places, order = FairLimiter(1), list[str]()
         await waiting(places, "a", order)
         refused = (await waiting(places, "b", order))[0]
         places.close()
         refused.cancel()
         await settled()
         assert refused.cancelled()
-        of_a_run = asyncio.create_task(places.take("c", begun=True))
+        of_a_run = asyncio.create_task(places.acquire("c", begun=True))
         await settled()
         assert not of_a_run.done()
-        places.give_back("a")
+        places.release("a")
         await of_a_run
 
     asyncio.run(work())

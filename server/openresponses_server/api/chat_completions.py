@@ -31,7 +31,7 @@ from openresponses_server.api.responders import (
 )
 from openresponses_server.http.headers import fields_of
 from openresponses_server.limits.gate import Gate
-from openresponses_server.limits.memory import Hold
+from openresponses_server.limits.memory import Reservation
 from openresponses_server.limits.requests import check_choices
 from openresponses_server.requests.bodies import read_json
 from openresponses_server.requests.prepare import prepare
@@ -44,8 +44,8 @@ from openresponses_server.runs.run import Run
 
 
 class ChoicesResponder(Responder):
-    """Responds with several runs. Their slots in `gate` are reserved together, and `hold` is released after
-    all; `end_choice` is called with the index of each run that has ended."""
+    """Responds with several runs. Their slots in `gate` are reserved together, and `reservation` is released
+    after all; `end_choice` is called with the index of each run that has ended."""
 
     def __init__(
         self,
@@ -54,13 +54,13 @@ class ChoicesResponder(Responder):
         keep_alive: float,
         options: AnswerOptions,
         gate: Gate,
-        hold: Hold,
+        reservation: Reservation,
         end_choice: Callable[[int], None],
     ) -> None:
         super().__init__(runs, headers, keep_alive)
         self._options = options
         self._gate = gate
-        self._hold = hold
+        self._reservation = reservation
         self._end_choice = end_choice
         first = runs[0].translation
         self._id = "chatcmpl-" + first.response_id.removeprefix("resp_")
@@ -69,10 +69,10 @@ class ChoicesResponder(Responder):
 
     async def _answer(self, send: Send) -> None:
         try:
-            async with self._gate.places(self._runs[0].owner, len(self._runs)):
+            async with self._gate.slots(self._runs[0].owner, len(self._runs)):
                 await self._make(send)
         finally:
-            self._hold.release()
+            self._reservation.release()
 
     async def _make(self, send: Send) -> None:
         raise NotImplementedError
@@ -172,8 +172,8 @@ async def create(request: Request) -> ASGIApp:
     if options.n > 1:
         runs = [prepared.run(choice) for choice in range(options.n)]
         several = ChoicesStreamResponder if asked.stream else ChoicesJsonResponder
-        gate, hold = service.gate, prepared.hold
-        return several(runs, prepared.headers, keep_alive, options, gate, hold, prepared.end_choice)
+        gate, reservation = service.gate, prepared.reservation
+        return several(runs, prepared.headers, keep_alive, options, gate, reservation, prepared.end_choice)
     answer = RunStreamResponder if asked.stream else RunJsonResponder
     run = prepared.run()
     form = ChatForm(options, service.sealer, run.translation)

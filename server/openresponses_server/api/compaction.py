@@ -128,7 +128,9 @@ async def compact(request: Request) -> ASGIApp:
     given = await read_json(request, service, decode_compact_request)
     check_request(CreateResponse(input=given.input), service.settings.limits)
     owner = request.state.owner
-    asked, before, hold = await continued(service.store, _compaction_request(given), owner, service.room)
+    asked, before, reservation = await continued(
+        service.store, _compaction_request(given), owner, service.available
+    )
     items = [*before.items, *own_input(asked)[:-1]]
     if not items:
         raise HttpError(400, "There is nothing to compact.", code="missing_required_parameter", param="input")
@@ -139,7 +141,7 @@ async def compact(request: Request) -> ASGIApp:
         request.state.request_id,
         owner=owner,
         history=before.items,
-        hold=hold,
+        reservation=reservation,
     )
     form = CompactionForm(items, partial(service.meters.counter(owner).item, model=prepared.target.model))
     return RunJsonResponder(prepared.run(), prepared.headers, service.settings.keep_alive, form)
@@ -167,13 +169,13 @@ async def input_tokens(request: Request) -> HttpResponse:
     _check_counted(asked)
     target = service.router.target_of(asked.model, request.state.owner)
     check_request(asked, service.settings.limits)
-    asked, before, hold = await continued(service.store, asked, request.state.owner, service.room)
+    asked, before, reservation = await continued(service.store, asked, request.state.owner, service.available)
     check_conversation(asked, len(before.items), service.settings.limits)
     earlier, own = open_sealed_items(target, asked, before.items, {})
     others = CreateResponse(instructions=asked.instructions, tools=asked.tools)
     counter = service.meters.counter(request.state.owner)
     tokens = await on_thread(lambda: counter.request(others, [*earlier, *own], target.model))
-    hold.release()
+    reservation.release()
     body = {"object": "response.input_tokens", "input_tokens": tokens}
     headers = loss_header(reported_losses(unknown_fields(asked)))
     return HttpResponse(encode(body), headers=headers, media_type="application/json")

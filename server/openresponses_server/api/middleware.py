@@ -18,7 +18,7 @@ from openresponses_bridge.random_ids import random_hex
 from openresponses_server.errors import MESSAGES_PATH, HttpError, error_body, surface_path
 from openresponses_server.http.headers import fields_of
 from openresponses_server.limits.gate import Gate
-from openresponses_server.limits.memory import hand_over
+from openresponses_server.limits.memory import release_received
 from openresponses_server.limits.requests import check_headers
 from openresponses_server.observation.metrics import Metrics
 from openresponses_server.settings import Limits
@@ -127,7 +127,7 @@ class RequestLog:
             await _error_response(_DEFECT, scope)(scope, receive, send_labelled)
         finally:
             self._metrics.streams -= streams
-            hand_over()
+            release_received()
             seconds = time.perf_counter() - started
             _log.info(
                 "request",

@@ -125,7 +125,7 @@ async def trace_turn(
     token = REQUEST.set(trace)
     finished = False
     try:
-        await on_thread(partial(trace.take, body))
+        await on_thread(partial(trace.set_body, body))
         yield
         finished = True
     finally:

@@ -35,7 +35,7 @@ from openresponses_server.api.models import wants_refresh
 from openresponses_server.api.responders import RunStreamResponder
 from openresponses_server.errors import HttpError, failure
 from openresponses_server.http.headers import fields_of
-from openresponses_server.limits.memory import Hold
+from openresponses_server.limits.memory import Reservation
 from openresponses_server.requests.bodies import read_json
 from openresponses_server.requests.prepare import PreparedRequest, prepare
 from openresponses_server.requests.service import Service, service_of
@@ -109,7 +109,7 @@ async def prepare_chat(
                 losses=asked.continuation.losses,
                 history=found[0].items,
                 upstream=found[0].upstream,
-                hold=found[1],
+                reservation=found[1],
                 input_param=_INPUT_PARAM,
             )
     return await prepare(
@@ -131,18 +131,18 @@ async def _can_store(service: Service, request: CreateResponse) -> bool:
 
 async def _history_before_marker(
     service: Service, continuation: Continuation, owner: str
-) -> tuple[Conversation, Hold] | None:
+) -> tuple[Conversation, Reservation] | None:
     """The conversation up to the marker and its memory; None when the marker can't be used."""
-    hold = service.room.budget.hold(owner)
+    reservation = service.available.budget.reserve(owner)
     try:
-        before = await history_of(service.store, continuation.request, owner, service.room, hold)
+        before = await history_of(service.store, continuation.request, owner, service.available, reservation)
     except HttpError as error:
         why = error.code
     else:
         if await off_loop(before.size, lambda: conversation_digest(before.items)) == continuation.before:
-            return before, hold
+            return before, reservation
         why = "another_conversation"
-    hold.release()
+    reservation.release()
     _log.info("vscode.marker_unused", code=why)
     return None
 

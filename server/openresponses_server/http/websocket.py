@@ -25,7 +25,7 @@ from openresponses_server.errors import HttpError
 from openresponses_server.http.direct_writes import offer, withdraw
 from openresponses_server.http.refusals import envelope, too_large, written
 from openresponses_server.http.registry import ConnectionRegistry, Receiving, Sending, cut_off
-from openresponses_server.limits.memory import OF_SOCKET, Hold
+from openresponses_server.limits.memory import SOCKET_RESERVATION, Reservation
 from openresponses_server.tasks import LARGE
 
 PATH: Final = "/v1/responses"
@@ -289,11 +289,11 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
             size += len(self.frames[0])
         if size <= LARGE and not self._held:
             return True
-        hold: Hold | None = self._scope.get("state", {}).get(OF_SOCKET)
-        if hold is None:  # the handshake is not answered yet
+        reservation: Reservation | None = self._scope.get("state", {}).get(SOCKET_RESERVATION)
+        if reservation is None:  # the handshake is not answered yet
             return True
         try:
-            hold.resize(size if size > LARGE else 0)
+            reservation.resize(size if size > LARGE else 0)
         except HttpError as error:
             self._end(CloseCode.TRY_AGAIN_LATER, error)
             return False
@@ -311,7 +311,7 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
             each.forget()
         if self._held:
             self._held = False
-            self._scope["state"][OF_SOCKET].release()
+            self._scope["state"][SOCKET_RESERVATION].release()
 
     # ── refusing ───────────────────────────────────────────────────────────────────────────────────────
     def handle_parser_exception(self) -> None:

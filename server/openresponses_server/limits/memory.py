@@ -1,8 +1,8 @@
-"""Law S8: bytes that bodies and conversations take in memory, of all keys and of each one.
+"""Law S8: bounds the memory that bodies and conversations take, of all keys together and of each one.
 
-A turn of a hundred bytes may stand for a conversation of megabytes, which is in memory, and once more as the
-body that goes out, for as long as its response is made. A compressed body of a few kilobytes may stand for
-megabytes too, and is in memory from the first of its bytes that come.
+A request of a hundred bytes may continue a conversation of megabytes, which is in memory twice while its
+response is made: once read from the store, once as the body that goes to the upstream. A compressed body of a
+few kilobytes may be megabytes too, and is counted from its first byte.
 """
 
 from __future__ import annotations
@@ -18,29 +18,30 @@ from openresponses_server.settings import Limits
 _WITHOUT_KEY: Final = ""  # the owner of everything where no keys are asked for
 
 
-class Budget:
-    """At most `total` bytes at once, of each key at most `per_key`. An owner that holds nothing yet may hold
-    any number, so that no limit shuts out what another one admits."""
+class MemoryBudget:
+    """At most `total` bytes at once, of each key at most `per_key`. An owner that has reserved nothing may
+    reserve any number, so that this limit never refuses what the limit for one body or conversation
+    admits."""
 
     def __init__(self, total: int, per_key: int) -> None:
         self._total = total
         self._per_key = per_key
-        self._held: dict[str, int] = {}
+        self._reserved: dict[str, int] = {}
         self.bytes = 0
-        """How many there are of all keys."""
+        """Bytes that all keys have reserved."""
 
     def of(self, owner: str) -> int:
-        """How many this owner holds."""
-        return self._held.get(owner, 0)
+        """Bytes that this owner has reserved."""
+        return self._reserved.get(owner, 0)
 
-    def hold(self, owner: str, *, accepted: bool = False) -> Hold:
-        """What one turn of this owner will hold; nothing yet. One that was `accepted` before is not refused
-        now."""
-        return Hold(self, owner, accepted)
+    def reserve(self, owner: str, *, accepted: bool = False) -> Reservation:
+        """A reservation for one request of this owner, empty as yet. If its request was `accepted` before, it
+        grows whatever the limits say."""
+        return Reservation(self, owner, accepted)
 
     def check(self, owner: str, size: int, own: int = 0) -> None:
-        """Raises HttpError 429 that names the limit when this owner may not hold so many more. `own` is the
-        size of what grows by them, which alone may be of any size."""
+        """Raises HttpError 429 that names the limit if this owner may not reserve so many more bytes. `own`
+        is the present size of the reservation that is to grow, which alone may be of any size."""
         if self.bytes > own and self.bytes + size > self._total:
             raise _refusal(
                 f"Bodies and conversations of {self._total} bytes are in memory, and no more may be"
@@ -49,85 +50,87 @@ class Budget:
             most = self._per_key
             raise _refusal(f"One API key may have bodies and conversations of {most} bytes in memory at once")
 
-    def take(self, owner: str, size: int) -> None:
-        """So many more."""
+    def acquire(self, owner: str, size: int) -> None:
+        """Count so many more bytes, whatever the limits say."""
         if size:
             self.bytes += size
-            self._held[owner] = self._held.get(owner, 0) + size
+            self._reserved[owner] = self._reserved.get(owner, 0) + size
 
-    def give_back(self, owner: str, size: int) -> None:
-        """So many less."""
+    def release(self, owner: str, size: int) -> None:
+        """Count so many bytes less."""
         if size:
             self.bytes -= size
-            left = self._held.pop(owner) - size
+            left = self._reserved.pop(owner) - size
             if left:
-                self._held[owner] = left
+                self._reserved[owner] = left
 
 
-class Hold:
-    """The bytes of one turn, or of one body. They are given back when it is released, or forgotten."""
+class Reservation:
+    """The bytes of one request, or of one body, until it is released or garbage."""
 
-    def __init__(self, budget: Budget, owner: str, accepted: bool) -> None:
+    def __init__(self, budget: MemoryBudget, owner: str, accepted: bool) -> None:
         self._budget = budget
         self._owner = owner
         self._accepted = accepted
         self._size = 0
 
     def grow(self, size: int) -> None:
-        """So many more. Raises HttpError 429."""
+        """Reserve so many bytes more. Raises HttpError 429."""
         if not self._accepted:
             self._budget.check(self._owner, size)
-        self._budget.take(self._owner, size)
+        self._budget.acquire(self._owner, size)
         self._size += size
 
     def resize(self, size: int) -> None:
-        """It is so many now, of a body that comes or goes. Raises HttpError 429, and is what it was."""
+        """Have so many bytes reserved, more or fewer than before. If that raises HttpError 429, nothing
+        changes."""
         more = size - self._size
         if more > 0:
             self._budget.check(self._owner, more, self._size)
-            self._budget.take(self._owner, more)
+            self._budget.acquire(self._owner, more)
         else:
-            self._budget.give_back(self._owner, -more)
+            self._budget.release(self._owner, -more)
         self._size = size
 
     def release(self) -> None:
-        """Nothing of it is in memory any more."""
+        """Release all bytes."""
         size, self._size = self._size, 0
         if size:
-            self._budget.give_back(self._owner, size)
+            self._budget.release(self._owner, size)
 
     def __del__(self) -> None:
         if self._size:
             self.release()
 
 
-RECEIVED: Final[ContextVar[Hold | None]] = ContextVar("received", default=None)
-"""What holds the body of the request that is served, or the message of the turn. It is released when what
-goes out is held instead, at the latest when the request has been answered."""
+RECEIVED: Final[ContextVar[Reservation | None]] = ContextVar("received", default=None)
+"""The reservation for the body of the current request, or for the WebSocket message. It is released when the
+outgoing request has its own, at the latest when the request has been answered."""
 
-OF_SOCKET: Final = "received"
-"""Where the state of a WebSocket has the Hold of what is received on it."""
+SOCKET_RESERVATION: Final = "received"
+"""The name in a WebSocket's state for the reservation of what is received on it."""
 
 
-def hand_over() -> None:
-    """What was received is held as something else from here on, or not any more."""
+def release_received() -> None:
+    """Release the reservation of what was received: something else has reserved it, or it is not needed any
+    more."""
     if (received := RECEIVED.get()) is not None:
         received.release()
 
 
-class Room(Struct, frozen=True):
-    """What there is room for: bytes of one conversation, bytes of what one request refers to, and the budget
-    of all."""
+class Available(Struct, frozen=True):
+    """The memory that requests may take: bytes of one conversation, bytes of the items that one request
+    refers to, and the budget of all requests."""
 
     conversation: int
     references: int
-    budget: Budget
+    budget: MemoryBudget
 
 
-def room_for(limits: Limits) -> Room:
-    """By the settings."""
-    budget = Budget(limits.loaded_bytes, limits.loaded_bytes_per_key)
-    return Room(limits.conversation_bytes, limits.reference_bytes, budget)
+def available_for(limits: Limits) -> Available:
+    """The memory that the settings allow."""
+    budget = MemoryBudget(limits.loaded_bytes, limits.loaded_bytes_per_key)
+    return Available(limits.conversation_bytes, limits.reference_bytes, budget)
 
 
 def _refusal(what: str) -> HttpError:

@@ -19,12 +19,12 @@ from openresponses_bridge.protocol.codec import encode
 from openresponses_bridge.protocol.response import Response
 from openresponses_server.errors import HttpError, Outage
 from openresponses_server.limits.gate import Gate
-from openresponses_server.limits.rates import Buckets, Rates, Standing, Verdict, rates_of, verdict
+from openresponses_server.limits.rates import Buckets, Decision, LimitState, Rates, decision, rates_of
 from openresponses_server.settings import Settings
 from openresponses_server.tasks import end_tasks
 
-# How many bytes of each key are stored: measured in the store, which all workers share, now and then, and
-# what was stored here since is added. Nothing is asked for a request.
+# The stored bytes of each key are measured now and then in the store, which all workers share; what was
+# stored here since is added. No request waits for the store.
 
 _INTERVAL: Final = 5.0  # seconds between two measurements, at least
 _REST: Final = 20  # times as long as a measurement takes, before the next one
@@ -35,7 +35,7 @@ Measure = Callable[[], Awaitable[dict[str, int]]]
 
 
 class Stock:
-    """At most `most` bytes of each key, of those that `stored` finds."""
+    """Limits the stored bytes of each key to `most`; `stored` measures them."""
 
     def __init__(self, stored: Measure, most: int, interval: float = _INTERVAL) -> None:
         self._stored = stored
@@ -45,11 +45,12 @@ class Stock:
         self._grown: dict[str, int] = {}
 
     def of(self, owner: str) -> int:
-        """How many bytes there are of this key, as far as is known."""
+        """The stored bytes of this key, as far as is known."""
         return self._measured.get(owner, 0) + self._grown.get(owner, 0)
 
     def check(self, owner: str, size: int = 0) -> None:
-        """Raises HttpError 429 when this key has as many as it may have, or would have with so many more."""
+        """Raises HttpError 429 if this key has as many bytes as it may have, or would have with so many
+        more."""
         if self.of(owner) + size < self._most:
             return
         raise HttpError(
@@ -61,11 +62,11 @@ class Stock:
         )
 
     def grow(self, owner: str, size: int) -> None:
-        """About so many more were stored."""
+        """Count about so many more stored bytes."""
         self._grown[owner] = self._grown.get(owner, 0) + size
 
     async def measure(self) -> float:
-        """What there is now; the seconds until it should be measured again."""
+        """Measure; returns the seconds until the next measurement."""
         before, self._grown = self._grown, {}
         started = time.monotonic()
         try:
@@ -77,30 +78,30 @@ class Stock:
         return max(self._interval, (time.monotonic() - started) * _REST)
 
     async def keep(self) -> None:
-        """Measure for ever."""
+        """Measure again and again, until cancelled."""
         while True:
             await asyncio.sleep(await self.measure())
 
 
-# What an answer's headers say of a key's limits, in the words of its surface.
+# The headers of an answer that name a key's limits, in the form of its surface.
 
-Form = Callable[[Standing], Iterator[tuple[str, str]]]
+Form = Callable[[LimitState], Iterator[tuple[str, str]]]
 """The headers of one limit."""
 
 
-def openai_headers(standing: Standing) -> Iterator[tuple[str, str]]:
+def openai_headers(state: LimitState) -> Iterator[tuple[str, str]]:
     """`x-ratelimit-…`; `reset` is a duration as `1m3s`, to milliseconds below a minute."""
-    yield f"x-ratelimit-limit-{standing.name}", str(standing.limit)
-    yield f"x-ratelimit-remaining-{standing.name}", str(standing.left)
-    yield f"x-ratelimit-reset-{standing.name}", _duration(standing.reset)
+    yield f"x-ratelimit-limit-{state.name}", str(state.limit)
+    yield f"x-ratelimit-remaining-{state.name}", str(state.left)
+    yield f"x-ratelimit-reset-{state.name}", _duration(state.reset)
 
 
-def anthropic_headers(standing: Standing) -> Iterator[tuple[str, str]]:
+def anthropic_headers(state: LimitState) -> Iterator[tuple[str, str]]:
     """`anthropic-ratelimit-…`; `reset` is a time (RFC 3339)."""
-    whole_at = datetime.fromtimestamp(math.ceil(time.time() + standing.reset), UTC)
-    name = f"anthropic-ratelimit-{standing.name}"
-    yield f"{name}-limit", str(standing.limit)
-    yield f"{name}-remaining", str(standing.left)
+    whole_at = datetime.fromtimestamp(math.ceil(time.time() + state.reset), UTC)
+    name = f"anthropic-ratelimit-{state.name}"
+    yield f"{name}-limit", str(state.limit)
+    yield f"{name}-remaining", str(state.left)
     yield f"{name}-reset", f"{whole_at:%Y-%m-%dT%H:%M:%SZ}"
 
 
@@ -115,9 +116,9 @@ EXPOSED: Final = [
     name
     for kind in ("requests", "tokens")
     for form in (openai_headers, anthropic_headers)
-    for name, _ in form(Standing(kind, 0, 0, 0.0))
+    for name, _ in form(LimitState(kind, 0, 0, 0.0))
 ]
-"""Their names, for the pages that may read them."""
+"""The names of these headers, for CORS."""
 
 
 _WITHOUT_KEY: Final = ""  # the owner of everything where no keys are asked for
@@ -125,13 +126,16 @@ _WHAT: Final = {
     "requests": "may make {limit} requests a minute",
     "tokens": "may use {limit} tokens a minute",
 }
-_FRAMES: Final = 3  # how often a stored stream has its output in it, about
+_FRAMES: Final = 3  # about how many times a stored stream contains its output
 
 
 class Quotas:
-    """One per application; it works while `going` lasts. Over Redis all workers count together, and with
-    `gate` so do its shares; else each by itself. `refused` gets the name of each limit that a request goes
-    beyond, `failed` what Redis failed at: the call's name and a code."""
+    """The quotas of one application; they work while `going` lasts.
+
+    Workers with a Redis count together, also for the limits of `gate`; others each by itself. `refused` is
+    called with the name of each limit that a request exceeds, `failed` with the name of a call to Redis that
+    failed and a code.
+    """
 
     def __init__(
         self,
@@ -172,16 +176,16 @@ class Quotas:
     async def admit(
         self, owner: str, *, size: Callable[[], int] | None = None, form: Form = openai_headers
     ) -> dict[str, str]:
-        """One request more of this owner; `size` is how many bytes of it will be stored, None when it is not.
-        The headers of its answer. Raises HttpError 429 that names the limit."""
+        """Count one more request of this owner; `size` returns how many bytes of it will be stored, None: it
+        is not stored. Returns the headers of its answer. Raises HttpError 429 that names the limit."""
         if owner == _WITHOUT_KEY:
             return {}
         if size is not None:
             self.store(owner, size)
         if not self._limited:
             return {}
-        found = await self._decided(owner)
-        headers = dict(pair for standing in found.standings for pair in form(standing))
+        found = await self._decide(owner)
+        headers = dict(pair for state in found.states for pair in form(state))
         if found.over is None:
             return headers
         self._refused(found.over.name)
@@ -193,7 +197,7 @@ class Quotas:
         )
 
     def store(self, owner: str, size: Callable[[], int]) -> None:
-        """So many bytes more of this owner's will be stored. Raises HttpError 429."""
+        """Count bytes of this owner that will be stored. Raises HttpError 429."""
         if self._stock is None or owner == _WITHOUT_KEY:
             return
         more = size()
@@ -204,10 +208,10 @@ class Quotas:
             raise
         self._stock.grow(owner, more)
 
-    async def _decided(self, owner: str) -> Verdict:
-        """What this process has counted is part of what all have: what goes beyond a limit here, does so
-        everywhere, and Redis need not be asked."""
-        here = verdict(self._rates, self._buckets.used(owner))
+    async def _decide(self, owner: str) -> Decision:
+        """Decide by the counts of this process first, which are part of all workers' counts: if they exceed a
+        limit, Redis need not be asked."""
+        here = decision(self._rates, self._buckets.used(owner))
         if here.over is not None:
             return here
         elsewhere = None if self._shared is None else await self._shared.admit(owner)
@@ -215,15 +219,15 @@ class Quotas:
             admitted, used = elsewhere
             if admitted:
                 self._buckets.begin(owner)
-            return verdict(self._rates, used, admitted=admitted)
-        here = verdict(self._rates, self._buckets.used(owner))
+            return decision(self._rates, used, admitted=admitted)
+        here = decision(self._rates, self._buckets.used(owner))
         if here.over is None:
-            return verdict(self._rates, self._buckets.begin(owner), admitted=True)
+            return decision(self._rates, self._buckets.begin(owner), admitted=True)
         return here
 
     def ended(self, owner: str, response: Response, tokens: Callable[[], int], *, stored: bool) -> None:
-        """A response is over that an upstream has begun. `tokens` estimates how many it took where the
-        upstream did not count them."""
+        """Count a response that has ended and that an upstream had begun. `tokens` estimates its tokens if
+        the upstream did not count them."""
         if owner == _WITHOUT_KEY:
             return
         if self._rates.tokens is not None:

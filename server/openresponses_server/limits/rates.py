@@ -1,5 +1,5 @@
-"""Requests and tokens a minute as buckets that refill evenly (generic cell rate): how much of a minute each
-key has used up, which is what Redis keeps too, so that both decide alike."""
+"""Requests and tokens a minute as buckets that refill evenly (generic cell rate algorithm): how much of a
+minute each key has used up. Redis stores the same number, so that both decide alike."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from openresponses_server.settings import Limits
 
 MINUTE: Final = 60.0
 LONGEST_DEBT: Final = 60 * MINUTE
-"""Seconds: whatever an upstream reports to have used, a key is refused no longer for it."""
+"""Seconds: the longest time for which a key is refused, whatever an upstream reports to have used."""
 MOST_TOKENS: Final = 2**40
 """More than any response has; a report beyond that is not believed."""
 SLACK: Final = 1e-3
-"""Of one request: what rounding may add up to."""
+"""The part of one request that rounding may add up to."""
 _MOST_KEYS: Final = 100_000
 
 
 class Rates(NamedTuple):
-    """What one key may have in a minute; None is any number."""
+    """What one key may use in a minute; None: any number."""
 
     requests: int | None
     tokens: int | None
@@ -38,7 +38,7 @@ class Rates(NamedTuple):
 
 
 def rates_of(limits: Limits) -> Rates:
-    """By the settings."""
+    """The rates of the settings."""
     return Rates(limits.requests_per_minute_per_key, limits.tokens_per_minute_per_key)
 
 
@@ -50,12 +50,12 @@ class Used(NamedTuple):
     tokens: float = 0.0
 
     def after(self, seconds: float) -> Used:
-        """So much later."""
+        """What is used so many seconds later."""
         return Used(max(self.requests - seconds, 0.0), max(self.tokens - seconds, 0.0))
 
 
-class Standing(Struct, frozen=True):
-    """One limit: what it is called, how many a minute, how many are left, and seconds until all are."""
+class LimitState(Struct, frozen=True):
+    """The state of one limit: its name, how many a minute, how many are left, and seconds until all are."""
 
     name: str
     limit: int
@@ -63,19 +63,19 @@ class Standing(Struct, frozen=True):
     reset: float
 
 
-class Verdict(Struct, frozen=True):
-    """Whether one more request may begin. `over` is the limit that it would go beyond, `wait` the seconds
-    until it would not."""
+class Decision(Struct, frozen=True):
+    """Whether one more request may begin. `over` is the limit that it would exceed, `wait` the seconds until
+    it would not."""
 
-    standings: tuple[Standing, ...]
-    over: Standing | None = None
+    states: tuple[LimitState, ...]
+    over: LimitState | None = None
     wait: float = 0.0
 
 
-def verdict(rates: Rates, used: Used, *, admitted: bool | None = None) -> Verdict:
-    """What follows from what is used. A request that was `admitted` is in it already."""
-    standings = []
-    over: Standing | None = None
+def decision(rates: Rates, used: Used, *, admitted: bool | None = None) -> Decision:
+    """Decide by what is used, which includes a request that is `admitted` already."""
+    states = []
+    over: LimitState | None = None
     wait = 0.0
     for name, limit, seconds, needed in (
         ("requests", rates.requests, used.requests, rates.request_seconds),
@@ -84,17 +84,17 @@ def verdict(rates: Rates, used: Used, *, admitted: bool | None = None) -> Verdic
         if limit is None:
             continue
         left = (MINUTE - seconds) * limit / MINUTE
-        standing = Standing(name, limit, max(int(left + SLACK), 0), seconds)
-        standings.append(standing)
+        state = LimitState(name, limit, max(int(left + SLACK), 0), seconds)
+        states.append(state)
         beyond = seconds + needed - MINUTE
         refused = beyond >= 0 if needed == 0 else beyond > needed * SLACK
         if not admitted and refused and (over is None or beyond > wait):
-            over, wait = standing, beyond
-    return Verdict(tuple(standings), over, wait)
+            over, wait = state, beyond
+    return Decision(tuple(states), over, wait)
 
 
 class Buckets:
-    """What the keys have used in this process. A key whose minute is whole again is forgotten."""
+    """What each key has used in this process, until its bucket is full again."""
 
     def __init__(self, rates: Rates, clock: Callable[[], float] = time.monotonic) -> None:
         self._rates = rates
@@ -110,12 +110,12 @@ class Buckets:
         return used.after(self._clock() - at)
 
     def begin(self, owner: str) -> Used:
-        """One request more, which was admitted."""
+        """Count one more request, which was admitted."""
         used = self.used(owner)
         return self._keep(owner, Used(used.requests + self._rates.request_seconds, used.tokens))
 
     def spend(self, owner: str, tokens: int) -> None:
-        """So many tokens were used."""
+        """Count tokens that were used."""
         used = self.used(owner)
         spent = min(used.tokens + self._rates.token_seconds(tokens), MINUTE + LONGEST_DEBT)
         self._keep(owner, Used(used.requests, spent))
@@ -127,8 +127,8 @@ class Buckets:
         return used
 
     def _forget_whole(self) -> None:
-        """The oldest two, if they are whole again, so that it costs the same however many there are; and the
-        very oldest, whatever it has used, when there are too many."""
+        """Forget the oldest two if their buckets are full again, so that the cost does not grow with their
+        number; and the very oldest in any case if there are too many."""
         for owner in list(_first(self._kept, 2)):
             if len(self._kept) >= _MOST_KEYS or self.used(owner) == Used():
                 del self._kept[owner]

@@ -22,7 +22,7 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
-from openresponses_server.limits.gate import Share
+from openresponses_server.limits.gate import ConcurrencyLimit
 from openresponses_server.limits.rates import LONGEST_DEBT, MINUTE, SLACK, Rates, Used
 from openresponses_server.tasks import end_tasks
 
@@ -172,7 +172,7 @@ class SharedCounts:
         self._interval = beat
         self._lease = round(lease * 1000)
         self._worker = secrets.token_hex(8)
-        self._shares: dict[str, Share] = {}
+        self._shares: dict[str, ConcurrencyLimit] = {}
         self._number = 0
         self._asking: set[asyncio.Future[Any]] = set()
         self._changed: dict[tuple[str, str], None] = {}
@@ -181,7 +181,7 @@ class SharedCounts:
         self.alone = True
         """Redis does not answer, or has not yet."""
 
-    def count(self, kind: str, share: Share) -> None:
+    def count(self, kind: str, share: ConcurrencyLimit) -> None:
         """Have this share counted over all workers."""
         self._shares[kind] = share
         share.others = _Others(self, kind)

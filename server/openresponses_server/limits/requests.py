@@ -130,7 +130,7 @@ def check_json(body: bytes, limits: Limits) -> None:
     start = 0
     while start < len(body):
         end = _end_of_piece(body, start)
-        scan.take(body[start:end])
+        scan.feed(body[start:end])
         start = end
     scan.close()
 
@@ -145,7 +145,7 @@ class _Scan:
         self._too_deep = False
         self._values = 1
 
-    def take(self, piece: bytes) -> None:
+    def feed(self, piece: bytes) -> None:
         """Go on over a piece that does not end within an escape."""
         if b"\\" in piece:
             piece = piece.replace(rb"\\", b"").replace(rb"\"", b"")

@@ -106,8 +106,8 @@ class RunMetrics:
 
     def ended(self, ended: Ended) -> None:
         """A response is over."""
-        response, pace = ended.response, ended.pace
-        labels = ended.upstream, self._models.label(ended.model, answered=pace.first is not None)
+        response, timing = ended.response, ended.timing
+        labels = ended.upstream, self._models.label(ended.model, answered=timing.first is not None)
         self._responses_of(*labels, response.status).inc()
         self._seconds_of(*labels).observe(ended.seconds)
         if response.usage is not None and response.usage.estimated is not True:
@@ -115,9 +115,9 @@ class RunMetrics:
             self._tokens_of(*labels, "output").inc(response.usage.output_tokens)
         for case in ended.noticed:
             self._noticed_of(*labels, case.kind).inc(case.times)
-        if pace.first is not None:
-            self._first_of(*labels).observe(pace.first)
-            self._gaps_of(*labels).add(pace.gaps, pace.seconds)
+        if timing.first is not None:
+            self._first_of(*labels).observe(timing.first)
+            self._gaps_of(*labels).add(timing.gaps, timing.seconds)
 
 
 _PREFIX: Final = "openresponses_bridge"
@@ -273,7 +273,7 @@ class Metrics:
         if failure is not None:
             self._failures.labels(part, call, failure).inc()
 
-    def taken(self, seconds: float) -> None:
+    def collected(self, seconds: float) -> None:
         """A background response was taken out of the queue, after so long."""
         self._waited.labels("queue").observe(max(seconds, 0.0))
 

@@ -20,7 +20,7 @@ GAPS: Final = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0
 _NO_OUTPUT: Final = (ResponseCreated, ResponseInProgress)
 
 
-class Pace:
+class TokenTiming:
     """Of one response. `gaps` has as many tokens as came with a gap up to each of `GAPS`, and those beyond; a
     token is an event of output, and those of one read share the time since the read before."""
 
@@ -61,7 +61,7 @@ class Ended(NamedTuple):
     upstream: str
     model: str
     response: Response
-    pace: Pace
+    timing: TokenTiming
     noticed: Iterable[Diagnostic]
     seconds: float
 

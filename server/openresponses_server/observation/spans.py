@@ -96,8 +96,8 @@ def _attributes(ended: Ended, said: LoggedEnd) -> dict[str, Any]:
     if response.usage is not None:
         found["gen_ai.usage.input_tokens"] = response.usage.input_tokens
         found["gen_ai.usage.output_tokens"] = response.usage.output_tokens
-    if ended.pace.first is not None:
-        found["openresponses.first_token_seconds"] = ended.pace.first
+    if ended.timing.first is not None:
+        found["openresponses.first_token_seconds"] = ended.timing.first
     return found
 
 

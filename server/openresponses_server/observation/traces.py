@@ -22,11 +22,11 @@ from openresponses_server.observation.recordings.masking import Secrets, hidden_
 from openresponses_server.observation.recordings.records import Asked, How
 from openresponses_server.observation.recordings.writer import (
     ExchangeRecorder,
-    Place,
     RecordingFile,
+    RecordingTarget,
     masked_request,
 )
-from openresponses_server.observation.responses import Ended, LoggedEnd, Pace
+from openresponses_server.observation.responses import Ended, LoggedEnd, TokenTiming
 
 # The trace of the response that is being made. It is in the context of the task that makes it, so that what
 # stands between an upstream and its connections finds it.
@@ -44,7 +44,7 @@ class Translated(Protocol):
 class Traced(Protocol):
     """The trace of one response."""
 
-    def of_exchange(self, upstream: str) -> Place:
+    def target_for(self, upstream: str) -> RecordingTarget:
         """Where its next exchange, with this upstream, is recorded."""
         ...
 
@@ -56,9 +56,9 @@ RUN: Final[ContextVar[Traced | None]] = ContextVar("traced_run", default=None)
 class OfTheRun:
     """Where exchanges with an upstream are recorded: in the trace of the response for which it is asked."""
 
-    def of_exchange(self, upstream: str) -> Place | None:
+    def target_for(self, upstream: str) -> RecordingTarget | None:
         run = RUN.get()
-        return None if run is None else run.of_exchange(upstream)
+        return None if run is None else run.target_for(upstream)
 
     def close(self) -> None:
         return None  # its response closes it
@@ -103,7 +103,7 @@ class Trace:
             self._begin(run)
         return None if self._file is None else RunTrace(self, self._file, translation)
 
-    def take(self, body: bytes) -> None:
+    def set_body(self, body: bytes) -> None:
         """This is the client's body, uncompressed. To be called on a thread, before anything else."""
         try:
             hidden = list(islice(hidden_in(decode_json(body)), _MOST_SECRETS + 1))
@@ -141,7 +141,7 @@ class Trace:
     async def chunk(self, data: bytes) -> None:
         """The client is sent this."""
         if self._client is not None:
-            await self._client.take(data)
+            await self._client.feed(data)
 
     def end(self, how: How) -> None:
         """The client has got all that it gets."""
@@ -174,22 +174,22 @@ class RunTrace:
         self._before = ""
         self._token: Token[Traced | None] | None = None
 
-    def pace(self) -> Pace:
+    def timing(self) -> TokenTiming:
         """What measures its pace, and notes what shows with each read."""
-        return _NotingPace(self._note_new)
+        return _NotingTiming(self._note_new)
 
     def begin(self) -> None:
         self._trace.enter()
         self._token = RUN.set(self)
 
-    def of_exchange(self, upstream: str) -> Place:
+    def target_for(self, upstream: str) -> RecordingTarget:
         """Where its next exchange, with this upstream, is recorded."""
         if self._before:
             again = self._before == upstream
             what = "is asked again" if again else f"is asked instead of {self._before}"
             self._file.note(RETRY if again else FAILOVER, upstream, what, run=self._run)
         self._before = upstream
-        return Place(self._file, self._run, self._trace.secrets, shows_address=False)
+        return RecordingTarget(self._file, self._run, self._trace.secrets, shows_address=False)
 
     def end(self, ended: Ended, said: LoggedEnd) -> None:
         for case in ended.noticed:
@@ -214,7 +214,7 @@ class RunTrace:
             self._file.note(case.kind, where, without(case.what, self._trace.hides), case.times, self._run)
 
 
-class _NotingPace(Pace):
+class _NotingTiming(TokenTiming):
     __slots__ = ("_look",)
 
     def __init__(self, look: Callable[[], None]) -> None:

@@ -84,7 +84,7 @@ async def run_stored(service: Service, record: StoredResponse, worker: str, prev
             "run.restarted", response_id=response.id, request_id=request_id, attempt=previous_attempts + 1
         )
     else:
-        service.metrics.taken(time.time() - record.created_at)
+        service.metrics.collected(time.time() - record.created_at)
         _log.info("run.taken", response_id=response.id, request_id=request_id)
     run.start()
 

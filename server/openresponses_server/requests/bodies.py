@@ -14,7 +14,7 @@ from starlette.requests import ClientDisconnect, Request
 
 from openresponses_server.http.encodings import decoding
 from openresponses_server.http.headers import HeaderFields, fields_of
-from openresponses_server.limits.memory import RECEIVED, Hold
+from openresponses_server.limits.memory import RECEIVED, Reservation
 from openresponses_server.limits.requests import check_json, check_length, check_type, too_large
 from openresponses_server.observation.traces import REQUEST
 from openresponses_server.requests.service import Service
@@ -37,7 +37,7 @@ async def read_json(request: Request, service: Service, decode: Callable[[bytes]
     body = await _read(request, headers, service)
     asked = await decode_body(body, service.settings.limits, decode)
     if (trace := REQUEST.get()) is not None:
-        await on_thread(partial(trace.take, body))
+        await on_thread(partial(trace.set_body, body))
     return asked
 
 
@@ -72,7 +72,7 @@ async def _read(request: Request, headers: HeaderFields, service: Service) -> by
     encoding = decoding(headers.getlist("content-encoding")) if "content-encoding" in headers else None
     check_length(headers.get("content-length", ""), limit)
     pieces: list[bytes] = []
-    hold: Hold | None = None
+    reservation: Reservation | None = None
     received = size = 0
     more = True
     while more:
@@ -82,21 +82,21 @@ async def _read(request: Request, headers: HeaderFields, service: Service) -> by
         chunk, more = message.get("body", b""), message.get("more_body", False)
         if not more and not pieces and encoding is None and len(chunk) <= min(limit, LARGE):
             return bytes(chunk)  # the whole body in one chunk
-        if hold is None:
-            hold = service.room.budget.hold(request.state.owner)
-            RECEIVED.set(hold)
+        if reservation is None:
+            reservation = service.available.budget.reserve(request.state.owner)
+            RECEIVED.set(reservation)
         received += len(chunk)
         if received > limit:
             raise too_large(limit)
         if encoding is None:
-            hold.resize(received)
+            reservation.resize(received)
             pieces.append(chunk)
             continue
         for piece in encoding.feed(chunk):
             size += len(piece)
             if size > limit:
                 raise too_large(limit)
-            hold.resize(size)
+            reservation.resize(size)
             pieces.append(piece)
             await anyio.lowlevel.checkpoint()
             service.gate.check_open()  # what is left may take as long as work on a thread does

@@ -9,7 +9,7 @@ from functools import partial
 
 from openresponses_server.http.auth import NOBODY, Keys, Operators
 from openresponses_server.limits.gate import Gate
-from openresponses_server.limits.memory import room_for
+from openresponses_server.limits.memory import available_for
 from openresponses_server.limits.quotas import Quotas
 from openresponses_server.observation.metrics import Metrics
 from openresponses_server.observation.trace_folder import Traces
@@ -36,7 +36,7 @@ def compose(settings: Settings) -> Service:
     """Build the service. Raises SettingsError for settings that can't be used."""
     sealer = ServerSealer(settings.sealing_key_env)
     gate = Gate(settings.limits)
-    room = room_for(settings.limits)
+    available = available_for(settings.limits)
     router = build_router(settings, sealer)
     metrics = Metrics(gate, named_models(settings))
     store = measured_store(serving_store(settings), metrics.called)
@@ -61,7 +61,7 @@ def compose(settings: Settings) -> Service:
         operators=Operators(settings.operator_keys, client_keys(settings)),
         gate=gate,
         quotas=Quotas(settings, store.stock, gate, refused=metrics.refused, failed=metrics.limits_failed),
-        room=room,
+        available=available,
         watch=Watch(store, runs.event_log),
         metrics=metrics,
         traces=traces,

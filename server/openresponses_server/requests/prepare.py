@@ -19,7 +19,7 @@ from openresponses_bridge.protocol.request import RESTART, CreateResponse
 from openresponses_bridge.protocol.response import Response
 from openresponses_bridge.wire import choose_wire
 from openresponses_server.errors import HttpError
-from openresponses_server.limits.memory import Hold, hand_over
+from openresponses_server.limits.memory import Reservation, release_received
 from openresponses_server.limits.quotas import Form, openai_headers
 from openresponses_server.limits.requests import check_conversation, check_request
 from openresponses_server.observation.traces import REQUEST
@@ -220,7 +220,7 @@ class PreparedRequest(Struct, frozen=True):
     continuation: TranslatedRequest | None
     wire: str
     client: ClientTraits
-    hold: Hold
+    reservation: Reservation
     leased: LeasedResponse | None
     input: MeasuredInput
     """What input tokens are estimated from."""
@@ -332,7 +332,7 @@ class PreparedRequest(Struct, frozen=True):
         )
         outcome.losses = lost
         if (trace := REQUEST.get()) is not None and (traced := trace.of_run(translation)) is not None:
-            outcome.watch(traced, traced.pace())
+            outcome.watch(traced, traced.timing())
         if service.spans is not None:
             outcome.watch(service.spans.response(self.parent, name, self.request_id))
         return Run(
@@ -343,7 +343,7 @@ class PreparedRequest(Struct, frozen=True):
             persistence=persistence,
             keeper=service.runs.keeper,
             owner=self.owner,
-            reservation=self.hold if choice is None else service.room.budget.hold(self.owner),
+            reservation=self.reservation if choice is None else service.available.budget.reserve(self.owner),
             outcome=outcome,
             running=service.running,
             judge=service.judge,
@@ -376,7 +376,7 @@ async def prepare(
     history: History
     | None = None,  # with its references resolved in the input; None to load both from the store
     upstream: UpstreamResponse | None = None,  # the last response of `history` as its upstream stores it
-    hold: Hold | None = None,  # memory already reserved for the request
+    reservation: Reservation | None = None,  # memory already reserved for the request
     leased: LeasedResponse | None = None,  # of a background response that was claimed
     input_param: str = "input",  # the path of the input in the client's own request
     schema_param: str = "text.format.schema",  # the path of the output's schema there
@@ -399,12 +399,12 @@ async def prepare(
         target = target.for_choices(choices)
     given = request
     if history is None:
-        request, before, hold = await continued(
-            service.store, request, owner, service.room, accepted=leased is not None
+        request, before, reservation = await continued(
+            service.store, request, owner, service.available, accepted=leased is not None
         )
         history, upstream = before.items, before.upstream
     identities = ToolIdentityMap()
-    hold = hold or service.room.budget.hold(owner)
+    reservation = reservation or service.available.budget.reserve(owner)
     try:
         if leased is None:
             check_references(given, request, service.settings.limits)
@@ -426,12 +426,12 @@ async def prepare(
         continuation = None
         if previous_id is not None:
             continuation = translate_request(target, request, history, identities, previous_id=previous_id)
-        hand_over()
-        hold.grow(
+        release_received()
+        reservation.grow(
             len(translated.outgoing.body) + (0 if continuation is None else len(continuation.outgoing.body))
         )
     except BridgeError:
-        hold.release()
+        reservation.release()
         raise
     found = losses_of(losses, (continuation or translated).outgoing.diagnostics)
     return PreparedRequest(
@@ -447,7 +447,7 @@ async def prepare(
         continuation=continuation,
         wire=choose_wire(request, headers) if leased is None else leased.wire,
         client=client,
-        hold=hold,
+        reservation=reservation,
         leased=leased,
         input=MeasuredInput(request, history)
         if translated.remaining_items is None

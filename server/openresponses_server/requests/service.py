@@ -9,7 +9,7 @@ from starlette.requests import Request
 from openresponses_bridge.seal import Sealer
 from openresponses_server.http.auth import Operators
 from openresponses_server.limits.gate import Gate
-from openresponses_server.limits.memory import Room
+from openresponses_server.limits.memory import Available
 from openresponses_server.limits.quotas import Quotas
 from openresponses_server.observation.metrics import Metrics
 from openresponses_server.observation.trace_folder import Traces
@@ -38,7 +38,7 @@ class Service:
     operators: Operators
     gate: Gate
     quotas: Quotas
-    room: Room
+    available: Available
     metrics: Metrics
     runs: RunSupport
     judge: SchemaJudge

@@ -23,7 +23,14 @@ from openresponses_server.errors import HttpError
 from openresponses_server.limits.gate import Gate
 from openresponses_server.runs.run import Run
 from openresponses_server.runs.settle import Settler
-from openresponses_server.store.base import NOBODY, Lease, ResponseStore, Standing, StoredResponse, StoreError
+from openresponses_server.store.base import (
+    NOBODY,
+    Lease,
+    ResponseProgress,
+    ResponseStore,
+    StoredResponse,
+    StoreError,
+)
 from openresponses_server.store.endings import INTERRUPTED
 from openresponses_server.store.frames import Frames, sliced
 from openresponses_server.store.logs.base import EventLog, LogError, LogGap, LogGone
@@ -69,7 +76,9 @@ class Follower:
         self._most = most
         self._interval = interval
 
-    async def check_starting_after(self, found: Standing, after: int, sent: int | None = None) -> None:
+    async def check_starting_after(
+        self, found: ResponseProgress, after: int, sent: int | None = None
+    ) -> None:
         """Check that a client can have seen the event `after`. `sent` is the number of the last event if this
         process makes the response. Raises HttpError 400 if nobody can have seen the event, and 503 if that is
         unknown because another worker makes the response and has not renewed its lease since. If neither is
@@ -84,14 +93,14 @@ class Follower:
         if last is not None and after > last:
             raise _no_such_event(last)
 
-    async def follow(self, asked_for: Standing, after: int) -> AsyncIterator[bytes]:
+    async def follow(self, asked_for: ResponseProgress, after: int) -> AsyncIterator[bytes]:
         """The frames above `after` to the end, then `[DONE]`, which alone follows a terminal event. Without
         it the response was deleted meanwhile, or the store stayed out of reach: the client can ask again for
         the rest.
 
         However large the response is, only a piece of it is in memory."""
         response_id, owner = asked_for.id, asked_for.owner
-        found: Standing | None = asked_for
+        found: ResponseProgress | None = asked_for
         asked = after
         had_ended = asked_for.lease is None
         stored = -1  # the number of the last event that came out of the store
@@ -152,7 +161,7 @@ class Follower:
         except (LogGone, LogGap, LogError):
             await asyncio.sleep(self._pause)
 
-    async def _sent_elsewhere(self, standing: Standing, after: int) -> int | None:
+    async def _sent_elsewhere(self, standing: ResponseProgress, after: int) -> int | None:
         """The number of the last event that another worker has sent, or of any from `after` on; None if the
         log can't say, or the response has ended or is to be settled. Raises HttpError 503."""
         response_id, last = standing.id, standing.last_sequence
@@ -167,7 +176,7 @@ class Follower:
             return None
         return last
 
-    async def _saved_elsewhere(self, asked: Standing, logged: int, after: int) -> int | None:
+    async def _saved_elsewhere(self, asked: ResponseProgress, logged: int, after: int) -> int | None:
         """The same if the log has no event above `logged`: it may lack those sent during an outage. A worker
         saves what it has sent, unless it has died; so the number is known when the worker has renewed its
         lease and then had the time for a checkpoint."""
@@ -188,7 +197,7 @@ class Follower:
             await asyncio.sleep(self._pause)
         raise _NOT_YET
 
-    async def _end(self, found: Standing, asked: int, after: int, *, had_ended: bool) -> bytes:
+    async def _end(self, found: ResponseProgress, asked: int, after: int, *, had_ended: bool) -> bytes:
         """The last bytes for a client that asked for the events above `asked` and was sent those up to
         `after`, but not the stored end; none if the response was deleted. `had_ended`: the end was stored
         before the client asked. Raises StoreError."""
@@ -237,7 +246,7 @@ async def remaining_stream(run: Run, gate: Gate, follower: Follower) -> AsyncGen
     any size. They end early if the response is deleted meanwhile or its store stays out of reach: the client
     can ask again. Raises HttpError 429 if the client would be one reader too many."""
     after = run.client.last_sent
-    found = Standing(run.translation.response_id, run.owner, _BEING_MADE, after)
+    found = ResponseProgress(run.translation.response_id, run.owner, _BEING_MADE, after)
     async with gate.readers.shared(run.owner):
         async for data in follower.follow(found, after):
             yield data

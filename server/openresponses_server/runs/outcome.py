@@ -18,7 +18,7 @@ from openresponses_bridge.dialects.base import CUT, EMPTY, INVALID_JSON, INVALID
 from openresponses_bridge.errors import BridgeError
 from openresponses_bridge.protocol.response import Response
 from openresponses_server.errors import HttpError, Outage, UpstreamError
-from openresponses_server.observation.responses import Ended, LoggedEnd, Pace, Watch
+from openresponses_server.observation.responses import Ended, LoggedEnd, TokenTiming, Watch
 from openresponses_server.runs.metering import Meter
 from openresponses_server.runs.translation import Translation
 from openresponses_server.store.endings import is_cancelled
@@ -69,16 +69,16 @@ class Outcome:
         self._ended_elsewhere = ended_elsewhere
         self._started = time.perf_counter()
         self._first: float | None = None
-        self.pace = Pace()
+        self.timing = TokenTiming()
         self._watches: list[Watch] = []
         self._logged = _NOT_LOGGED
         self.losses: list[Diagnostic] = []
         """What the request lost in translation for the upstream that accepted it."""
 
-    def watch(self, watch: Watch, pace: Pace | None = None) -> None:
-        """Add an observer of the run; `pace` replaces what measures it."""
+    def watch(self, watch: Watch, timing: TokenTiming | None = None) -> None:
+        """Add an observer of the run; `timing` replaces what measures it."""
         self._watches.append(watch)
-        self.pace = pace or self.pace
+        self.timing = timing or self.timing
 
     def first_bytes_received(self) -> None:
         """The first bytes of the upstream's answer have arrived."""
@@ -98,7 +98,7 @@ class Outcome:
             self._attempts.chosen,
             asked.model if self._attempts.chosen and asked is not None else "",
             self._translation.snapshot,
-            self.pace,
+            self.timing,
             [*self.losses, *self._translation.diagnostics],
             time.perf_counter() - self._started,
         )

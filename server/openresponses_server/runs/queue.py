@@ -117,7 +117,7 @@ class RunQueue:
         for entry_id, fields in entries:
             if fields and gate.leaving:  # this worker was asked to leave meanwhile
                 await self._redis.xadd(self._key, fields)
-            elif fields and gate.runs.has_room(fields.get(_OWNER, b"").decode()):
+            elif fields and gate.runs.has_free_slot(fields.get(_OWNER, b"").decode()):
                 await claim(fields[_FIELD].decode())
             async with self._redis.pipeline(transaction=False) as pipe:
                 pipe.xack(self._key, _GROUP, entry_id)

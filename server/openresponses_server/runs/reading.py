@@ -22,9 +22,9 @@ class ReplyReader:
         "_judge",
         "_outcome",
         "_owner",
-        "_pace",
         "_pending",
         "_resume_reading",
+        "_timing",
         "_translation",
         "_unread",
         "last",
@@ -43,7 +43,7 @@ class ReplyReader:
         self._client_stream = client_stream
         self._judge = judge
         self._outcome = outcome
-        self._pace = outcome.pace
+        self._timing = outcome.timing
         self._owner = owner
         self.waiting = False
         """The run waits for the upstream or the judge."""
@@ -66,10 +66,10 @@ class ReplyReader:
                 cause="its stream was empty",
             )
         self._outcome.first_bytes_received()
-        pace = self._pace = self._outcome.pace
+        timing = self._timing = self._outcome.timing
         while data:
             events = translation.feed(data)
-            pace.read(events)
+            timing.read(events)
             if translation.is_complete:
                 break
             if isinstance(reply, WholeReply) and reply.is_read:
@@ -144,7 +144,7 @@ class ReplyReader:
             return False
         translation = self._translation
         events = translation.feed(data)
-        self._pace.read(events)
+        self._timing.read(events)
         if translation.is_complete:
             self.last = events
             return False

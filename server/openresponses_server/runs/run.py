@@ -14,7 +14,7 @@ from openresponses_bridge.protocol.events import Event
 from openresponses_bridge.protocol.response import Response
 from openresponses_server.errors import HttpError, shutting_down, too_slow
 from openresponses_server.limits.gate import Gate
-from openresponses_server.limits.memory import Hold
+from openresponses_server.limits.memory import Reservation
 from openresponses_server.runs.client_stream import Client, ClientStream, Deliver
 from openresponses_server.runs.keeper import Keeper
 from openresponses_server.runs.outcome import Outcome
@@ -80,7 +80,7 @@ class Run:
         *,
         needs_keepalive_events: bool,
         owner: str,
-        reservation: Hold,
+        reservation: Reservation,
         outcome: Outcome,
         background: bool,
         personal: bool,
@@ -140,7 +140,7 @@ class Run:
         if self.persistence is not None:
             self._keeper.add(self.persistence, self.on_lost)
         if self._background:
-            self._gate.waiting.take(self.owner)
+            self._gate.waiting.acquire(self.owner)
             self.is_queued = True
         self.task = self._keeper.start(self._run())
         return self.task
@@ -247,16 +247,16 @@ class Run:
                 if self._stopped:
                     return self.translation.cancel()
                 # A background run waits for a slot instead of being refused.
-                async with self._gate.place(self.owner, waits=self._background, held=self._slot_reserved):
+                async with self._gate.slot(self.owner, waits=self._background, held=self._slot_reserved):
                     if self.is_queued:
                         self._leave_queue()
                     if deadline.when() is None:  # it was not interrupted
                         deadline.reschedule(asyncio.get_running_loop().time() + self._total)
-                    self._gate.ends(deadline)
+                    self._gate.add_deadline(deadline)
                     try:
                         return await self._ask_upstream()
                     finally:
-                        self._gate.ends_no_more(deadline)
+                        self._gate.remove_deadline(deadline)
         except TimeoutError:
             return self._reader.last or await self._after_timeout()
         except HttpError as error:
@@ -290,7 +290,7 @@ class Run:
 
     def _leave_queue(self) -> None:
         self.is_queued = False
-        self._gate.waiting.give_back(self.owner)
+        self._gate.waiting.release(self.owner)
 
     async def _after_timeout(self) -> list[Event]:
         if self._stopped:
@@ -304,7 +304,7 @@ class Run:
     async def _released(self) -> bool:
         """Release the response, of which nobody has seen anything, to other workers; whether that was
         possible."""
-        return self.persistence is not None and not self.personal and await self.persistence.give_back()
+        return self.persistence is not None and not self.personal and await self.persistence.release()
 
     def _failed(self, error: HttpError) -> list[Event]:
         if not self._known:

@@ -135,7 +135,7 @@ class Settler:
             if await self._attempts_so_far(each) is not None
         }
         if waiting:
-            await self._store.give_back(waiting, await self._store.now() + WAITING - _QUEUED)
+            await self._store.release(waiting, await self._store.now() + WAITING - _QUEUED)
         rest = [each for each in records if each.response.id not in waiting]
         await asyncio.gather(*(self.resume(each, worker) for each in rest))
 

@@ -61,7 +61,7 @@ async def release_to_other_workers(runs: Iterable[Run], store: ResponseStore, qu
     if not held:
         return
     try:
-        await store.give_back(held, await store.now())
+        await store.release(held, await store.now())
         for response_id, owner in owners.items():
             if queue is not None:
                 await queue.put(response_id, owner)

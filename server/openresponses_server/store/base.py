@@ -57,7 +57,7 @@ class StoredResponse(Struct, frozen=True):
     last_sequence: int = -1
 
 
-class Standing(Struct, frozen=True):
+class ResponseProgress(Struct, frozen=True):
     """How far a stored response is, without what it holds; the names are those of `StoredResponse`."""
 
     id: str
@@ -75,7 +75,7 @@ class UpstreamResponse(Struct, frozen=True):
     id: str
 
 
-class Turn(Struct, frozen=True):
+class StoredTurn(Struct, frozen=True):
     """One link of a chain; `upstream` is its response where the upstream keeps that."""
 
     response: Response
@@ -132,7 +132,7 @@ class ResponseStore(Protocol):
         """The turn with this id, None when this owner has none."""
         ...
 
-    async def standing(self, response_id: str, owner: str = "") -> Standing | None:
+    async def standing(self, response_id: str, owner: str = "") -> ResponseProgress | None:
         """How far that turn is, None when this owner has none. As cheap however long the record is."""
         ...
 
@@ -190,7 +190,7 @@ class ResponseStore(Protocol):
         """The same of runs whose workers are this process', which has stopped, however long their leases."""
         ...
 
-    async def give_back(self, held: Mapping[str, str], until: float) -> None:
+    async def release(self, held: Mapping[str, str], until: float) -> None:
         """Let runs that have not begun wait for any worker: response id → the worker that holds it. `until`
         as in `claim_waiting`."""
         ...
@@ -219,7 +219,7 @@ class ResponseStore(Protocol):
         They end early, within a frame, when the response is deleted meanwhile."""
         ...
 
-    async def chain(self, response_id: str, owner: str = "") -> list[Turn]:
+    async def chain(self, response_id: str, owner: str = "") -> list[StoredTurn]:
         """The turns up to and with this one, oldest first. Turns before it that were deleted or have
         expired are among them (see `delete`).
 

@@ -15,8 +15,8 @@ from openresponses_bridge.protocol.input_items import InputItem, ItemReference, 
 from openresponses_bridge.protocol.items import Item
 from openresponses_bridge.protocol.request import CreateResponse
 from openresponses_server.errors import HttpError
-from openresponses_server.limits.memory import Hold, Room
-from openresponses_server.store.base import ResponseStore, TooLarge, Turn, UpstreamResponse
+from openresponses_server.limits.memory import Available, Reservation
+from openresponses_server.store.base import ResponseStore, StoredTurn, TooLarge, UpstreamResponse
 from openresponses_server.store.records import decode_input, listed_ids
 
 _UNENDED: Final = ("queued", "in_progress")
@@ -33,7 +33,7 @@ class Conversation(Struct, frozen=True):
     size: int = 0
     upstream: UpstreamResponse | None = None
 
-    def with_turns(self, turns: Iterable[Turn], size: int) -> Conversation:
+    def with_turns(self, turns: Iterable[StoredTurn], size: int) -> Conversation:
         """This one and then these turns of so many bytes, oldest first: each one's input, then its output
         (specification, `previous_response_id`). Their instructions are not carried over (field case 37)."""
         items, named, responses = list(self.items), dict(self.named), list(self.responses)
@@ -75,9 +75,9 @@ def _spoken(item: InputItem) -> InputItem:
 
 
 async def history_of(
-    store: ResponseStore, request: CreateResponse, owner: str, room: Room, hold: Hold
+    store: ResponseStore, request: CreateResponse, owner: str, available: Available, reservation: Reservation
 ) -> Conversation:
-    """The turns before. They are not read before there is room for them, and are in `hold` then.
+    """The turns before. They are not read before there is room for them, and are in `reservation` then.
 
     Raises HttpError `previous_response_not_found` when a link is missing or another owner's (field case
     39), `previous_response_in_progress` when the one before has not ended: an unfinished call can't be
@@ -86,9 +86,9 @@ async def history_of(
     if request.previous_response_id is None:
         return empty_conversation()
     size = await store.size(request.previous_response_id, owner)
-    if size > room.conversation:
-        raise TooLarge(TooLarge.CONVERSATION, size, room.conversation)
-    hold.grow(size)
+    if size > available.conversation:
+        raise TooLarge(TooLarge.CONVERSATION, size, available.conversation)
+    reservation.grow(size)
     turns = await store.chain(request.previous_response_id, owner)
     if turns[-1].response.status in _UNENDED:
         raise HttpError(
@@ -123,11 +123,11 @@ class Continued(NamedTuple):
 
     request: CreateResponse
     before: Conversation
-    hold: Hold
+    reservation: Reservation
 
 
 async def continued(
-    store: ResponseStore, request: CreateResponse, owner: str, room: Room, *, accepted: bool = False
+    store: ResponseStore, request: CreateResponse, owner: str, available: Available, *, accepted: bool = False
 ) -> Continued:
     """The request and the turns before it, out of the store. One that was `accepted` before is not refused
     now for what is in memory.
@@ -135,9 +135,9 @@ async def continued(
     Raises HttpError `previous_response_not_found` and `item_not_found`, also for what is another owner's,
     TooLarge, and 429 when too much is in memory.
     """
-    hold = room.budget.hold(owner, accepted=accepted)
-    before = await history_of(store, request, owner, room, hold)
-    return Continued(await resolved(store, request, owner, before, room), before, hold)
+    reservation = available.budget.reserve(owner, accepted=accepted)
+    before = await history_of(store, request, owner, available, reservation)
+    return Continued(await resolved(store, request, owner, before, available), before, reservation)
 
 
 async def resolved(
@@ -145,7 +145,7 @@ async def resolved(
     request: CreateResponse,
     owner: str,
     before: Conversation,
-    room: Room,
+    available: Available,
     remembered: Mapping[str, InputItem | Item] = _NOTHING,
 ) -> CreateResponse:
     """The request with the item itself in the place of each reference, and without references to what
@@ -162,10 +162,10 @@ async def resolved(
     wanted = {item.id for item in given if isinstance(item, ItemReference)} - known
     found = {each: _as_input(remembered[each]) for each in wanted & remembered.keys()}
     size = sum(len(encode(item)) for item in found.values())
-    if size > room.references:
-        raise TooLarge(TooLarge.REFERENCES, size, room.references)
+    if size > available.references:
+        raise TooLarge(TooLarge.REFERENCES, size, available.references)
     if rest := wanted - found.keys():
-        found |= await store.items(rest, owner, most=room.references - size)
+        found |= await store.items(rest, owner, most=available.references - size)
     items: list[InputItem] = []
     for index, item in enumerate(given):
         if not isinstance(item, ItemReference):

@@ -21,11 +21,11 @@ from openresponses_server.store.base import (
     Lease,
     LeaseLost,
     Order,
-    Standing,
+    ResponseProgress,
     StoredResponse,
+    StoredTurn,
     StoreError,
     TooLarge,
-    Turn,
 )
 from openresponses_server.store.export_lines import export_lines
 from openresponses_server.store.frames import Frames, Piece, pieces
@@ -300,11 +300,11 @@ class MemoryStore:
         kept = self._of(response_id, owner)
         return None if kept is None else _record(kept)
 
-    async def standing(self, response_id: str, owner: str = "") -> Standing | None:
+    async def standing(self, response_id: str, owner: str = "") -> ResponseProgress | None:
         kept = self._of(response_id, owner)
         if kept is None:
             return None
-        return Standing(response_id, owner, lease_of(kept.row), kept.row.last_sequence)
+        return ResponseProgress(response_id, owner, lease_of(kept.row), kept.row.last_sequence)
 
     async def put(self, record: StoredResponse, frames: Frames | None = None) -> None:
         row = row_of(record, self._clock(), frames.last if frames else -1)
@@ -348,20 +348,20 @@ class MemoryStore:
         kept = self._records.get(response_id)
         if kept is None or not (is_over(kept.row, now) or waits(kept.row)):
             return None
-        return self._hand_over(kept, lease)
+        return self._claim(kept, lease)
 
     async def claim_orphans(
         self, lease: Lease, now: float, limit: int = 100, *, waiting: bool = True
     ) -> list[StoredResponse]:
         over = [kept for kept in self._records.all() if is_over(kept.row, now)]
         orphans = [kept for kept in over if waiting or not waits(kept.row)]
-        return [self._hand_over(kept, lease) for kept in orphans[:limit]]
+        return [self._claim(kept, lease) for kept in orphans[:limit]]
 
     async def claim_of(self, process: str, lease: Lease, limit: int = 100) -> list[StoredResponse]:
         left = [kept for kept in self._records.all() if is_made_by(kept.row, process)]
-        return [self._hand_over(kept, lease) for kept in left[:limit]]
+        return [self._claim(kept, lease) for kept in left[:limit]]
 
-    async def give_back(self, held: Mapping[str, str], until: float) -> None:
+    async def release(self, held: Mapping[str, str], until: float) -> None:
         lost = await self.renew(held, until)
         for response_id in held.keys() - lost:
             kept = self._records.get(response_id)
@@ -379,7 +379,7 @@ class MemoryStore:
             for kept in self._records.all()
             if waits(kept.row) and is_over(kept.row, before) and kept.row.owner not in not_of
         ]
-        return [self._hand_over(kept, lease) for kept in waiting[:limit]]
+        return [self._claim(kept, lease) for kept in waiting[:limit]]
 
     async def waiting(self, owner: str, most: int) -> tuple[int, int]:
         owners = [kept.row.owner for kept in self._records.all() if waits(kept.row)]
@@ -395,7 +395,7 @@ class MemoryStore:
             for piece in pieces(kept.frames[first], after):
                 yield piece
 
-    async def chain(self, response_id: str, owner: str = "") -> list[Turn]:
+    async def chain(self, response_id: str, owner: str = "") -> list[StoredTurn]:
         turns = self._linked(response_id, owner)
         links = {each: kept.row.previous_response_id for each, kept in turns.items()}
         return [_turn(turns[each]) for each in in_order(response_id, links)]
@@ -507,7 +507,7 @@ class MemoryStore:
             raise LeaseLost(response_id, worker)
         return kept
 
-    def _hand_over(self, kept: Kept, lease: Lease) -> StoredResponse:
+    def _claim(self, kept: Kept, lease: Lease) -> StoredResponse:
         kept.row = replace(kept.row, lease_worker=lease.worker, lease_until=lease.until)
         return _record(kept)
 
@@ -533,5 +533,5 @@ def _record(kept: Kept) -> StoredResponse:
     return record_of(kept.row, [row.item for row in kept.input])
 
 
-def _turn(kept: Kept) -> Turn:
+def _turn(kept: Kept) -> StoredTurn:
     return turn_of(kept.row.id, kept.row.response, (row.item for row in kept.input))

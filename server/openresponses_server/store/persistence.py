@@ -39,7 +39,7 @@ _MOST: Final = 16 * 1024 * 1024  # bytes of frames; what is longer is shown from
 _log = structlog.get_logger(__name__)
 
 
-class Withheld:
+class EventBuffer:
     """Of one response; `wanted`: there is anything to withhold."""
 
     def __init__(self, response_id: str, *, wanted: bool) -> None:
@@ -142,7 +142,7 @@ class ResponseSessionPersistenceTransformer:
         sent the end that is stored, where there is one."""
         self.upstream = upstream
         self._in_background = record.request is not None
-        self._withheld = Withheld(self.response_id, wanted=withheld and self._in_background)
+        self._withheld = EventBuffer(self.response_id, wanted=withheld and self._in_background)
         given: dict[str, Any] = {"lease": lease, "patience": patience, "stored": stored, "clock": clock}
         shown = self._withheld.of(snapshot)
         self._record = RecordWriter(record, shown, store, worker, upstream=upstream, **given)
@@ -207,7 +207,7 @@ class ResponseSessionPersistenceTransformer:
             except LeaseLost:
                 self._give_up()
 
-    async def give_back(self) -> bool:
+    async def release(self) -> bool:
         """Let other workers make the response if nobody can have seen any of its output; whether they may.
         Nothing more of it is stored here then."""
         if self.seen or not (self._in_background and self._shared):
@@ -216,7 +216,7 @@ class ResponseSessionPersistenceTransformer:
             if not self.held:
                 return False
             try:
-                await self._record.give_back()
+                await self._record.release()
             except StoreError:
                 return False
             self._give_up()

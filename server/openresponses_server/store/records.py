@@ -24,8 +24,8 @@ from openresponses_server.store.base import (
     Lease,
     ListedItem,
     StoredResponse,
+    StoredTurn,
     StoreError,
-    Turn,
     UnreadableRecord,
     UpstreamResponse,
 )
@@ -188,13 +188,13 @@ def record_of(row: Row, items: Iterable[bytes]) -> StoredResponse:
     )
 
 
-def turn_of(response_id: str, body: bytes, items: Iterable[bytes]) -> Turn:
+def turn_of(response_id: str, body: bytes, items: Iterable[bytes]) -> StoredTurn:
     """The turn that this JSON is. Raises UnreadableRecord."""
     with reading(response_id):
         response = decode_response(body)
         if response.id != response_id:
             raise UnreadableRecord(response_id)
-        return Turn(response, decode_input(items), _upstream_of(body))
+        return StoredTurn(response, decode_input(items), _upstream_of(body))
 
 
 @contextmanager

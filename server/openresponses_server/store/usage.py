@@ -159,7 +159,7 @@ class UsageSums:
         """Whose sums these are."""
         return list(self._owners)
 
-    def take(self, owner: str) -> Spent:
+    def pop(self, owner: str) -> Spent:
         """All of one owner, which are then forgotten here."""
         found = self.of(owner)
         self._owners.pop(owner, None)

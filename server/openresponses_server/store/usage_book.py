@@ -96,13 +96,13 @@ class UsageBook:
         """What has not been handed out of one owner."""
         return self._sums.of(owner, since)
 
-    def take(self) -> Spent:
+    def drain(self) -> Spent:
         """Everything that is to be stored, which is from then on not here."""
         taken = Spent([], [])
         for owner in self._sums.owners():
             if self._any_key and not any(row.counts.total_tokens for row in self._sums.of(owner).days):
                 continue
-            found = self._sums.take(owner)
+            found = self._sums.pop(owner)
             taken.days += found.days
             taken.agents += found.agents
         return taken
@@ -176,7 +176,7 @@ class UsageKeeper:
         async with self._one_at_a_time:
             if self._leaving:  # perhaps it is stored, and only the answer was lost
                 await self._send()
-            self._leaving = self.book.take()
+            self._leaving = self.book.drain()
             self._number += 1
             if self._leaving:
                 await self._send()

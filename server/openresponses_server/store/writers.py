@@ -89,7 +89,7 @@ class LogWriter:
         """The run has ended and is stored."""
         if self.opened and not self._gone:
             self._ended = True
-            self._take_back()
+            self._undo()
             if not self._failing:
                 self._failing = not await self._tried(self._pass_on())
             if self._failing:
@@ -109,7 +109,7 @@ class LogWriter:
 
     def _append_behind(self, frames: Frames) -> asyncio.Future[None] | None:
         """Add these behind what waits, or what may be there: a run that was interrupted does not know."""
-        self._take_back()
+        self._undo()
         self._wait_with(frames)
         if self._failing:
             self._begin_to_catch_up(_FIRST_PAUSE)
@@ -125,7 +125,7 @@ class LogWriter:
             self._asked = None
             self._go_on()
         else:
-            self._take_back()
+            self._undo()
             self._begin_to_catch_up(0.0)
 
     def _look(self) -> None:
@@ -139,7 +139,7 @@ class LogWriter:
             self._timer = loop.call_later(left, self._look)
             return
         _log.warning("event_log.failed", response_id=self._run_id)
-        self._take_back()
+        self._undo()
         self._begin_to_catch_up(_FIRST_PAUSE)
         self._go_on()
 
@@ -196,7 +196,7 @@ class LogWriter:
         self._waiting_bytes -= size
         return together
 
-    def _take_back(self) -> None:
+    def _undo(self) -> None:
         """What the log has not answered yet is to be appended."""
         if self._asked is not None:
             self._wait_with(self._asked)
@@ -306,13 +306,13 @@ class RecordWriter:
         if self._refusal is not None and not self.stored:
             raise self._refusal
 
-    async def give_back(self) -> None:
+    async def release(self) -> None:
         """Let whichever worker takes it make the response."""
         held = {self._record.response.id: self._worker}
         await self._in_time(self._give_back(held), self._patience)
 
     async def _give_back(self, held: dict[str, str]) -> None:
-        await self._store.give_back(held, await self._store.now())
+        await self._store.release(held, await self._store.now())
 
     async def begin_in_time(self) -> None:
         """Store that the run, which is stored as queued, has begun."""

@@ -1,5 +1,5 @@
-"""Asking again: the same upstream when it says "later", another when it is down. Only before the first
-byte; once an upstream has accepted, what it says is the answer."""
+"""Retries and failover: the same upstream is asked again if it is busy, another if it is down. Only until an
+upstream accepts: what it sends then is the answer."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from openresponses_bridge.protocol.codec import decode_json, encode
 from openresponses_bridge.sse import Frame, SSEDecoder
 from openresponses_server.errors import UpstreamError, status_in
 from openresponses_server.settings import Retries
-from openresponses_server.upstreams.base import Take, Upstream, UpstreamReply, UpstreamRequest
+from openresponses_server.upstreams.base import DataReceiver, Upstream, UpstreamReply, UpstreamRequest
 from openresponses_server.upstreams.refusals import CODE, has_forgotten, refusal, seconds_of
 from openresponses_server.upstreams.targets import Target
 
-# A refusal that an upstream makes inside of an answer that it has accepted, before anything of the answer:
-# as long as nothing of that has come, it may be asked otherwise.
+# An upstream may accept a request and then send an error as the first event. Since nothing of an answer has
+# come, it can still be asked differently.
 
 _PREAMBLE: Final = frozenset(
     {"response.created", "response.queued", "response.in_progress", "keepalive", "ping"}
@@ -33,25 +33,25 @@ _PREAMBLE: Final = frozenset(
 _MOST_FRAMES: Final = 100  # of a preamble
 _REFUSED: Final = 400  # what is in a stream has no status
 
-Over = Callable[["Attempt"], Awaitable[tuple["Attempt", UpstreamReply]]]
-"""Asks so instead: the attempt that was accepted, and its reply."""
+AskOther = Callable[["Attempt"], Awaitable[tuple["Attempt", UpstreamReply]]]
+"""Makes this attempt instead; returns the attempt that was accepted, and its reply."""
 
 
-class FirstWords:
-    """The reply to an attempt instead of which there is another. It is read as it comes; where it begins with
-    a refusal that the other may spare, that is asked, and its reply goes on."""
+class EarlyRefusalFallback:
+    """The reply to an attempt that has a fallback. If its stream begins with an error that the fallback may
+    avoid, the fallback is asked, and its reply is read instead."""
 
-    def __init__(self, attempt: Attempt, reply: UpstreamReply, over: Over) -> None:
+    def __init__(self, attempt: Attempt, reply: UpstreamReply, ask_other: AskOther) -> None:
         self._attempt = attempt
         self._reply = reply
-        self._over = over
+        self._ask_other = ask_other
         self._frames: SSEDecoder | None = SSEDecoder()
         self._seen = 0
         self.losses = reply.losses
 
-    async def read(self, take: Take | None = None) -> bytes:
+    async def read(self, receive: DataReceiver | None = None) -> bytes:
         if self._frames is None:
-            return await self._reply.read(take)
+            return await self._reply.read(receive)
         data = await self._reply.read()
         for frame in self._frames.feed(data) if data else self._frames.close():
             self._seen += 1
@@ -59,10 +59,10 @@ class FirstWords:
                 continue
             self._frames = None
             error = refusal_in(frame.data)
-            other = None if error is None else await self._attempt.instead(error)
+            other = None if error is None else await self._attempt.fallback_for(error)
             if other is None:
                 return data
-            self._attempt, self._reply = await self._over(other)
+            self._attempt, self._reply = await self._ask_other(other)
             self._seen, self.losses = 0, self._reply.losses
             self._frames = None if self._attempt.last else SSEDecoder()
             return await self.read()
@@ -70,7 +70,7 @@ class FirstWords:
 
 
 def refusal_in(data: bytes) -> UpstreamError | None:
-    """The error that a frame is, in the form of any dialect; None when it is something else."""
+    """The error that this frame reports, in the form of any dialect; None if it is another frame."""
     value = _fields(data)
     response = value.get("response")
     holder: dict[str, Any] = response if isinstance(response, dict) else value
@@ -96,7 +96,7 @@ def _fields(data: bytes) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-# what may go better in a moment, at the same upstream or at another
+# refusals that may pass in a moment, or at another upstream
 PASSING: Final = frozenset({408, 429, 500, 502, 503, 504, 529})
 _log = structlog.get_logger(__name__)
 
@@ -116,12 +116,12 @@ class Attempt(Struct, frozen=True):
 
     @property
     def last(self) -> bool:
-        """There is nothing else that the upstream can be asked."""
+        """It has no fallback."""
         return self.whole is None and self.shorter is None
 
-    async def instead(self, error: UpstreamError) -> Attempt | None:
-        """What to ask after it has refused so; None when that is its answer. Of attempts that follow each
-        other there are three at most."""
+    async def fallback_for(self, error: UpstreamError) -> Attempt | None:
+        """The attempt to make after this refusal; None if there is none. A chain has three attempts at
+        most."""
         if self.whole is not None and has_forgotten(error, self.after):
             return await self.whole()
         if self.shorter is not None and error.code == CODE:
@@ -135,9 +135,11 @@ def _nothing(_attempt: Attempt, _reply: UpstreamReply) -> None:
 
 
 class Attempts:
-    """The upstream of one response: the first of `prepared` that accepts. Those after the first are
-    prepared when they are needed; `accepted` is called with the one that did and its reply, `observe` with
-    the outcome of each try. `jitter` gives numbers in [0, 1)."""
+    """Asks the upstreams of one response in order, until one accepts.
+
+    `prepared` makes each attempt when it is needed. `accepted` is called with the accepted attempt and its
+    reply, `observe` with the upstream and the outcome of each request. `jitter` returns numbers in [0, 1).
+    """
 
     def __init__(
         self,
@@ -152,15 +154,15 @@ class Attempts:
         self._accepted = accepted
         self._observe = observe or (lambda upstream, outcome: None)
         self.chosen = ""
-        """The name of the upstream that has accepted."""
+        """The name of the upstream that accepted; "" before."""
         self._wait = wait
         self._jitter = jitter
         self._open: AbstractAsyncContextManager[UpstreamReply] | None = None
         self.asked: Target | None = None
-        """The target that has accepted, until then the first one asked."""
+        """The target that accepted; before, the first one asked."""
 
     async def __aenter__(self) -> UpstreamReply:
-        """As that of `Upstream.open`; when none accepts, the first one's error is raised."""
+        """The reply of the first upstream that accepts. If none does, raises the error of the first one."""
         try:
             attempt, reply = await self._first_that_accepts()
             self.asked = attempt.target
@@ -172,8 +174,8 @@ class Attempts:
             raise
         self._prepared = ()
         if not attempt.last:
-            return FirstWords(attempt, reply, self._over)
-        self._accepted = _nothing  # nothing else is asked, so that the request's body need not stay
+            return EarlyRefusalFallback(attempt, reply, self._ask_other)
+        self._accepted = _nothing  # so that the request's body can be freed
         return reply
 
     async def __aexit__(
@@ -183,10 +185,10 @@ class Attempts:
         if opened is not None:
             await opened.__aexit__(kind, error, trace)
 
-    async def _over(self, attempt: Attempt) -> tuple[Attempt, UpstreamReply]:
-        """Ask so instead of what is open."""
+    async def _ask_other(self, attempt: Attempt) -> tuple[Attempt, UpstreamReply]:
+        """Close the reply that is open, and make this attempt instead."""
         await self.__aexit__(None, None, None)
-        attempt, reply = await self._ask_as_it_can(attempt)
+        attempt, reply = await self._ask_with_fallbacks(attempt)
         attempt = replace(attempt, again=True)
         self._accepted(attempt, reply)
         return attempt, reply
@@ -197,7 +199,7 @@ class Attempts:
             try:
                 attempt = await prepare()
                 self.asked = self.asked or attempt.target
-                return await self._ask_as_it_can(attempt)
+                return await self._ask_with_fallbacks(attempt)
             except UpstreamError as error:
                 errors.append(error)
                 if error.http_status not in PASSING or error.code == UpstreamError.AUTHENTICATION:
@@ -209,22 +211,22 @@ class Attempts:
                 _log.warning("upstream.fallback_unfit", reason=error.message)
         raise errors[0]
 
-    async def _ask_as_it_can(self, attempt: Attempt) -> tuple[Attempt, UpstreamReply]:
-        """Ask with what is new alone, if that is the attempt; with the whole history when the upstream does
-        not know what came before it, and with less of that when it is too long."""
+    async def _ask_with_fallbacks(self, attempt: Attempt) -> tuple[Attempt, UpstreamReply]:
+        """Make the attempt, then its fallbacks: with the whole history if the upstream has forgotten the
+        response before, with less of it if it is too long."""
         try:
             return attempt, await self._ask(attempt)
         except UpstreamError as error:
-            other = await attempt.instead(error)
+            other = await attempt.fallback_for(error)
             if other is None:
                 raise
-        return await self._ask_as_it_can(other)
+        return await self._ask_with_fallbacks(other)
 
     async def _ask(self, attempt: Attempt) -> UpstreamReply:
-        """Ask one upstream, as often as its retries allow."""
+        """Ask one upstream, with its retries."""
         upstream: Upstream = attempt.target.upstream
         retries = attempt.target.retries
-        for made in range(retries.times + 1):
+        for previous in range(retries.times + 1):
             try:
                 opening = upstream.open(attempt.request)
                 reply = await opening.__aenter__()
@@ -240,18 +242,18 @@ class Attempts:
                     code=error.code,
                     **said,
                 )
-                wait = waiting_time(error, made, retries, self._jitter())
-                if wait is None or made == retries.times:
+                wait = waiting_time(error, previous, retries, self._jitter())
+                if wait is None or previous == retries.times:
                     raise
             await self._wait(wait)
         raise AssertionError("the last attempt returns or raises")
 
 
-def waiting_time(error: UpstreamError, made: int, retries: Retries, jitter: float) -> float | None:
-    """Seconds to wait after `made` + 1 attempts, None when asking again is of no use: the error will last,
-    the time is used up, or the upstream asks for a longer wait than is allowed."""
+def waiting_time(error: UpstreamError, previous: int, retries: Retries, jitter: float) -> float | None:
+    """Seconds to wait after `previous` + 1 attempts, None when asking again is of no use: the error will
+    last, the time is used up, or the upstream asks for a longer wait than is allowed."""
     if error.http_status not in PASSING or error.code == UpstreamError.TIMEOUT or error.lasting:
         return None
     asked = seconds_of(error.headers.get("retry-after"))
-    wait = retries.first_wait * 2**made * (0.5 + jitter / 2) if asked is None else asked
+    wait = retries.first_wait * 2**previous * (0.5 + jitter / 2) if asked is None else asked
     return wait if asked is None or asked <= retries.longest_wait else None

@@ -1,4 +1,4 @@
-"""The one interface behind which every model stands, and what can go wrong there."""
+"""The interface of everything that responses come from."""
 
 from __future__ import annotations
 
@@ -12,84 +12,86 @@ from msgspec import Struct
 from openresponses_server.upstreams.catalog import ReportedModel
 
 LOSSES_HEADER: Final = "openresponses-losses"
-"""The header of an answer that says what of its request the model behind it could not be asked."""
+"""The header of an answer that lists what its request lost on the way to the model."""
 
 DRAIN_SECONDS: Final = 0.2
-"""How long what follows a stream's end is waited for."""
+"""How long to wait for the bytes after a stream's end."""
 
 CONVERSATION_HEADER: Final = "openresponses-conversation"
-"""The header of a request by which a client names its conversation, for upstreams that keep some."""
+"""The header of a request with the client's name for its conversation, for upstreams that keep
+conversations."""
 _LONGEST_CONVERSATION: Final = 200  # characters
 
 UNNAMED: Final = "upstream"
-"""The name of one that the settings give none."""
+"""The name of an upstream that has none in the settings."""
 
 
 def called(name: str) -> str:
-    """How messages speak of an upstream: `upstream` and its name, which one without a name doesn't have."""
+    """The upstream in messages: `upstream` and its name, if it has one."""
     return UNNAMED if name == UNNAMED else f"upstream {name}"
 
 
 def conversation_of(headers: Mapping[str, str]) -> str:
-    """What a client calls its conversation; empty when it does not say."""
+    """The client's name for its conversation; empty if it gives none."""
     if CONVERSATION_HEADER not in headers:
         return ""
     return headers[CONVERSATION_HEADER][:_LONGEST_CONVERSATION]
 
 
 class UpstreamRequest(Struct, frozen=True):
-    """What goes out: `path` below the upstream's address, `body` in its dialect, which asks for a
-    stream, or without `stream` for a whole answer.
-
-    `request_id` is passed on for the logs at both ends. `client_key` is what our client showed,
-    for upstreams that it is passed through to. `headers` go out beside the upstream's own; one that both have
-    holds both, with a comma between. `owner` is whose request it is, `conversation` what the client calls its
-    conversation, if anything: for upstreams that keep conversations themselves."""
+    """A request to an upstream."""
 
     path: str
+    """Below the upstream's address."""
     body: bytes
+    """JSON in the upstream's dialect."""
     request_id: str
+    """For the logs at both ends."""
     client_key: str | None = None
+    """The key that the client showed, for an upstream with `pass_through`."""
     stream: bool = True
+    """The body asks for a stream, not for a whole answer."""
     headers: Mapping[str, str] = MappingProxyType({})
+    """Sent beside the upstream's own; the values of a header that both have are joined by a comma."""
     owner: str = ""
     conversation: str = ""
+    """The client's name for its conversation, or "": for upstreams that keep conversations."""
 
 
 Resume = Callable[[bool], None]
-"""Called with whether more may come."""
+"""Called later with whether the receiver wants more bytes."""
 
-Take = Callable[[bytes, Resume], bool | None]
-"""Gets what comes, in the event loop's own callback; whether more may come to it, or None when it says that
-later. When it wants no more, the rest is for the next read."""
+DataReceiver = Callable[[bytes, Resume], bool | None]
+"""Called with bytes in the callback of the event loop in which they arrived. Returns whether it wants more;
+None: `Resume` is called with that later. If it wants no more, the next bytes are for the next `read`."""
 
 
 class UpstreamReply(Protocol):
-    """An accepted request: its status was good and it is an event stream. `losses` is what it says was lost
-    of the request on its own way to a model (header `openresponses-losses`), as it came."""
+    """The answer to a request that was accepted: a successful status and an event stream."""
 
     losses: str
+    """The value of its header `openresponses-losses`: what the request lost beyond the upstream."""
 
-    async def read(self, take: Take | None = None) -> bytes:
-        """Whatever has arrived, at least one byte; b"" at the end. While it waits it may give what comes to
-        `take` instead, and then returns b"" when that wants no more.
+    async def read(self, receive: DataReceiver | None = None) -> bytes:
+        """The bytes that have arrived, at least one; b"" at the end. While it waits it may call `receive`
+        with bytes instead, and returns b"" when that wants no more.
 
-        Raises UpstreamError when the stream is cut or idle for too long.
+        Raises UpstreamError if the stream is cut or idle for too long.
         """
         ...
 
 
 class Upstream(Protocol):
-    """Where a model is reached."""
+    """Something that answers requests with responses of a model."""
 
     @property
     def name(self) -> str:
-        """What it is called, in lists and errors."""
+        """Its name in lists and errors."""
         ...
 
     @property
     def address(self) -> str:
-        """Where it is, for its operator: without keys, passwords and what a client wrote."""
+        """Its address for the operator, without keys, passwords or anything that a client wrote."""
         ...
 
     def open(self, request: UpstreamRequest) -> AbstractAsyncContextManager[UpstreamReply]:
@@ -104,13 +106,12 @@ class Upstream(Protocol):
         ...
 
     def account(self, client_key: str | None = None) -> str:
-        """A digest of its address and of the credentials that a request with this client's key carries: what
-        it keeps can be found again under the same ones only."""
+        """A digest of its address and of the credentials of a request with this client's key: a response that
+        the upstream stores can only be found with the same ones."""
         ...
 
     async def models(self) -> list[ReportedModel]:
-        """The models that it says it has, and what it says of them. Raises UpstreamError when it does not
-        say."""
+        """The models that it lists. Raises UpstreamError if it lists none."""
         ...
 
     async def close(self) -> None:

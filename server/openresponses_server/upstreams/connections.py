@@ -24,7 +24,7 @@ class Content(Protocol):
         ...
 
 
-class Answer(Protocol):
+class HttpResponse(Protocol):
     """`headers` have names in lower case."""
 
     @property
@@ -42,7 +42,7 @@ class Answer(Protocol):
 class Requests(Protocol):
     async def request(
         self, method: str, url: str, *, headers: Mapping[str, str], data: bytes = b""
-    ) -> Answer:
+    ) -> HttpResponse:
         """The answer, when its head is here, however long its body takes. Redirects are not followed. Raises
         OSError, as TimeoutError when it takes too long."""
         ...

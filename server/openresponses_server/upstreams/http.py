@@ -16,13 +16,13 @@ from openresponses_server.settings import Timeouts
 from openresponses_server.upstreams.base import (
     DRAIN_SECONDS,
     LOSSES_HEADER,
-    Take,
+    DataReceiver,
     UpstreamReply,
     UpstreamRequest,
     called,
 )
 from openresponses_server.upstreams.catalog import ReportedModel, reported_models
-from openresponses_server.upstreams.connections import FAILURES, Answer, Connect, Requests
+from openresponses_server.upstreams.connections import FAILURES, Connect, HttpResponse, Requests
 from openresponses_server.upstreams.dialects import HttpDialect, without_password
 from openresponses_server.upstreams.http1.body import PIECE, Body
 from openresponses_server.upstreams.http1.pool import Connections
@@ -66,7 +66,7 @@ class HttpReply:
         "losses",
     )
 
-    def __init__(self, name: str, answer: Answer, idle: float, losses: str) -> None:
+    def __init__(self, name: str, answer: HttpResponse, idle: float, losses: str) -> None:
         self.losses = losses
         self._name = name
         self._content = content = answer.content
@@ -80,7 +80,7 @@ class HttpReply:
         self._loop = asyncio.get_running_loop()
         self._timer = self._loop.call_later(idle / _LOOKS, self._look)
 
-    async def read(self, take: Take | None = None) -> bytes:
+    async def read(self, receive: DataReceiver | None = None) -> bytes:
         if self._failure is not None:
             raise self._failure
         self._waits, self._quiet = True, 0
@@ -88,11 +88,11 @@ class HttpReply:
             body = self._body
             if body is None:
                 return await self._content.readany()
-            if take is not None:
+            if receive is not None:
                 if data := body.read_nowait(PIECE):
-                    await body.turns.come()
+                    await body.scheduler.wait_for_turn()
                     return data
-                if await body.give_to(take):
+                if await body.deliver_to(receive):
                     return b""
             piece, self._piece = self._piece, PIECE
             return await body.read(piece)
@@ -109,8 +109,8 @@ class HttpReply:
         """Whether the upstream has been waited for too long; time spent on a slow client does not count."""
         self._quiet += 1
         body = self._body
-        if body is not None and (body.heard or not body.is_awaited):
-            body.heard = False
+        if body is not None and (body.has_received or not body.is_awaited):
+            body.has_received = False
             self._quiet = 0
         if not self._waits:
             self._quiet = 0
@@ -190,7 +190,7 @@ class HttpUpstream:
     def open(self, request: UpstreamRequest) -> AbstractAsyncContextManager[UpstreamReply]:
         return _Exchange(self, request)
 
-    async def ask(self, request: UpstreamRequest) -> tuple[Answer, HttpReply | None, bytes | None]:
+    async def ask(self, request: UpstreamRequest) -> tuple[HttpResponse, HttpReply | None, bytes | None]:
         """Send the request: the answer, which is to be closed, what gives its body, unless that has been
         read, and what was read of a whole one in JSON. Raises UpstreamError."""
         try:
@@ -208,7 +208,7 @@ class HttpUpstream:
             response.close()
             raise
 
-    def _sent(self, request: UpstreamRequest) -> Awaitable[Answer]:
+    def _sent(self, request: UpstreamRequest) -> Awaitable[HttpResponse]:
         headers = {
             "content-type": "application/json",
             "accept": _STREAM_TYPE if request.stream else _JSON_TYPE,
@@ -247,7 +247,7 @@ class HttpUpstream:
             return f"the {called(self.name)} asks for a key, and this server has none for it"
         return f"the {called(self.name)} does not accept this server's key for it"
 
-    async def _check(self, response: Answer, clean: Clean, ours: str) -> bytes | None:
+    async def _check(self, response: HttpResponse, clean: Clean, ours: str) -> bytes | None:
         """Raise what the upstream means when it answers with anything but an answer: a stream, or what has
         been read of a whole one in JSON, which is returned. `ours` is as in `refusal`."""
         kind = _kind_of(response.headers.get("content-type", "")[:_LONGEST_TYPE])
@@ -330,7 +330,7 @@ class _Exchange:
     and a generator costs several calls more."""
 
     __slots__ = ("_answer", "_reply", "_request", "_upstream")
-    _answer: Answer
+    _answer: HttpResponse
     _reply: HttpReply | None
 
     def __init__(self, upstream: HttpUpstream, request: UpstreamRequest) -> None:
@@ -368,13 +368,13 @@ def _no_stream(kind: str) -> str | None:
     return next((known for known in _NO_STREAM_TYPES if kind.startswith(known)), None)
 
 
-def losses_in(answer: Answer) -> str:
+def losses_in(answer: HttpResponse) -> str:
     """What the upstream says was lost of the request."""
     return answer.headers.get(LOSSES_HEADER, "")
 
 
 async def _read_up_to(
-    response: Answer, limit: int, idle: float | None = None, total: float | None = None
+    response: HttpResponse, limit: int, idle: float | None = None, total: float | None = None
 ) -> bytes:
     """The body, or what comes until there are at least `limit` bytes of it. `idle` seconds bound each wait,
     `total` all of them."""
@@ -396,9 +396,9 @@ async def _read_up_to(
     return b"".join(chunks)
 
 
-async def _drain(response: Answer) -> None:
+async def _drain(response: HttpResponse) -> None:
     """Wait for what is left when the stream has said its end, so that the connection can be used again."""
-    if isinstance(response.content, Body) and response.content.has_come:
+    if isinstance(response.content, Body) and response.content.is_complete:
         return
     try:
         async with asyncio.timeout(DRAIN_SECONDS):

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
-from openresponses_server.upstreams.base import Take, Upstream, UpstreamReply, UpstreamRequest
+from openresponses_server.upstreams.base import DataReceiver, Upstream, UpstreamReply, UpstreamRequest
 
 
 class SharedUpstream:
@@ -77,7 +77,7 @@ class _Reply:
         self._number = number
         self.losses = request.losses
 
-    async def read(self, take: Take | None = None) -> bytes:
+    async def read(self, receive: DataReceiver | None = None) -> bytes:
         return await self._request.piece(self._number)
 
 

@@ -15,7 +15,7 @@ from openresponses_server.observation.tracing import LONGEST, outgoing, tracer
 from openresponses_server.settings import Timeouts
 from openresponses_server.upstreams.base import Upstream, UpstreamReply, UpstreamRequest
 from openresponses_server.upstreams.catalog import ReportedModel
-from openresponses_server.upstreams.connections import Answer, Connect, Requests
+from openresponses_server.upstreams.connections import Connect, HttpResponse, Requests
 
 
 class SpannedUpstream:
@@ -81,7 +81,7 @@ class _Propagating:
 
     async def request(
         self, method: str, url: str, *, headers: Mapping[str, str], data: bytes = b""
-    ) -> Answer:
+    ) -> HttpResponse:
         return await self._requests.request(method, url, headers={**headers, **outgoing()}, data=data)
 
     async def close(self) -> None:

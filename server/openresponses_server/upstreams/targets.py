@@ -257,12 +257,12 @@ def _connecting(
 ) -> tuple[Connect, Sequence[str]]:
     """What makes the connections to an upstream at this address, and the secrets that proxies are shown.
     Raises SettingsError for what they can't be made with, ValueError for the address."""
-    from openresponses_server.upstreams.http1.connection import place_of
+    from openresponses_server.upstreams.http1.connection import request_target_of
     from openresponses_server.upstreams.http1.pool import Connections
     from openresponses_server.upstreams.http1.ways import Trust, Way, WayError
 
     try:
-        origin = place_of(base).origin
+        origin = request_target_of(base).origin
     except OSError as error:
         raise ValueError(str(error)) from error
     try:

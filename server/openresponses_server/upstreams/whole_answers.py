@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from openresponses_bridge.errors import WireError
 from openresponses_bridge.protocol.codec import decode_frame
-from openresponses_server.upstreams.base import Take, UpstreamReply
+from openresponses_server.upstreams.base import DataReceiver, UpstreamReply
 
 _BOM: Final = b"\xef\xbb\xbf"
 _FIELD: Final = b"data: "
@@ -50,7 +50,7 @@ class WholeReply:
         """It has given all there is."""
         return self._sent and not self._begun
 
-    async def read(self, take: Take | None = None) -> bytes:
+    async def read(self, receive: DataReceiver | None = None) -> bytes:
         """As `UpstreamReply.read`."""
         if self._begun:
             begun, self._begun = self._begun, b""

@@ -7,7 +7,7 @@ import asyncio
 import gzip
 from typing import NamedTuple
 
-from openresponses_server.upstreams.http1.body import Turns
+from openresponses_server.upstreams.http1.body import FairScheduler
 from openresponses_server.upstreams.http1.connection import Connection
 from tests.fuzz.core import Target
 from tests.fuzz.targets.sse import pieces_of
@@ -39,7 +39,7 @@ async def _ends_alike(data: bytes) -> None:
 async def _outcome(pieces: list[bytes]) -> Outcome:
     freed: list[Connection] = []
     closed: list[Connection] = []
-    connection = Connection(Turns(), freed.append, closed.append)
+    connection = Connection(FairScheduler(), freed.append, closed.append)
     wire = Wire(connection)
     connection.connection_made(wire)
     asked = await _begun(connection)

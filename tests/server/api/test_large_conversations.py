@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from openresponses_server.errors import HttpError
-from openresponses_server.limits.memory import Budget
+from openresponses_server.limits.memory import MemoryBudget
 from openresponses_server.settings import Limits, Settings, UpstreamSettings
 from openresponses_server.settings.files import hashed
 from tests.server.limits.test_shares import eventually
@@ -214,21 +214,21 @@ def test_s8_connections_share_what_their_key_may_have_in_memory(base: str) -> No
 
 
 def test_s8_who_holds_nothing_may_hold_any_number() -> None:
-    budget = Budget(100, 50)
-    one = budget.hold("a")
+    budget = MemoryBudget(100, 50)
+    one = budget.reserve("a")
     one.grow(1000)
     with pytest.raises(HttpError):
         one.grow(1)
     with pytest.raises(HttpError):
-        budget.hold("b").grow(1)
+        budget.reserve("b").grow(1)
     one.release()
     one.release()
-    assert (budget.bytes, budget.of("a"), budget._held) == (0, 0, {})
+    assert (budget.bytes, budget.of("a"), budget._reserved) == (0, 0, {})
 
 
 def test_s8_what_was_accepted_before_is_not_refused_now() -> None:
-    budget = Budget(100, 50)
-    refused, accepted = budget.hold("a"), budget.hold("a", accepted=True)
+    budget = MemoryBudget(100, 50)
+    refused, accepted = budget.reserve("a"), budget.reserve("a", accepted=True)
     accepted.grow(90)
     accepted.grow(90)
     with pytest.raises(HttpError):
@@ -238,8 +238,8 @@ def test_s8_what_was_accepted_before_is_not_refused_now() -> None:
 
 
 def test_s8_what_is_forgotten_is_given_back() -> None:
-    budget = Budget(100, 50)
-    hold = budget.hold("a")
+    budget = MemoryBudget(100, 50)
+    hold = budget.reserve("a")
     hold.grow(40)
     assert budget.of("a") == 40
     del hold

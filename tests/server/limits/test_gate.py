@@ -50,7 +50,7 @@ def test_s8_without_keys_only_the_sum_counts() -> None:
         for _ in range(4):
             held.enter_context(share.held(""))
         assert share.full
-        assert not share.has_room("")
+        assert not share.has_free_slot("")
 
 
 def test_s8_what_is_counted_leaves_nothing_behind() -> None:
@@ -72,7 +72,7 @@ class Line:
 
     def wait(self, owner: str, name: str | None = None) -> asyncio.Task[None]:
         async def run() -> None:
-            async with self.gate.place(owner, waits=True):
+            async with self.gate.slot(owner, waits=True):
                 self.order.append(name or owner)
                 await self.ends.wait()
 
@@ -86,7 +86,7 @@ class Line:
 
 async def test_s8_a_long_line_of_one_key_holds_nobody_else_up() -> None:
     line = Line(Gate(Limits(concurrent=1)))
-    async with line.gate.place("greedy", waits=False):
+    async with line.gate.slot("greedy", waits=False):
         for _ in range(2000):
             line.wait("greedy")
         await asyncio.sleep(0)
@@ -106,7 +106,7 @@ async def test_s8_a_long_line_of_one_key_holds_nobody_else_up() -> None:
 async def test_s8_those_of_one_key_keep_their_order() -> None:
     line = Line(Gate(Limits(concurrent=1)))
     line.ends.set()
-    async with line.gate.place("", waits=False):
+    async with line.gate.slot("", waits=False):
         for number in range(20):
             line.wait("", str(number))
         await asyncio.sleep(0)
@@ -129,7 +129,7 @@ async def test_s8_a_key_at_its_limit_is_passed_over() -> None:
 
 async def test_s8_who_stops_waiting_leaves_the_line() -> None:
     line = Line(Gate(Limits(concurrent=1)))
-    async with line.gate.place("a", waits=False):
+    async with line.gate.slot("a", waits=False):
         storm = [line.wait("a") for _ in range(2000)]
         await asyncio.sleep(0)
         begun = time.process_time()
@@ -137,7 +137,7 @@ async def test_s8_who_stops_waiting_leaves_the_line() -> None:
             task.cancel()
         await asyncio.wait(storm)
         assert time.process_time() - begun < 5
-        assert line.gate._line == {}
+        assert line.gate._queue == {}
         line.wait("a")
         await asyncio.sleep(0)
     await asyncio.sleep(0)
@@ -147,7 +147,7 @@ async def test_s8_who_stops_waiting_leaves_the_line() -> None:
 
 async def test_s8_who_stops_in_the_moment_of_its_turn_gives_its_place_on() -> None:
     line = Line(Gate(Limits(concurrent=1)))
-    async with line.gate.place("a", waits=False):
+    async with line.gate.slot("a", waits=False):
         first = line.wait("a", "first")
         line.wait("a", "second")
         await asyncio.sleep(0)
@@ -160,7 +160,7 @@ async def test_s8_who_stops_in_the_moment_of_its_turn_gives_its_place_on() -> No
 async def test_s8_what_waits_gets_its_turn_while_the_server_leaves_and_not_when_the_rest_is_cut_off() -> None:
     """What another worker can make has gone there by then."""
     line = Line(Gate(Limits(concurrent=1)))
-    async with line.gate.place("a", waits=False):
+    async with line.gate.slot("a", waits=False):
         line.wait("a")
         await asyncio.sleep(0)
         line.gate.close()

@@ -121,8 +121,8 @@ async def test_s8_cut_off_ends_what_is_held() -> None:
 
     async def run() -> None:
         async with asyncio.timeout(60) as deadline:
-            async with gate.place("", waits=False):
-                gate.ends(deadline)
+            async with gate.slot("", waits=False):
+                gate.add_deadline(deadline)
                 assert gate.running == 1
                 gate.cut_off()
                 await asyncio.sleep(60)

@@ -3,7 +3,7 @@
 import pytest
 
 from openresponses_server.limits.quotas import EXPOSED, anthropic_headers, openai_headers
-from openresponses_server.limits.rates import LONGEST_DEBT, MINUTE, Buckets, Rates, Standing, Used, verdict
+from openresponses_server.limits.rates import LONGEST_DEBT, MINUTE, Buckets, LimitState, Rates, Used, decision
 
 
 class Clock:
@@ -21,7 +21,7 @@ def clock() -> Clock:
 
 def ask(buckets: Buckets, rates: Rates, owner: str = "k") -> float:
     """One request; the seconds to wait, 0 when it was admitted."""
-    found = verdict(rates, buckets.used(owner))
+    found = decision(rates, buckets.used(owner))
     if found.over is None:
         buckets.begin(owner)
         return 0.0
@@ -76,9 +76,9 @@ def test_s8_reported_tokens_of_any_size_lock_nobody_out_for_ever(clock: Clock, r
 
 def test_s8_the_limit_that_is_farther_off_is_named(clock: Clock) -> None:
     rates = Rates(60, 60)
-    found = verdict(rates, Used(60.0, 90.0))
-    assert (found.over, found.wait) == (Standing("tokens", 60, 0, 90.0), 30.0)
-    found = verdict(rates, Used(60.0, 60.5))
+    found = decision(rates, Used(60.0, 90.0))
+    assert (found.over, found.wait) == (LimitState("tokens", 60, 0, 90.0), 30.0)
+    found = decision(rates, Used(60.0, 60.5))
     assert found.over is not None
     assert (found.over.name, found.wait) == ("requests", 1.0)
 
@@ -97,7 +97,7 @@ def test_s8_a_flood_of_new_keys_leaves_nothing_behind(clock: Clock, monkeypatch:
 
 
 def test_headers_say_limit_rest_and_time() -> None:
-    standing = Standing("requests", 60, 12, 63.2)
+    standing = LimitState("requests", 60, 12, 63.2)
     assert dict(openai_headers(standing)) == {
         "x-ratelimit-limit-requests": "60",
         "x-ratelimit-remaining-requests": "12",
@@ -113,4 +113,4 @@ def test_headers_say_limit_rest_and_time() -> None:
     ("seconds", "said"), [(0.0, "0ms"), (0.0101, "11ms"), (1.0, "1s"), (59.2, "1m0s"), (3600, "60m0s")]
 )
 def test_durations_are_written_as_openai_does(seconds: float, said: str) -> None:
-    assert dict(openai_headers(Standing("tokens", 1, 0, seconds)))["x-ratelimit-reset-tokens"] == said
+    assert dict(openai_headers(LimitState("tokens", 1, 0, seconds)))["x-ratelimit-reset-tokens"] == said

@@ -11,7 +11,7 @@ import redis
 
 from openresponses_server.errors import HttpError
 from openresponses_server.limits.gate import Gate
-from openresponses_server.limits.rates import LONGEST_DEBT, MINUTE, Buckets, Rates, Used, verdict
+from openresponses_server.limits.rates import LONGEST_DEBT, MINUTE, Buckets, Rates, Used, decision
 from openresponses_server.limits.redis_counts import SharedCounts
 from openresponses_server.settings import Limits
 from tests.support.services import OwnRedis, own_redis
@@ -47,7 +47,7 @@ class Worker:
         self._held: list[Any] = []
 
     async def take(self, owner: str = "k", *, waits: bool = False) -> None:
-        place = self.gate.place(owner, waits=waits)
+        place = self.gate.slot(owner, waits=waits)
         await place.__aenter__()
         self._held.append(place)
 
@@ -154,7 +154,7 @@ async def test_s8_background_runs_wait_while_the_others_have_all(own: OwnRedis) 
         await one.give_back()
         await asyncio.wait_for(waiting, 5)
         assert await one.refused()
-        assert not other.gate.runs._put_off
+        assert not other.gate.runs._suspended
 
 
 async def test_s8_who_waits_for_other_workers_may_be_cancelled(own: OwnRedis) -> None:
@@ -260,7 +260,7 @@ async def test_s8_minutes_are_counted_together_and_as_in_a_process(own: OwnRedis
         for number in range(12):
             found = await both[number % 2].counts.admit("k")
             assert found is not None
-            here = verdict(rates, local.used("k"))
+            here = decision(rates, local.used("k"))
             assert found[0] == (here.over is None)
             used = local.begin("k") if here.over is None else local.used("k")
             assert found[1].requests == pytest.approx(used.requests, abs=0.3)

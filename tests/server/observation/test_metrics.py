@@ -104,7 +104,7 @@ async def test_wait_for_a_place_is_measured() -> None:
     metrics = Metrics(gate)
 
     async def hold(seconds: float) -> None:
-        async with gate.place("", waits=True):
+        async with gate.slot("", waits=True):
             await asyncio.sleep(seconds)
 
     await asyncio.gather(hold(0.2), hold(0.0))

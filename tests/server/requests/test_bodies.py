@@ -20,7 +20,8 @@ from openresponses_bridge.protocol.codec import decode_json
 from openresponses_server.api.app import _ROUTES
 from openresponses_server.errors import HttpError
 from openresponses_server.http.encodings import Compressed, decoding, zstd
-from openresponses_server.limits.memory import room_for
+from openresponses_server.limits.gate import Gate
+from openresponses_server.limits.memory import available_for
 from openresponses_server.limits.requests import check_json
 from openresponses_server.requests.bodies import read_json
 from openresponses_server.requests.service import Service
@@ -359,7 +360,9 @@ async def received(body: bytes, encoding: str, limit: int) -> bytes:
     headers = [(b"content-type", b"application/json"), (b"content-encoding", encoding.encode())]
     scope = {"type": "http", "method": "POST", "headers": headers, "state": {"owner": ""}}
     settings = Settings(max_body_bytes=limit)
-    service = SimpleNamespace(settings=settings, room=room_for(settings.limits))
+    service = SimpleNamespace(
+        settings=settings, available=available_for(settings.limits), gate=Gate(settings.limits)
+    )
     return await read_json(Request(scope, receive), cast(Service, service), bytes)
 
 

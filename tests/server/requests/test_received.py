@@ -18,7 +18,7 @@ from openresponses_server.errors import HttpError
 from openresponses_server.http.auth import Keys
 from openresponses_server.http.connection import http_protocol
 from openresponses_server.http.encodings import zstd
-from openresponses_server.limits.memory import Budget
+from openresponses_server.limits.memory import MemoryBudget
 from openresponses_server.requests import bodies
 from openresponses_server.settings import Limits, Settings, UpstreamSettings
 from openresponses_server.settings.files import hashed
@@ -42,7 +42,7 @@ PACKED: dict[str, Callable[[bytes], bytes]] = {
 
 class Served(NamedTuple):
     base: str
-    budget: Budget
+    budget: MemoryBudget
 
     def of(self, key: str) -> int:
         return self.budget.of(Keys([hashed(key)]).owner({"x-api-key": key}))
@@ -54,7 +54,7 @@ def served(limits: Limits, **settings: Any) -> Iterator[Served]:
     app = create_app(chosen)
     options = {"lifespan": "on", "timeout_graceful_shutdown": 1, "http": http_protocol(chosen)}
     with serving_app(app, **options) as base:
-        yield Served(base, app.state.service.room.budget)
+        yield Served(base, app.state.service.available.budget)
 
 
 @pytest.fixture
@@ -115,13 +115,13 @@ def test_s8_many_bodies_that_inflate_hold_no_more_than_there_may_be(
     server: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     held: list[int] = []
-    take = Budget.take
+    acquire = MemoryBudget.acquire
 
-    def noted(budget: Budget, owner: str, size: int) -> None:
-        take(budget, owner, size)
+    def noted(budget: MemoryBudget, owner: str, size: int) -> None:
+        acquire(budget, owner, size)
         held.append(budget.bytes)
 
-    monkeypatch.setattr(Budget, "take", noted)
+    monkeypatch.setattr(MemoryBudget, "acquire", noted)
     with ExitStack() as stack:
         clients = [stack.enter_context(raw(server.base)) for _ in range(60)]
         for number, client in enumerate(clients):
@@ -287,8 +287,8 @@ def test_s8_a_message_that_comes_fast_enough_but_never_ends_is_a_408() -> None:
 
 # ── the hold ───────────────────────────────────────────────────────────────────────────────────────────
 def test_s8_a_hold_that_grows_by_itself_is_not_in_its_own_way() -> None:
-    budget = Budget(100, 50)
-    one, other = budget.hold("a"), budget.hold("a")
+    budget = MemoryBudget(100, 50)
+    one, other = budget.reserve("a"), budget.reserve("a")
     for size in (10, 60, 1000):
         one.resize(size)
         assert (budget.bytes, budget.of("a")) == (size, size)
@@ -301,4 +301,4 @@ def test_s8_a_hold_that_grows_by_itself_is_not_in_its_own_way() -> None:
     assert (budget.bytes, budget.of("a")) == (50, 50)
     one.resize(0)
     other.release()
-    assert (budget.bytes, budget._held) == (0, {})
+    assert (budget.bytes, budget._reserved) == (0, {})

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from openresponses_bridge.emitter.machine import ResponseStreamStateMachine
 from openresponses_bridge.protocol.events import Event
-from openresponses_server.observation.responses import GAPS, Pace
+from openresponses_server.observation.responses import GAPS, TokenTiming
 
 
 def events() -> tuple[list[Event], list[list[Event]]]:
@@ -19,29 +19,29 @@ def events() -> tuple[list[Event], list[list[Event]]]:
 
 def test_the_first_output_counts_and_not_what_begins_the_response() -> None:
     begun, (first, *_) = events()
-    pace = Pace([10.0, 11.0, 12.5])
-    pace.read(begun)
-    assert pace.first is None
-    pace.read(first)
-    assert pace.first == 2.5
-    assert not any(pace.gaps)
+    timing = TokenTiming([10.0, 11.0, 12.5])
+    timing.read(begun)
+    assert timing.first is None
+    timing.read(first)
+    assert timing.first == 2.5
+    assert not any(timing.gaps)
 
 
 def test_tokens_of_one_read_share_its_time() -> None:
     _, (first, second, both) = events()
-    pace = Pace([0.0, 1.0, 1.04, 1.058])
+    timing = TokenTiming([0.0, 1.0, 1.04, 1.058])
     for read in (first, [], second, both):
-        pace.read(read)
-    assert {GAPS[at]: count for at, count in enumerate(pace.gaps) if count} == {0.05: 1, 0.01: 2}
-    assert round(pace.seconds, 6) == 0.058
+        timing.read(read)
+    assert {GAPS[at]: count for at, count in enumerate(timing.gaps) if count} == {0.05: 1, 0.01: 2}
+    assert round(timing.seconds, 6) == 0.058
 
 
 def test_a_long_silence_is_beyond_the_last_bound() -> None:
     _, (first, second, _) = events()
-    pace = Pace([0.0, 1.0, 61.0])
-    pace.read(first)
-    pace.read(second)
-    assert pace.gaps[-1] == 1
+    timing = TokenTiming([0.0, 1.0, 61.0])
+    timing.read(first)
+    timing.read(second)
+    assert timing.gaps[-1] == 1
 
 
 def test_a_read_costs_little_beside_a_token() -> None:
@@ -54,10 +54,10 @@ def test_a_read_costs_little_beside_a_token() -> None:
         return time.process_time() - before
 
     begun, (first, second, _) = events()
-    machine, pace = ResponseStreamStateMachine("m"), Pace()
+    machine, timing = ResponseStreamStateMachine("m"), TokenTiming()
     machine.start()
-    pace.read(begun)
-    pace.read(first)
+    timing.read(begun)
+    timing.read(first)
     token = min(seconds(lambda: machine.text("b")) for _ in range(5))
-    read = min(seconds(lambda: pace.read(second)) for _ in range(5))
+    read = min(seconds(lambda: timing.read(second)) for _ in range(5))
     assert read < 3 * token

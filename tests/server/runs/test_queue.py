@@ -66,7 +66,7 @@ class Worker:
 
     async def _make(self, record: StoredResponse, _worker: str, _makings: int) -> None:
         self.taken.append(record.response.id)
-        await self.places.enter_async_context(self.gate.place(record.owner, waits=False))
+        await self.places.enter_async_context(self.gate.slot(record.owner, waits=False))
 
     async def _take(self, response_id: str) -> None:
         now = await self.store.now()

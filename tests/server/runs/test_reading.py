@@ -14,7 +14,7 @@ from openresponses_server.runs.reading import ReplyReader
 from openresponses_server.store.frames import Frames
 from openresponses_server.store.persistence import frames_of
 from openresponses_server.upstreams.http import HttpReply
-from openresponses_server.upstreams.http1.body import Body, Turns
+from openresponses_server.upstreams.http1.body import Body, FairScheduler
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.anyio
@@ -67,7 +67,7 @@ class Bench:
     """A run of which the first read is kept and delivered; `body` is what comes from its upstream."""
 
     def __init__(self) -> None:
-        self.body = Body(Still(), Turns(), asyncio.get_running_loop())
+        self.body = Body(Still(), FairScheduler(), asyncio.get_running_loop())
         self.reply = HttpReply("one", cast(Any, SimpleNamespace(content=self.body)), 10.0, "")
         self.spoken, self.persistence = Spoken(), FakePersistence()
         self.taken: list[int] = []
@@ -77,7 +77,7 @@ class Bench:
         client.attach(self.deliver, from_callback=True)
         self.client_stream = ClientStream(client, cast(Any, self.persistence))
         outcome: Any = SimpleNamespace(
-            first_bytes_received=lambda: None, pace=SimpleNamespace(read=lambda _: None)
+            first_bytes_received=lambda: None, timing=SimpleNamespace(read=lambda _: None)
         )
         self.reading = ReplyReader(cast(Any, self.spoken), self.client_stream, cast(Any, None), outcome, "")
         self.running = asyncio.create_task(self.reading.read_to_end(self.reply))
@@ -96,7 +96,7 @@ class Bench:
         self.body.feed(b"a")
         await until(lambda: bool(self.persistence.asked))
         self.persistence.asked[-1].set_result(None)
-        await until(lambda: self.body._ready is not None)
+        await until(lambda: self.body._direct_receiver is not None)
 
     async def have_it(self) -> None:
         self.persistence.asked[-1].set_result(None)

@@ -18,7 +18,7 @@ from openresponses_server.runs.follow import Follower
 from openresponses_server.runs.settle import Settler
 from openresponses_server.runs.support import RunSupport
 from openresponses_server.settings import Limits, Settings
-from openresponses_server.store.base import NOBODY, Lease, Standing, StoredResponse, StoreError
+from openresponses_server.store.base import NOBODY, Lease, ResponseProgress, StoredResponse, StoreError
 from openresponses_server.store.endings import CUT_OFF, RESTARTED, failed
 from openresponses_server.store.frames import Frames
 from openresponses_server.store.logs.memory import MemoryLog
@@ -62,7 +62,7 @@ class Left:
         assert found is not None
         return found
 
-    async def standing(self) -> Standing:
+    async def standing(self) -> ResponseProgress:
         found = await self.store.standing(self.id)
         assert found is not None
         return found

@@ -2,7 +2,7 @@
 
 import pytest
 
-from openresponses_server.store.base import Lease, ResponseStore, Standing
+from openresponses_server.store.base import Lease, ResponseProgress, ResponseStore
 from openresponses_server.store.frames import PIECE_BYTES, Frames, Piece, Skipping, pieces
 from tests.support.stores import frame, frames, record
 
@@ -70,12 +70,12 @@ async def test_what_is_deleted_or_replaced_meanwhile_ends(store: ResponseStore, 
 
 async def test_standing_is_how_far_a_record_is(store: ResponseStore) -> None:
     await store.put(record("r", owner="k", lease=Lease("w", 3.25)), frames(0, 4))
-    assert await store.standing("r", "k") == Standing("r", "k", Lease("w", 3.25), 4)
+    assert await store.standing("r", "k") == ResponseProgress("r", "k", Lease("w", 3.25), 4)
     assert await store.standing("r", "other") is None
     assert await store.standing("nothing", "k") is None
     assert await store.standing("a\0b", "k") is None
     await store.finish("r", "w", record("r").response, frames(5, 6))
-    assert await store.standing("r", "k") == Standing("r", "k", None, 6)
+    assert await store.standing("r", "k") == ResponseProgress("r", "k", None, 6)
     await store.put(record("gone", owner="k", expires_at=1.0))
     assert await store.standing("gone", "k") is None
 

@@ -515,7 +515,7 @@ async def test_runs_of_a_process_are_claimed_however_long_their_leases(store: Re
 async def test_run_that_is_given_back_waits_for_any_worker(store: ResponseStore) -> None:
     for name in ("a", "b", "c"):
         await store.put(record(name, request=b"{}", status="queued", lease=Lease(f"w-{name}", 1000.0)))
-    await store.give_back({"a": "w-a", "b": "another-1", "unknown": "w-a"}, 50.0)
+    await store.release({"a": "w-a", "b": "another-1", "unknown": "w-a"}, 50.0)
     taken = await store.claim_waiting(Lease("v-1", 60.0), 51.0, limit=9)
     assert [each.response.id for each in taken] == ["a"]
     with pytest.raises(LeaseLost):

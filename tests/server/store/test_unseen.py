@@ -111,13 +111,13 @@ async def test_s2_first_output_that_can_not_be_stored_does_not_pass(bench: Bench
 async def test_s1_what_nobody_saw_is_given_back(bench: Bench) -> None:
     await bench.kept.queue()
     await bench.take(bench.machine.start())
-    assert await bench.kept.give_back()
+    assert await bench.kept.release()
     record = await bench.record()
     assert record.lease is not None
     assert record.lease.worker == NOBODY
     assert await previous_attempts(bench.store.kept, record) == 1
     assert not bench.kept.held
-    assert not await bench.kept.give_back()
+    assert not await bench.kept.release()
     await bench.take(bench.machine.text("too late"))
     assert (await bench.record()).last_sequence == 1
 
@@ -128,9 +128,9 @@ async def test_s1_what_was_seen_or_can_not_be_made_elsewhere_is_kept() -> None:
     out = Bench(request=REQUEST)
     for bench in (lonely, foreground, out):
         await bench.kept.queue()
-    out.store.down = {"give_back"}
+    out.store.down = {"release"}
     for bench in (seen, lonely, foreground, out):
-        assert not await bench.kept.give_back()
+        assert not await bench.kept.release()
         assert bench.kept.held
 
 
@@ -157,7 +157,7 @@ async def test_s1_log_of_a_response_that_is_made_elsewhere_is_left_alone(deleted
     if deleted:
         await bench.store.kept.delete(bench.id)
     else:
-        assert await bench.kept.give_back()
+        assert await bench.kept.release()
     await bench.take(bench.machine.finish("stop"))
     if deleted:
         with pytest.raises(LogGone):

@@ -468,7 +468,7 @@ def test_s10_keys_that_anybody_makes_up_are_not_stored() -> None:
     for owner in ("made up", "real"):
         book.end(owner, "", "m", None, failed=True)
     book.end("real", "", "m", Usage.of(1, 1), failed=False)
-    assert [(row.owner, row.counts.requests) for row in book.take().days] == [("real", 2)]
+    assert [(row.owner, row.counts.requests) for row in book.drain().days] == [("real", 2)]
     assert book.of("made up").days
     assert not book.of("real")
 
@@ -476,7 +476,7 @@ def test_s10_keys_that_anybody_makes_up_are_not_stored() -> None:
 def test_s10_names_that_no_database_takes_are_made_ones_that_each_does() -> None:
     book = UsageBook()
     book.end("me", "a\0" * 300, "m\0\ud800", Usage.of(1, 1), failed=False)
-    found = book.take()
+    found = book.drain()
     assert found.days[0].model == "m\ufffd?"
     assert found.agents[0].agent == "a\ufffd" * 100
 

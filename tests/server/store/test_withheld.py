@@ -73,7 +73,7 @@ async def test_s1_what_is_withheld_is_given_back_and_made_elsewhere() -> None:
     bench = bench_of()
     await bench.kept.queue()
     await bench.take(bench.machine.start() + bench.machine.text("Half"))
-    assert await bench.kept.give_back()
+    assert await bench.kept.release()
     record = await bench.record()
     assert record.lease is not None
     assert record.lease.worker == NOBODY

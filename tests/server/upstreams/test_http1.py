@@ -17,7 +17,7 @@ from openresponses_server.http.encodings import zstd
 from openresponses_server.settings import Timeouts
 from openresponses_server.upstreams.http import HttpReply
 from openresponses_server.upstreams.http1.body import Body, ConnectionLost, InvalidAnswer
-from openresponses_server.upstreams.http1.connection import Answer, place_of
+from openresponses_server.upstreams.http1.connection import Http1Response, request_target_of
 from openresponses_server.upstreams.http1.pool import Connections
 
 PATIENT = Timeouts(connect=10, first_byte=10, idle=10, total=30)
@@ -75,7 +75,7 @@ def saying(*pieces: bytes, close: bool = False) -> Say:
     return say
 
 
-async def read(answer: Answer) -> bytes:
+async def read(answer: Http1Response) -> bytes:
     pieces = []
     while piece := await answer.content.readany():
         pieces.append(piece)
@@ -337,7 +337,7 @@ def test_a_late_reader_of_an_answer_gets_nothing_of_the_next(run: Callable[..., 
 
 def test_a_connection_that_is_closed_before_it_is_asked_says_so(run: Callable[..., Any]) -> None:
     async def ask(connections: Connections, url: str, _upstream: Upstream) -> None:
-        connection = await connections._connected(place_of(url).origin)
+        connection = await connections._connected(request_target_of(url).origin)
         connection.abort()
         await asyncio.sleep(0.01)
         with pytest.raises(ConnectionLost):

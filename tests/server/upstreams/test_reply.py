@@ -10,7 +10,7 @@ import pytest
 from openresponses_server.errors import UpstreamError
 from openresponses_server.upstreams.base import Resume
 from openresponses_server.upstreams.http import HttpReply
-from openresponses_server.upstreams.http1.body import PIECE, Body, Turns
+from openresponses_server.upstreams.http1.body import PIECE, Body, FairScheduler
 
 pytestmark = pytest.mark.anyio
 
@@ -34,7 +34,7 @@ class Taker:
 
 
 async def reply() -> tuple[Body, HttpReply]:
-    body = Body(Still(), Turns(), asyncio.get_running_loop())
+    body = Body(Still(), FairScheduler(), asyncio.get_running_loop())
     return body, HttpReply("one", cast(Any, SimpleNamespace(content=body)), 10.0, "")
 
 
@@ -166,11 +166,11 @@ async def test_a_reply_is_silent_when_nothing_was_heard_for_all_of_its_looks() -
 
 async def test_what_waits_for_its_turn_is_not_the_upstream_s_silence() -> None:
     body, reading = await reply()
-    while not body.turns.must_wait(PIECE):
+    while not body.scheduler.must_wait(PIECE):
         time.sleep(0.001)
     read = asyncio.create_task(reading.read(lambda _data, _again: True))
     await asyncio.sleep(0)
-    while not body.turns.must_wait(PIECE):
+    while not body.scheduler.must_wait(PIECE):
         time.sleep(0.001)
     body.feed(b"a")
     assert not body.is_awaited

@@ -14,7 +14,7 @@ from openresponses_server.upstreams.base import Resume, UpstreamRequest
 from openresponses_server.upstreams.dialects import CHAT
 from openresponses_server.upstreams.http import HttpUpstream
 from openresponses_server.upstreams.http1 import body as turns_module
-from openresponses_server.upstreams.http1.body import PIECE, Turns
+from openresponses_server.upstreams.http1.body import PIECE, FairScheduler
 from tests.support.upstream import Script, ScriptedUpstream, chunk
 
 FEW = 100
@@ -29,7 +29,7 @@ class Clock:
         self.done: list[str] = []
         monkeypatch.setattr(turns_module, "perf_counter", lambda: self.spent)
         monkeypatch.setattr(turns_module.asyncio, "get_running_loop", lambda: self)
-        self.turns = Turns()
+        self.scheduler = FairScheduler()
 
     def call_soon(self, callback: Callable[[], None]) -> None:
         self.called.append(callback)
@@ -41,7 +41,7 @@ class Clock:
             self.done.append(name)
             self.spent += seconds
             if again:
-                self.turns.wait(PIECE, self.turn(name, seconds, again - 1))
+                self.scheduler.schedule(PIECE, self.turn(name, seconds, again - 1))
 
         return take
 
@@ -60,38 +60,38 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 def test_nobody_waits_before_a_share_is_spent(clock: Clock) -> None:
-    assert not clock.turns.must_wait(PIECE)
+    assert not clock.scheduler.must_wait(PIECE)
     clock.spent += 0.0005
-    assert not clock.turns.must_wait(PIECE)
+    assert not clock.scheduler.must_wait(PIECE)
     clock.spent += 0.002
-    assert clock.turns.must_wait(PIECE)
-    assert clock.turns.must_wait(FEW)
+    assert clock.scheduler.must_wait(PIECE)
+    assert clock.scheduler.must_wait(FEW)
     clock.run()
-    assert not clock.turns.must_wait(FEW)
-    assert not clock.turns.must_wait(PIECE)
+    assert not clock.scheduler.must_wait(FEW)
+    assert not clock.scheduler.must_wait(PIECE)
 
 
 def test_a_crowd_with_a_few_tokens_each_is_noticed(clock: Clock) -> None:
     """One at a time costs no callback."""
     asked = 0
-    while not clock.turns.must_wait(FEW):
+    while not clock.scheduler.must_wait(FEW):
         clock.spent += 0.0001
         asked += 1
         assert asked < 100
     assert asked > 20
     assert len(clock.called) == 1
     clock.run()
-    assert not clock.turns.must_wait(FEW)
+    assert not clock.scheduler.must_wait(FEW)
     assert not clock.called
 
 
 def test_a_few_tokens_come_before_many_and_nobody_is_left_out(clock: Clock) -> None:
     for name in ("a", "b"):
-        clock.turns.wait(PIECE, clock.turn(name, 0.003, again=1))
-    clock.turns.wait(FEW, clock.turn("few", 0.0))
+        clock.scheduler.schedule(PIECE, clock.turn(name, 0.003, again=1))
+    clock.scheduler.schedule(FEW, clock.turn("few", 0.0))
     assert clock.run() == ["few", "a"]
     for _ in range(3):
-        clock.turns.wait(FEW, clock.turn("slow", 0.003))
+        clock.scheduler.schedule(FEW, clock.turn("slow", 0.003))
     assert clock.run() == ["slow", "b"]
     assert clock.run() == ["slow", "a"]
     assert clock.run() == ["slow", "b"]
@@ -99,30 +99,33 @@ def test_a_few_tokens_come_before_many_and_nobody_is_left_out(clock: Clock) -> N
 
 
 def test_who_comes_with_much_does_not_pass_those_who_wait(clock: Clock) -> None:
-    clock.turns.wait(PIECE, clock.turn("a", 0.0))
-    assert clock.turns.must_wait(PIECE)
-    assert not clock.turns.must_wait(FEW)
+    clock.scheduler.schedule(PIECE, clock.turn("a", 0.0))
+    assert clock.scheduler.must_wait(PIECE)
+    assert not clock.scheduler.must_wait(FEW)
     assert clock.run() == ["a"]
-    assert not clock.turns.must_wait(PIECE)
+    assert not clock.scheduler.must_wait(PIECE)
 
 
 def test_a_turn_that_fails_keeps_nobody_from_his(clock: Clock) -> None:
     def broken() -> None:
         raise RuntimeError("broken")
 
-    clock.turns.wait(FEW, broken)
-    clock.turns.wait(PIECE, clock.turn("a", 0.0))
+    clock.scheduler.schedule(FEW, broken)
+    clock.scheduler.schedule(PIECE, clock.turn("a", 0.0))
     with pytest.raises(RuntimeError, match="broken"):
         clock.run()
     assert clock.run() == ["a"]
 
 
 async def test_who_is_cancelled_while_he_waits_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    turns = Turns()
-    first, second = asyncio.create_task(turns.come()), asyncio.create_task(turns.come())
+    scheduler = FairScheduler()
+    first, second = (
+        asyncio.create_task(scheduler.wait_for_turn()),
+        asyncio.create_task(scheduler.wait_for_turn()),
+    )
     with monkeypatch.context() as hurried:
         hurried.setattr(turns_module, "_SHARE", -1.0)
-        turns.wait(PIECE, lambda: None)
+        scheduler.schedule(PIECE, lambda: None)
         await asyncio.sleep(0)
         first.cancel()
         await asyncio.sleep(0)
@@ -202,11 +205,11 @@ async def test_a_turn_that_comes_after_the_end_leaves_the_connection_to_who_has_
     """A connection is another request's as soon as the answer on it has ended, before who read that has had
     his turn."""
 
-    def late(_turns: Turns, _size: int, turn: Callable[[], None]) -> None:
+    def late(_turns: FairScheduler, _size: int, turn: Callable[[], None]) -> None:
         asyncio.get_running_loop().call_later(0.03, turn)
 
-    monkeypatch.setattr(Turns, "must_wait", lambda _turns, _size: True)
-    monkeypatch.setattr(Turns, "wait", late)
+    monkeypatch.setattr(FairScheduler, "must_wait", lambda _turns, _size: True)
+    monkeypatch.setattr(FairScheduler, "schedule", late)
     steps = [step for _ in range(4) for step in (chunk(content="x"), 0.05)]
 
     async def ask(upstream: HttpUpstream, begins: float) -> int:

@@ -21,8 +21,8 @@ from openresponses_bridge.seal import Sealer
 from openresponses_server.errors import UpstreamError
 from openresponses_server.settings import Settings, SettingsError, Timeouts, UpstreamSettings, load_settings
 from openresponses_server.upstreams.base import UpstreamRequest
-from openresponses_server.upstreams.http1.body import ConnectionLost, Turns
-from openresponses_server.upstreams.http1.connection import Connection, place_of
+from openresponses_server.upstreams.http1.body import ConnectionLost, FairScheduler
+from openresponses_server.upstreams.http1.connection import Connection, request_target_of
 from openresponses_server.upstreams.http1.proxies import Exceptions, Proxy, environment_proxy
 from openresponses_server.upstreams.http1.ways import Trust, Way, WayError, tls_context
 from openresponses_server.upstreams.targets import configured, secrets_of
@@ -253,7 +253,7 @@ def test_what_comes_through_a_tunnel_before_its_connection_is_made_ends_it(loop:
             self.aborted = True
 
     async def over(_: int) -> bool:
-        connection = Connection(Turns(), lambda _each: None, lambda _each: None)
+        connection = Connection(FairScheduler(), lambda _each: None, lambda _each: None)
         connection.data_received(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
         connection.connection_made(transport := Transport())
         assert connection.is_closing
@@ -295,13 +295,13 @@ def test_the_environment_names_proxies_and_never_for_this_machine(
 ) -> None:
     for name, value in given.items():
         monkeypatch.setenv(name, value)
-    found = {name: environment_proxy(place_of(url).origin) for name, url in ORIGINS.items()}
+    found = {name: environment_proxy(request_target_of(url).origin) for name, url in ORIGINS.items()}
     assert {name: proxy.address for name, proxy in found.items() if proxy} == {
         name: f"http://{at}" for name, at in through.items()
     }
     for url in ORIGINS.values():
-        assert Way(proxy="none").proxy_of(place_of(url).origin) is None
-        named = Way(proxy="http://mine:3").proxy_of(place_of(url).origin)
+        assert Way(proxy="none").proxy_of(request_target_of(url).origin) is None
+        named = Way(proxy="http://mine:3").proxy_of(request_target_of(url).origin)
         assert named is not None, "one that is asked for by name counts for this machine too"
 
 
@@ -337,7 +337,7 @@ def test_the_environment_names_proxies_and_never_for_this_machine(
     ],
 )
 def test_no_proxy_excepts_names_addresses_and_networks(listed: str, url: str, excepted: bool) -> None:
-    assert Exceptions(listed).has(place_of(url).origin) is excepted
+    assert Exceptions(listed).has(request_target_of(url).origin) is excepted
 
 
 @pytest.mark.parametrize("variable", ["HTTPS_PROXY", "https_proxy", "all_proxy", "ALL_PROXY"])
@@ -543,7 +543,7 @@ def test_a_client_certificate_that_can_t_be_used_is_refused_at_the_start(
             configured(UpstreamSettings(url="https://m.example", **given), Settings(), Sealer(b"k" * 32))  # type: ignore[arg-type]
         assert refused.value.at == at
     with pytest.raises(WayError, match="https://"):
-        Way(Trust(client_cert=str(apart))).check(place_of("http://m.example").origin)
+        Way(Trust(client_cert=str(apart))).check(request_target_of("http://m.example").origin)
 
 
 @pytest.mark.parametrize("through", [False, True], ids=["direct", "proxy"])

@@ -110,7 +110,7 @@ async def context(request: Request) -> Response:
     asked = await read_json(request, service, decode_request)
     target = service.router.target_of(asked.model, request.state.owner)
     check_request(asked, service.settings.limits)
-    asked, before, hold = await continued(service.store, asked, request.state.owner, service.room)
+    asked, before, reservation = await continued(service.store, asked, request.state.owner, service.available)
     check_conversation(asked, len(before.items), service.settings.limits)
     earlier, own = open_sealed_items(target, asked, before.items, {})
 
@@ -126,7 +126,7 @@ async def context(request: Request) -> Response:
     try:
         entries = await on_thread(measure)
     finally:
-        hold.release()
+        reservation.release()
     totals = {name: sum(entry[name] for entry in entries) for name in ("bytes", "tokens")}
     return Response(
         encode({"object": "context", **totals, "entries": entries}), media_type="application/json"

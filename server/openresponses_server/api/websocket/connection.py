@@ -26,7 +26,7 @@ from openresponses_server.api.websocket.turns import Send, TurnRunner
 from openresponses_server.errors import HttpError, error_body, shutting_down
 from openresponses_server.http.direct_writes import Write, offered
 from openresponses_server.http.refusals import BUSY, envelope, in_lane, limit_reached, too_large
-from openresponses_server.limits.memory import OF_SOCKET, RECEIVED, Hold
+from openresponses_server.limits.memory import RECEIVED, SOCKET_RESERVATION, Reservation
 from openresponses_server.requests.bodies import decode_body
 from openresponses_server.requests.service import Service
 from openresponses_server.runs.client_stream import FifoLock
@@ -118,9 +118,9 @@ class Lane:
     def __init__(
         self, service: Service, headers: Mapping[str, str], owner: str, send: Send, write: Write
     ) -> None:
-        self.memory = ConnectionMemory(service.room, owner)
+        self.memory = ConnectionMemory(service.available, owner)
         self.turns = TurnRunner(service, headers, owner, send, write, self.memory)
-        self.waiting: deque[tuple[str | bytes, Hold]] = deque()
+        self.waiting: deque[tuple[str | bytes, Reservation]] = deque()
 
     @property
     def busy(self) -> bool:
@@ -142,7 +142,7 @@ class Lanes:
         service: Service,
         headers: Mapping[str, str],
         owner: str,
-        received: Hold,
+        received: Reservation,
         send: Send,
         write: Write,
         after_turn: Callable[[], Awaitable[None]],
@@ -211,11 +211,11 @@ class Lanes:
     def _queue(self, lane: Lane, message: str | bytes) -> None:
         if len(lane.waiting) >= WAITING:
             raise _TOO_MANY_WAITING
-        hold = self._service.room.budget.hold(self._owner)
+        reservation = self._service.available.budget.reserve(self._owner)
         self._received.release()
         if lane.busy or len(message) > LARGE:
-            hold.grow(len(message))
-        lane.waiting.append((message, hold))
+            reservation.grow(len(message))
+        lane.waiting.append((message, reservation))
 
     def _start_next(self, lane: Lane, turns: TaskGroup) -> None:
         """Start the lane's next turn, if none is running. The previous one has sent its last message, but may
@@ -224,13 +224,13 @@ class Lanes:
             lane.turns.begin(partial(self._start_next, lane, turns))
             turns.start_soon(self._turn, lane, *lane.waiting.popleft())
 
-    async def _turn(self, lane: Lane, message: str | bytes, hold: Hold) -> None:
+    async def _turn(self, lane: Lane, message: str | bytes, reservation: Reservation) -> None:
         async with self._active:  # first in, first out
-            RECEIVED.set(hold)
+            RECEIVED.set(reservation)
             try:
                 await lane.turns.run_turn(message, [each.memory for each in self._lanes.values()])
             finally:
-                hold.release()
+                reservation.release()
         await self._after_turn()
 
     def _lane(self, name: str | None) -> Lane | None:
@@ -291,7 +291,7 @@ async def responses(socket: WebSocket) -> None:
     service: Service = socket.app.state.service
     try:
         async with service.gate.sockets.shared(socket.state.owner):
-            socket.scope["state"][OF_SOCKET] = service.room.budget.hold(socket.state.owner)
+            socket.scope["state"][SOCKET_RESERVATION] = service.available.budget.reserve(socket.state.owner)
             await socket.accept()
             await Connection(socket, service).serve()
     except HttpError as error:
@@ -313,7 +313,7 @@ class Connection:
             service,
             socket.headers,
             socket.state.owner,
-            socket.scope["state"][OF_SOCKET],
+            socket.scope["state"][SOCKET_RESERVATION],
             self._send,
             offered(socket.scope),
             self._after_turn,

@@ -8,8 +8,8 @@ from openresponses_bridge.protocol.codec import encode
 from openresponses_bridge.protocol.request import CreateResponse
 from openresponses_bridge.protocol.response import Response
 from openresponses_server.errors import HttpError
-from openresponses_server.limits.memory import Hold, Room
-from openresponses_server.store.base import ChainError, ResponseStore, TooLarge, Turn, UpstreamResponse
+from openresponses_server.limits.memory import Available, Reservation
+from openresponses_server.store.base import ChainError, ResponseStore, StoredTurn, TooLarge, UpstreamResponse
 from openresponses_server.store.history import (
     Continued,
     Conversation,
@@ -26,13 +26,13 @@ class ConnectionMemory:
     same connection. What is stored has to be in the store still: it may have been deleted, and nothing of it
     be kept.
 
-    It remembers as much as `room` says, of the budget of this owner: a conversation beyond that is forgotten,
-    and can be continued if it is stored."""
+    It remembers as much as `available` says, of the budget of this owner: a conversation beyond that is
+    forgotten, and can be continued if it is stored."""
 
-    def __init__(self, room: Room, owner: str) -> None:
-        self._room = room
+    def __init__(self, available: Available, owner: str) -> None:
+        self._available = available
         self._owner = owner
-        self._hold = room.budget.hold(owner)
+        self._reservation = available.budget.reserve(owner)
         self._clear()
 
     def _clear(self) -> None:
@@ -40,7 +40,7 @@ class ConnectionMemory:
         self._latest = empty_conversation()
         self._unstored = empty_conversation()
         """Of the latest, what no store has."""
-        self._hold.release()
+        self._reservation.release()
 
     def close(self) -> None:
         """The connection is over."""
@@ -70,7 +70,9 @@ class ConnectionMemory:
         `upstream` is the same response where the upstream keeps it."""
         if request.previous_response_id is None or request.previous_response_id != self._id:
             self._clear()
-        turns = [Turn(response, own_input(request), upstream if response.status == "completed" else None)]
+        turns = [
+            StoredTurn(response, own_input(request), upstream if response.status == "completed" else None)
+        ]
         size = len(encode(response)) + sum(len(encode(item)) for item in turns[0].input)
         if not self._reserve(before.size + size):
             self._clear()
@@ -81,11 +83,11 @@ class ConnectionMemory:
 
     def _reserve(self, size: int) -> bool:
         """Whether it may remember so many bytes; then it holds them."""
-        if size > self._room.conversation:
+        if size > self._available.conversation:
             return False
-        self._hold.release()
+        self._reservation.release()
         try:
-            self._hold.grow(size)
+            self._reservation.grow(size)
         except HttpError:
             return False
         return True
@@ -102,16 +104,20 @@ class ConnectionMemory:
         and TooLarge, also when a turn that is not stored would make the conversation too large to be
         remembered.
         """
-        hold = self._room.budget.hold(self._owner)
-        before = await self._load_history(store, request, hold)
+        reservation = self._available.budget.reserve(self._owner)
+        before = await self._load_history(store, request, reservation)
         if request.store is False and before.items:
             size = before.size + sum(len(encode(item)) for item in own_input(request))
-            if size > self._room.conversation:
-                raise TooLarge(TooLarge.CONVERSATION, size, self._room.conversation)
+            if size > self._available.conversation:
+                raise TooLarge(TooLarge.CONVERSATION, size, self._available.conversation)
         named = self._unstored.named
-        return Continued(await resolved(store, request, self._owner, before, self._room, named), before, hold)
+        return Continued(
+            await resolved(store, request, self._owner, before, self._available, named), before, reservation
+        )
 
-    async def _load_history(self, store: ResponseStore, request: CreateResponse, hold: Hold) -> Conversation:
+    async def _load_history(
+        self, store: ResponseStore, request: CreateResponse, reservation: Reservation
+    ) -> Conversation:
         """Remembered, else out of the store when the request is stored too."""
         wanted = request.previous_response_id
         if wanted is not None and wanted == self._id:
@@ -126,7 +132,7 @@ class ConnectionMemory:
                 " A response that is not stored can be continued on its own connection only, and only while "
                 "it is the latest there and not too large to be remembered.",
             )
-        return await history_of(store, request, self._owner, self._room, hold)
+        return await history_of(store, request, self._owner, self._available, reservation)
 
 
 def _not_found(response_id: str, why: str = "") -> ChainError:

@@ -39,7 +39,7 @@ from openresponses_server.api.websocket.memory import ConnectionMemory
 from openresponses_server.errors import HttpError
 from openresponses_server.http.direct_writes import Write
 from openresponses_server.http.refusals import DEFECT, envelope, with_headers
-from openresponses_server.limits.memory import hand_over
+from openresponses_server.limits.memory import release_received
 from openresponses_server.limits.requests import check_conversation, check_request
 from openresponses_server.requests.bodies import decode_body
 from openresponses_server.requests.prepare import admit, check_references, prepare
@@ -254,7 +254,7 @@ class TurnRunner:
         asked = _request_of(given)
         check_request(asked, limits)
         self._memory.fork(others, asked.previous_response_id)
-        request, before, hold = await self._memory.resolve(self._service.store, asked)
+        request, before, reservation = await self._memory.resolve(self._service.store, asked)
         check_references(asked, request, limits)
         check_conversation(request, len(before.items), limits)
         if given.generate is False:
@@ -267,7 +267,7 @@ class TurnRunner:
             owner=self._owner,
             history=before.items,
             upstream=before.upstream,
-            hold=hold,
+            reservation=reservation,
         )
         run = prepared.run()
         self._run = run
@@ -340,7 +340,7 @@ class TurnRunner:
             expires_at = self._service.runs.expires_at(time.time())
             record = StoredResponse(response, own_input(request), owner=self._owner, expires_at=expires_at)
             await self._service.store.put(record, frames)
-        hand_over()
+        release_received()
         self._memory.remember(request, response, before)
         log_ended(response)
         await send_events(self._send, events)

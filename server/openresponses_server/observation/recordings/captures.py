@@ -36,7 +36,7 @@ Check = Callable[[bytes], None]
 """Raises InvalidRequestError for a payload that is not to be decoded."""
 
 
-def takes_all(_data: bytes) -> None:
+def accept_all(_data: bytes) -> None:
     """A `Check` that refuses nothing."""
 
 
@@ -77,7 +77,7 @@ def read_capture(lines: Iterable[bytes]) -> Iterator[Payload]:
     return (each for each in payloads_and_pauses(lines) if each is not None)
 
 
-def payloads_and_pauses(lines: Iterable[bytes], check: Check = takes_all) -> Iterator[Payload | None]:
+def payloads_and_pauses(lines: Iterable[bytes], check: Check = accept_all) -> Iterator[Payload | None]:
     """The same, with None for each pause among the lines (`with_pauses`), so that nothing takes long between
     two of what comes out. `check` refuses payloads before they are decoded, with an InvalidRequestError."""
     numbered = _numbered(lines)
@@ -215,7 +215,7 @@ def _located(number: int, read: Callable[[], list[Frame]]) -> list[Frame]:
         raise Unreadable(number, error.message) from error
 
 
-def payload_of(line: int, event: str | None, data: bytes, check: Check = takes_all) -> Payload:
+def payload_of(line: int, event: str | None, data: bytes, check: Check = accept_all) -> Payload:
     """What stands at this line. Raises Unreadable for what is not a JSON object, and what `check` refuses."""
     if data.strip() == _DONE:
         return Payload(line, event, data, None)

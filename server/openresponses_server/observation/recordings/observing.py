@@ -23,10 +23,10 @@ from openresponses_server.observation.recordings.captures import (
     Check,
     Payload,
     Unreadable,
+    accept_all,
     begins_response,
     ends_response,
     payloads_and_pauses,
-    takes_all,
     with_pauses,
 )
 from openresponses_server.observation.recordings.dialects import (
@@ -203,7 +203,7 @@ Now = Callable[[], float]
 
 
 def observed(
-    lines: Iterable[bytes], name: str = AUTO, clock: Now = lambda: 0.0, check: Check = takes_all
+    lines: Iterable[bytes], name: str = AUTO, clock: Now = lambda: 0.0, check: Check = accept_all
 ) -> Iterator[bytes]:
     """The lines of a capture in this dialect, as `Observation`; `auto` looks at its first payload. `lines`
     may hold pauses (`with_pauses`), which come out as they are. Raises Unreadable, which may be after some
@@ -305,7 +305,7 @@ _SHOWN: Final = 2000  # characters of a refusal
 _SHOWN_RECORDS: Final = 100
 
 
-def observed_file(data: bytes, name: str = AUTO, check: Check = takes_all) -> Iterator[bytes]:
+def observed_file(data: bytes, name: str = AUTO, check: Check = accept_all) -> Iterator[bytes]:
     """The lines of a capture, or of the answers in a recording, as `Observation`, and b"" wherever some time
     has passed without one: no step is long, whatever is in the file. `check` refuses payloads
     before they are decoded. Raises Unreadable, which may be after some lines."""

@@ -1,7 +1,7 @@
-"""Writing a recording while an answer passes: what can't be written never holds up the answer.
+"""Writes a recording while an answer passes; a failure to write never delays the answer.
 
-Only the user who runs this may read the file. A line is written whole or not at all; when that fails, or the
-file is as large as it may be, what follows is not recorded, and the exchanges that were open say so.
+Only the user who runs this may read the file. A line is written whole or not at all; if that fails, or the
+file has reached its limit, nothing more is recorded, and the ends of the open exchanges say so.
 """
 
 from __future__ import annotations
@@ -45,16 +45,16 @@ from openresponses_server.settings.data_folder import make_private
 
 MOST_BYTES: Final = 1 << 30
 _FULL: Final = "the recording is as large as it may be"
-_ROOM_FOR_ENDS: Final = 64 * 1024  # bytes that are left for the ends of open exchanges
+_ROOM_FOR_ENDS: Final = 64 * 1024  # bytes that are reserved for the ends of open exchanges
 _NOT_IN_A_NAME: Final = re.compile(r"[^A-Za-z0-9._-]")
 _LONGEST_NAME: Final = 80
-_AT_ONCE: Final = 64 * 1024  # bytes of an answer that are looked through in one go
+_AT_ONCE: Final = 64 * 1024  # bytes of an answer that are masked without yielding to the event loop
 _log = structlog.get_logger(__name__)
 
 
 class RecordingFile:
-    """One recording, whose file is made with its first line. It may not exist before; `most` bounds it, in
-    bytes. `clock` is monotonic, in seconds. What can't be written is logged once."""
+    """One recording. Its file, of at most `most` bytes, is created with the first line and must not exist
+    before. `clock` is monotonic, in seconds. A failure to write is logged once."""
 
     def __init__(
         self,
@@ -75,13 +75,13 @@ class RecordingFile:
         self._closed = False
         self._counted = 0
         self.answered = False
-        """Whether anybody has answered, be it with a refusal."""
+        """Whether any exchange has a response, even a refusal."""
         self.failure = ""
-        """Why nothing is recorded any more; "" while it is."""
+        """Why nothing is recorded any more; "" if it is."""
 
     def begin(self, asked: Asked) -> int:
-        """Write the request; the number of its exchange, 0 when it could not be written. Number and time of
-        what is given do not count."""
+        """Write a request, with a number and time of its own; returns the number of its exchange, 0 if it
+        could not be written."""
         self._exchanges += 1
         self.create()
         fields = {name: getattr(asked, name) for name in Asked.__struct_fields__}
@@ -94,32 +94,32 @@ class RecordingFile:
         return round(max(self._clock() - self._began, 0.0), 6)
 
     def write(self, record: Record) -> bool:
-        """Whether the record is in the file."""
+        """Write a record; whether that was possible."""
         self.answered = self.answered or isinstance(record, Answered)
         return self._put(encode_record(record), self._most - _ROOM_FOR_ENDS)
 
     def end(self, record: Ended) -> None:
-        """The end of an exchange; it is tried even when nothing else is written any more."""
+        """Write the end of an exchange; this is tried even if nothing else is written any more."""
         if self.failure:
             record = Ended(record.exchange, record.at, "unrecorded", reason=self.failure)
         self._put(encode_record(record), self._most, last=True)
 
     def note(self, kind: str, where: str, what: str, times: int = 1, run: str = "") -> None:
-        """Write what happened beside the exchanges."""
+        """Write a note on something besides the exchanges."""
         self.write(Noted(self.at, kind, where, what, times, run))
 
-    def of_exchange(self, upstream: str) -> Place:
-        """It takes the exchanges with every upstream."""
-        return Place(self)
+    def target_for(self, upstream: str) -> RecordingTarget:
+        """This file, for exchanges with any upstream."""
+        return RecordingTarget(self)
 
     def rest(self) -> None:
-        """Hold no file open until there is something to write again."""
+        """Close the file until there is something to write again."""
         if self._file is not None:
             os.close(self._file)
             self._file = None
 
     def grown(self) -> int:
-        """Bytes that were written since this was asked last."""
+        """Bytes that were written since the last call."""
         grown, self._counted = self._size - self._counted, self._size
         return grown
 
@@ -130,13 +130,13 @@ class RecordingFile:
         self._closed = True
 
     def discard(self) -> None:
-        """Remove the file that was made, if one was."""
+        """Close and remove the file, if there is one."""
         self.close()
         if self._size:
             self.path.unlink(missing_ok=True)
 
     def create(self) -> None:
-        """Make the file, if that has not been done. `failure` says why that can't be."""
+        """Create the file if it does not exist. If that fails, `failure` says why."""
         if self._file is not None or self._size or self.failure or self._closed:
             return
         try:
@@ -169,7 +169,7 @@ class RecordingFile:
         return True
 
     def _opened(self) -> bool:
-        """Whether the file is open; one that rests is opened again, and stays gone when it was deleted."""
+        """Whether the file is open. After `rest` it is opened again, unless it was deleted."""
         if self._file is None and self._size and not self._closed:
             try:
                 self._file = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -179,7 +179,7 @@ class RecordingFile:
         return self._file is not None
 
     def _cut_back(self) -> None:
-        """Half a line makes the whole file unreadable."""
+        """Remove half a line, which would make the whole file unreadable."""
         assert self._file is not None
         try:
             os.ftruncate(self._file, self._size)
@@ -193,9 +193,9 @@ class RecordingFile:
             _log.warning("recording.stopped", file=str(self.path), reason=reason)
 
 
-class Place(NamedTuple):
-    """Where an exchange is recorded, the response that it belongs to, and further secrets to be masked. A
-    client who may read it does not learn where the upstream is: `shows_address` is for the operator's."""
+class RecordingTarget(NamedTuple):
+    """The file that an exchange is recorded in, the response that it belongs to, and more secrets to mask.
+    `shows_address` is False for a recording that clients may read."""
 
     file: RecordingFile
     run: str = ""
@@ -203,29 +203,29 @@ class Place(NamedTuple):
     shows_address: bool = True
 
 
-class Into(Protocol):
-    """Says where exchanges are recorded."""
+class RecordingPolicy(Protocol):
+    """Decides which exchanges are recorded, and where."""
 
-    def of_exchange(self, upstream: str) -> Place | None:
-        """The place of the next exchange with this upstream; None when it is not recorded."""
+    def target_for(self, upstream: str) -> RecordingTarget | None:
+        """The target for the next exchange with this upstream; None: it is not recorded."""
         ...
 
     def close(self) -> None:
-        """There are no more of them."""
+        """There are no more exchanges."""
         ...
 
 
 Files = Callable[[str], RecordingFile]
 """The recording of an upstream by its name."""
-Tap = Callable[[str], Into]
-"""Where what passes between this server and an upstream is recorded, by the upstream's name."""
+Tap = Callable[[str], RecordingPolicy]
+"""The recording policy for an upstream, by its name."""
 
 
 class ExchangeRecorder:
-    """One exchange of a recording: what goes in is masked with `finds` and written in order."""
+    """Masks and writes one exchange of a recording."""
 
     def __init__(self, file: RecordingFile, finds: Finds, asked: Asked, body: bytes | None = None) -> None:
-        """`asked` as it was; its headers, address and `body` are masked here."""
+        """Write the request `asked`, with its headers, address and `body` masked."""
         shown = masked_request(asked, body, finds)
         self._file = file
         self._finds = finds
@@ -234,7 +234,7 @@ class ExchangeRecorder:
         self._ended = not self._number
 
     def answer(self, status: int, headers: Mapping[str, str]) -> None:
-        """The status has come."""
+        """Write the response's status and headers."""
         if self._ended:
             return
         shown = {
@@ -243,19 +243,20 @@ class ExchangeRecorder:
         self._file.write(Answered(self._number, self._file.at, status, shown))
 
     def chunk(self, data: bytes) -> None:
-        """Bytes of the body have been read."""
+        """Write bytes of the response's body."""
         if not self._ended:
             self._write(self._mask.feed(self._file.at, data))
 
-    async def take(self, data: bytes) -> None:
-        """The same; what is large in several chunks, between which the event loop serves others."""
+    async def feed(self, data: bytes) -> None:
+        """Write bytes of the response's body; many in several chunks, between which the event loop serves
+        others."""
         for start in range(0, len(data), _AT_ONCE):
             if start:
                 await asyncio.sleep(0)
             self.chunk(data[start : start + _AT_ONCE])
 
     def end(self, how: How, code: str = "", reason: str = "") -> None:
-        """It is over; what is said after the first end does not count."""
+        """Write the end, once."""
         if self._ended:
             return
         self._ended = True
@@ -270,7 +271,7 @@ class ExchangeRecorder:
 
 
 def masked_request(asked: Asked, body: bytes | None, finds: Finds) -> Asked:
-    """The request with its secrets masked; without `body` it has its own, which is masked."""
+    """The request with its secrets masked. Without `body`, the request has a body that is masked already."""
     fields: dict[str, Any] = {name: getattr(asked, name) for name in Asked.__struct_fields__}
     fields["headers"] = {name: without(value, finds) for name, value in masked_headers(asked.headers).items()}
     fields["address"] = without(masked_address(asked.address), finds)
@@ -283,8 +284,7 @@ def masked_request(asked: Asked, body: bytes | None, finds: Finds) -> Asked:
 
 
 def files_in(folder: str, most: int = MOST_BYTES) -> Files:
-    """New recordings in this folder, each made with its first exchange. Nothing in the name of an upstream
-    leads out of it."""
+    """New recordings in this folder, named after upstreams; no name leads out of the folder."""
 
     def made(upstream: str) -> RecordingFile:
         name = _NOT_IN_A_NAME.sub("_", upstream[:_LONGEST_NAME]).lstrip(".") or "upstream"

@@ -20,7 +20,7 @@ from sqlalchemy import (
 
 from openresponses_bridge.protocol.input_items import InputItem
 from openresponses_bridge.protocol.response import Response
-from openresponses_server.store.base import CursorError, InputPage, Order, TooLarge, Turn
+from openresponses_server.store.base import CursorError, InputPage, Order, StoredTurn, TooLarge
 from openresponses_server.store.listing import HEAD_BYTES, Head, Wanted
 from openresponses_server.store.lookups import (
     ItemLocation,
@@ -201,7 +201,7 @@ def _narrowed(wanted: Wanted, only: Collection[str] | None) -> Select[Any]:
 _EVERY_POSITION: Final = (-1, 2**31 - 1)
 
 
-def turns_of(response_id: str, rows: Iterable[Any]) -> list[Turn]:
+def turns_of(response_id: str, rows: Iterable[Any]) -> list[StoredTurn]:
     """The turns up to and with this one, oldest first, out of the rows of `queries.CHAIN`. Raises
     ChainError and UnreadableRecord."""
     links: dict[str, str | None] = {}

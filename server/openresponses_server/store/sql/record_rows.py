@@ -110,7 +110,7 @@ def acquire_run(connection: Connection, response_id: str, lease: Lease, now: flo
     if not connection.execute(queries.ACQUIRE, values).rowcount:
         return None
     found = connection.execute(queries.GET_ANY, {"of_id": response_id})
-    return next(iter(_taken(connection, found)), None)
+    return next(iter(_claimed(connection, found)), None)
 
 
 def claim_runs(
@@ -118,10 +118,10 @@ def claim_runs(
 ) -> list[StoredResponse]:
     """Take runs, those that the statement and `named` name."""
     values = {"most": most, "lease_worker": lease.worker, "lease_until": lease.until, **named}
-    return _taken(connection, connection.execute(statement, values).all())
+    return _claimed(connection, connection.execute(statement, values).all())
 
 
-def _taken(connection: Connection, found: Iterable[Any]) -> list[StoredResponse]:
+def _claimed(connection: Connection, found: Iterable[Any]) -> list[StoredResponse]:
     """Records that were just taken. One that can't be read ends where it is, so that it neither keeps the
     others waiting nor is taken again."""
     records = []

@@ -23,9 +23,9 @@ from openresponses_server.store.base import (
     Lease,
     LeaseLost,
     Order,
-    Standing,
+    ResponseProgress,
     StoredResponse,
-    Turn,
+    StoredTurn,
 )
 from openresponses_server.store.frames import Frames, Piece
 from openresponses_server.store.lookups import output_names
@@ -159,11 +159,13 @@ class SqlStore:
 
         return await self._database.read(work)
 
-    async def standing(self, response_id: str, owner: str = "") -> Standing | None:
+    async def standing(self, response_id: str, owner: str = "") -> ResponseProgress | None:
         if not can_be_id(response_id):
             return None
         rows = await self._rows(queries.STANDING, self._read_by(response_id, owner))
-        return next((Standing(row.id, row.owner, lease_of(row), row.last_sequence) for row in rows), None)
+        return next(
+            (ResponseProgress(row.id, row.owner, lease_of(row), row.last_sequence) for row in rows), None
+        )
 
     async def put(self, record: StoredResponse, frames: Frames | None = None) -> None:
         row = row_of(record, self._clock(), frames.last if frames else -1)
@@ -241,7 +243,7 @@ class SqlStore:
         claim = partial(claim_runs, statement=queries.CLAIM_WAITING, not_of=list(not_of))
         return await self._database.write(partial(claim, lease=lease, now=before, most=limit))
 
-    async def give_back(self, held: Mapping[str, str], until: float) -> None:
+    async def release(self, held: Mapping[str, str], until: float) -> None:
         give_back = partial(renew_leases, statement=queries.GIVE_BACK, until=until)
         for some in queries.portions(held.items()):
             await self._database.write(partial(give_back, held=some))
@@ -259,7 +261,7 @@ class SqlStore:
             async for piece in read_frames(self._rows, whose, min(after, _HIGHEST)):
                 yield piece
 
-    async def chain(self, response_id: str, owner: str = "") -> list[Turn]:
+    async def chain(self, response_id: str, owner: str = "") -> list[StoredTurn]:
         rows: Iterable[Any] = ()
         if can_be_id(response_id):
             rows = await self._rows(queries.CHAIN, self._read_by(response_id, owner))

@@ -24,7 +24,7 @@ from openresponses_server.tasks import end_tasks
 from openresponses_server.upstreams.codex import messages
 from openresponses_server.upstreams.codex.messages import Named
 from openresponses_server.upstreams.codex.process import CodexProcess
-from openresponses_server.upstreams.codex.turns import IdleThreads, Seen, Thread, Turn, TurnRequest
+from openresponses_server.upstreams.codex.turns import CodexTurn, IdleThreads, Seen, Thread, TurnRequest
 
 # The folders in which Codex works: the one of the settings for everybody, else one for each key.
 #
@@ -249,7 +249,7 @@ class Pool:
 
     async def _start_turn(self, thread: Thread, request: TurnRequest) -> Thread:
         process = thread.process
-        turn = thread.turn = Turn(self._name, process, self._settings)
+        turn = thread.turn = CodexTurn(self._name, process, self._settings)
         process.listeners[thread.id] = turn
         thread.seen.add_input(request.input)
         params = {
@@ -309,7 +309,7 @@ class Pool:
         else:
             self._in_background(self._interrupt(thread, turn))
 
-    def _pause(self, thread: Thread, turn: Turn) -> None:
+    def _pause(self, thread: Thread, turn: CodexTurn) -> None:
         for approval_id in turn.questions:
             self._paused[approval_id] = thread
         self._in_background(self._give_up(thread, tuple(turn.questions)))
@@ -331,7 +331,7 @@ class Pool:
             self._unpause(thread)
             await self._interrupt(thread, thread.turn)
 
-    async def _interrupt(self, thread: Thread, turn: Turn) -> None:
+    async def _interrupt(self, thread: Thread, turn: CodexTurn) -> None:
         """End a turn, and forget its thread: what it has seen is not what its client has."""
         process = thread.process
         try:

@@ -33,7 +33,7 @@ class Question(NamedTuple):
     line: bytes
 
 
-class Turn:
+class CodexTurn:
     """A listener of one thread, from the turn's start to its end. `over` when Codex has ended it, `whole`
     when by itself; `questions` are those that its client has not answered, by the ids that it knows."""
 
@@ -226,7 +226,7 @@ class Thread:
         self.process = process
         self.seen = seen
         self.owner = owner
-        self.turn: Turn | None = None
+        self.turn: CodexTurn | None = None
 
 
 class IdleThreads:

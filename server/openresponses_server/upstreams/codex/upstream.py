@@ -14,11 +14,11 @@ from openresponses_bridge.protocol.codec import encode
 from openresponses_server.observation.recordings.masking import Secrets
 from openresponses_server.settings import CodexSettings, Timeouts
 from openresponses_server.settings.files import expanded
-from openresponses_server.upstreams.base import Take, UpstreamReply, UpstreamRequest
+from openresponses_server.upstreams.base import DataReceiver, UpstreamReply, UpstreamRequest
 from openresponses_server.upstreams.catalog import ReportedModel
 from openresponses_server.upstreams.codex import messages
 from openresponses_server.upstreams.codex.pool import Places, Pool
-from openresponses_server.upstreams.codex.turns import Turn, TurnRequest
+from openresponses_server.upstreams.codex.turns import CodexTurn, TurnRequest
 
 _ACCOUNT_LENGTH: Final = 32
 _MOST_MODELS: Final = 1000
@@ -93,9 +93,9 @@ class _CodexReply:
 
     losses = ""
 
-    def __init__(self, turn: Turn, idle: float) -> None:
+    def __init__(self, turn: CodexTurn, idle: float) -> None:
         self._turn = turn
         self._idle = idle
 
-    async def read(self, take: Take | None = None) -> bytes:
+    async def read(self, receive: DataReceiver | None = None) -> bytes:
         return await self._turn.read(self._idle)

@@ -210,7 +210,7 @@ _ASKS_FOR_A_TOOL: Final = re.compile(r"\b(call|use|run|invoke|tool|function)\b",
 _EMPTY_WORDS: Final = frozenset({"get", "set", "the", "a", "an", "to", "of", "in", "do", "current", "tool"})
 
 
-class Turn(Struct, frozen=True):
+class DemoTurn(Struct, frozen=True):
     """The newest turn of a conversation. `results` are the outputs that follow the last user message,
     `earlier` the texts of the user messages before it, `messages` how many messages there are."""
 
@@ -264,14 +264,14 @@ class Turn(Struct, frozen=True):
         return tools if self.parallel else tools[:1]
 
 
-def read_turn(body: dict[str, Any]) -> Turn:
+def read_turn(body: dict[str, Any]) -> DemoTurn:
     """The turn that a request's body asks for."""
     messages = [message for message in body.get("messages", []) if isinstance(message, dict)]
     users = [at for at, message in enumerate(messages) if message.get("role") == "user"]
     last = users[-1] if users else -1
     texts = [_text_of(message.get("content")) for message in messages]
     options = body.get("stream_options") or {}
-    return Turn(
+    return DemoTurn(
         model=str(body.get("model", "")),
         text=texts[last] if users else "",
         images=_images(messages[last].get("content")) if users else 0,
@@ -313,7 +313,7 @@ def _images(content: Any) -> int:
 
 
 Step = dict[str, Any]
-Play = Callable[[Turn], Iterator[Step]]
+Play = Callable[[DemoTurn], Iterator[Step]]
 
 _PIECE: Final = re.compile(r"(?<!\s)\s*+\S++")
 _WORDS_ASKED: Final = re.compile(r"(?<!\d)(\d{1,9}) words")
@@ -332,7 +332,7 @@ class Behaviour(NamedTuple):
     pause: float = 0.0
 
 
-def behaviour_of(turn: Turn) -> Behaviour:
+def behaviour_of(turn: DemoTurn) -> Behaviour:
     """The behaviour for this turn: by the model's name, then by its tools, then by the words."""
     named = BEHAVIOURS.get(turn.model.removeprefix("demo-"))
     if named is not None:
@@ -351,14 +351,14 @@ def say(text: str, field: str = "content") -> Iterator[Step]:
     return ({"delta": {field: piece}} for piece in _PIECE.findall(text))
 
 
-def _text(turn: Turn) -> Iterator[Step]:
+def _text(turn: DemoTurn) -> Iterator[Step]:
     if turn.effort not in (None, "none"):
         yield from _think(turn)
     yield from say(_json_answer(turn) or _answer(turn))
     yield STOP
 
 
-def _answer(turn: Turn) -> str:
+def _answer(turn: DemoTurn) -> str:
     if turn.results:
         return f"The tool answered: {'; '.join(turn.results)}"
     sentences = [f"You said: {turn.text.strip() or 'nothing'}"]
@@ -369,7 +369,7 @@ def _answer(turn: Turn) -> str:
     return "\n".join(sentences)
 
 
-def _json_answer(turn: Turn) -> str | None:
+def _json_answer(turn: DemoTurn) -> str | None:
     kind = turn.format.get("type")
     if kind == "json_object":
         return json.dumps({"answer": _answer(turn)}, ensure_ascii=False)
@@ -379,18 +379,18 @@ def _json_answer(turn: Turn) -> str | None:
     return None
 
 
-def _think(turn: Turn) -> Iterator[Step]:
+def _think(turn: DemoTurn) -> Iterator[Step]:
     thought = f"The user wrote {len(turn.text.split())} words. I shall answer them plainly."
     return say(thought, "reasoning_content")
 
 
-def _reasoning(turn: Turn) -> Iterator[Step]:
+def _reasoning(turn: DemoTurn) -> Iterator[Step]:
     yield from _think(turn)
     yield from say(_answer(turn))
     yield STOP
 
 
-def _tools(turn: Turn) -> Iterator[Step]:
+def _tools(turn: DemoTurn) -> Iterator[Step]:
     tools = turn.chosen_tools() or turn.tools[:1]
     if not tools or turn.results:
         yield from _text(turn)
@@ -409,12 +409,12 @@ def _tools(turn: Turn) -> Iterator[Step]:
     yield {"finish_reason": "tool_calls"}
 
 
-def _refusal(turn: Turn) -> Iterator[Step]:
+def _refusal(turn: DemoTurn) -> Iterator[Step]:
     yield from say("I can't help with that.", "refusal")
     yield STOP
 
 
-def _long(turn: Turn) -> Iterator[Step]:
+def _long(turn: DemoTurn) -> Iterator[Step]:
     asked = _WORDS_ASKED.search(turn.text)
     count = min(int(asked[1]), _MAX_WORDS) if asked else _LONG
     for number in range(count):
@@ -422,20 +422,20 @@ def _long(turn: Turn) -> Iterator[Step]:
     yield STOP
 
 
-def _failure(turn: Turn) -> Iterator[Step]:
+def _failure(turn: DemoTurn) -> Iterator[Step]:
     yield from say("This answer ends in a ")
     yield {"error": {"type": "server_error", "code": "demo_failure", "message": "Failed as asked."}}
 
 
 def _ending(reason: str) -> Play:
-    def play(turn: Turn) -> Iterator[Step]:
+    def play(turn: DemoTurn) -> Iterator[Step]:
         yield from say("This answer stops before its ")
         yield {"finish_reason": reason}
 
     return play
 
 
-def _cut(turn: Turn) -> Iterator[Step]:
+def _cut(turn: DemoTurn) -> Iterator[Step]:
     yield from say("This stream is cut before its ")
 
 

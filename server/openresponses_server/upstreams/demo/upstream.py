@@ -11,14 +11,14 @@ from typing import Any, Final
 from openresponses_bridge.protocol.codec import decode_json, encode
 from openresponses_bridge.sse import DONE, encode_data
 from openresponses_server.errors import UpstreamError
-from openresponses_server.upstreams.base import Take, UpstreamReply, UpstreamRequest
+from openresponses_server.upstreams.base import DataReceiver, UpstreamReply, UpstreamRequest
 from openresponses_server.upstreams.catalog import ReportedModel
 from openresponses_server.upstreams.demo.behaviours import (
     BEHAVIOURS,
     STOP,
     Behaviour,
+    DemoTurn,
     Step,
-    Turn,
     behaviour_of,
     read_turn,
 )
@@ -72,12 +72,12 @@ class _DemoReply:
         self._frames = frames
         self._pause = pause
 
-    async def read(self, take: Take | None = None) -> bytes:
+    async def read(self, receive: DataReceiver | None = None) -> bytes:
         await asyncio.sleep(self._pause)
         return b"".join(islice(self._frames, 1 if self._pause else _FRAMES_PER_READ))
 
 
-def _frames(turn: Turn, behaviour: Behaviour) -> Iterator[bytes]:
+def _frames(turn: DemoTurn, behaviour: Behaviour) -> Iterator[bytes]:
     """The stream of a Chat Completions server."""
     reason = None
     spent = 0
@@ -100,7 +100,7 @@ def _frames(turn: Turn, behaviour: Behaviour) -> Iterator[bytes]:
     yield DONE
 
 
-def _steps(turn: Turn, behaviour: Behaviour) -> Iterator[Step]:
+def _steps(turn: DemoTurn, behaviour: Behaviour) -> Iterator[Step]:
     """What the behaviour plays, its text up to the first of the turn's stop sequences."""
     if turn.stop:
         text = "".join(step.get("delta", {}).get("content", "") for step in behaviour.play(turn))
@@ -123,17 +123,17 @@ def _stopped(steps: Iterator[Step], left: int) -> Iterator[Step]:
     yield STOP
 
 
-def _frame(turn: Turn, step: dict[str, Any]) -> bytes:
+def _frame(turn: DemoTurn, step: dict[str, Any]) -> bytes:
     choice = {"index": 0, "delta": step.get("delta", {}), "finish_reason": step.get("finish_reason")}
     return _chunk(turn, choices=[choice])
 
 
-def _chunk(turn: Turn, **fields: Any) -> bytes:
+def _chunk(turn: DemoTurn, **fields: Any) -> bytes:
     head = {"id": "chatcmpl-demo", "object": "chat.completion.chunk", "created": _CREATED}
     return encode_data(encode(head | {"model": turn.model} | fields))
 
 
-def _usage(turn: Turn, spent: int) -> dict[str, int]:
+def _usage(turn: DemoTurn, spent: int) -> dict[str, int]:
     """Words stand for tokens."""
     return {
         "prompt_tokens": turn.prompt_words,

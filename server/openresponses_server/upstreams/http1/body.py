@@ -1,4 +1,5 @@
-"""The body of an answer as it arrives: kept, within a bound, until it is read, or given away at once."""
+"""The body of an upstream's response as it arrives: buffered, within a bound, or given to a receiver at
+once."""
 
 from __future__ import annotations
 
@@ -11,41 +12,37 @@ from typing import Final, Protocol
 
 from openresponses_server.errors import HttpError
 from openresponses_server.http.encodings import Compressed, decoding
-from openresponses_server.upstreams.base import Take
+from openresponses_server.upstreams.base import DataReceiver
 
-# Turns at the event loop, for answers of which much has come at once.
-#
-# What an upstream has sent is translated where it arrives. When many send as fast as they can, all that has
-# arrived between two looks at the sockets would be translated in one go, and a request that begins meanwhile
-# would wait for that at each of its steps. So what one pass of the loop spends on it is bounded: what comes
-# later has its turn in one of the next passes, a few tokens before many.
+# What an upstream sends is translated in the callback in which it arrives. If many send as fast as they can,
+# all that arrived since the last poll would be translated in one iteration of the event loop, and a new
+# request would wait for that at each of its steps. So an iteration spends a bounded time on it; the rest is
+# left to the next iterations, small pieces before large ones.
 
 PIECE: Final = 32 * 1024
-"""Bytes that one turn takes at most: about half a millisecond's work."""
+"""Bytes that one callback translates at most: about half a millisecond's work."""
 
-_FEW: Final = 2 * 1024  # bytes up to which they are a few tokens
-_UNNOTICED: Final = (
-    16  # answers with a few tokens after which a pass is looked at, which costs more than they do
-)
-_SHARE: Final = 0.001  # seconds of one pass
+_FEW: Final = 2 * 1024  # bytes up to which a piece is small
+_UNNOTICED: Final = 16  # small pieces that are let through before the clock is read
+_SHARE: Final = 0.001  # seconds of one iteration
 
-Turn = Callable[[], None]
+Callback = Callable[[], None]
 
 
-class Turns:
-    """Those of the event loop in which this is made. A pass is noticed by a callback that belongs to the next
-    one."""
+class FairScheduler:
+    """Shares the time of the running event loop among responses. An iteration ends when a callback runs that
+    was scheduled in it."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._few: deque[Turn] = deque()
-        self._many: deque[Turn] = deque()
+        self._few: deque[Callback] = deque()
+        self._many: deque[Callback] = deque()
         self._unnoticed = 0
-        self._began = 0.0  # when this pass was noticed
+        self._began = 0.0  # when this iteration was noticed
         self._noticed = False
 
     def must_wait(self, size: int) -> bool:
-        """Whether so many bytes that have come are for a later pass."""
+        """Whether so many bytes have to wait for a later iteration."""
         if size <= _FEW and not self._noticed:
             self._unnoticed += 1
             if self._unnoticed < _UNNOTICED:
@@ -55,19 +52,20 @@ class Turns:
         self._notice()
         return self._is_over()
 
-    def wait(self, size: int, turn: Turn) -> None:
-        """Have `turn` called in a later pass. It takes a piece, and waits again for what is left."""
-        (self._many if size > _FEW else self._few).append(turn)
+    def schedule(self, size: int, callback: Callback) -> None:
+        """Have `callback` called in a later iteration. It handles a piece, and schedules itself for the
+        rest."""
+        (self._many if size > _FEW else self._few).append(callback)
         self._notice()
 
-    async def come(self) -> None:
-        """Wait for the turn of a piece, if it must wait."""
+    async def wait_for_turn(self) -> None:
+        """Wait until a piece may be handled."""
         must_wait = self.must_wait(PIECE)
         while must_wait:
-            turn = self._loop.create_future()
-            self.wait(PIECE, partial(_come, turn))
-            await turn
-            # Tasks that were woken in one pass run in the next, one after the other.
+            callback = self._loop.create_future()
+            self.schedule(PIECE, partial(_wake_waiter, callback))
+            await callback
+            # Tasks that are woken in one iteration run in the next, one after the other.
             self._notice()
             must_wait = self._is_over()
 
@@ -78,11 +76,11 @@ class Turns:
             self._loop.call_soon(self._next)
 
     def _is_over(self) -> bool:
-        """This pass has spent its share."""
+        """This iteration has spent its time."""
         return perf_counter() - self._began > _SHARE
 
     def _next(self) -> None:
-        """The next pass: a few tokens of each, then of many tokens one piece at least."""
+        """The next iteration: small pieces first, then at least one large one."""
         self._noticed, self._unnoticed = False, 0
         if not self._few and not self._many:
             return
@@ -97,21 +95,21 @@ class Turns:
             self._many.popleft()()
 
 
-def _come(turn: asyncio.Future[None]) -> None:
-    if not turn.done():
-        turn.set_result(None)
+def _wake_waiter(callback: asyncio.Future[None]) -> None:
+    if not callback.done():
+        callback.set_result(None)
 
 
-# What asking an upstream raises beside the system's own errors; all are OSErrors, and their text is for
-# anybody who asks: it names nothing that is the operator's.
+# Errors of requests to an upstream; all are OSErrors. Clients may read their text, so that it names nothing
+# of the operator's.
 
 
 class ConnectionLost(ConnectionError):
-    """The upstream closed before its answer had ended."""
+    """The upstream closed the connection before its response had ended."""
 
 
 class InvalidAnswer(ConnectionError):
-    """What came is not an answer in HTTP/1.1, or its body is not in the encoding that it names."""
+    """The response is not HTTP/1.1, or its body is not in the encoding that it names."""
 
 
 class InvalidRequest(ConnectionError):
@@ -119,8 +117,8 @@ class InvalidRequest(ConnectionError):
 
 
 class NotReached(ConnectionError):
-    """There is no connection. `cause` is for the operator: it names the proxy, the file or the socket.
-    `lasting`: waiting does not mend it."""
+    """No connection could be made. `cause` is for the operator: it names the proxy, the file or the socket.
+    `lasting`: a retry would not help."""
 
     def __init__(self, message: str, cause: str, *, lasting: bool = False) -> None:
         super().__init__(message)
@@ -128,53 +126,55 @@ class NotReached(ConnectionError):
         self.lasting = lasting
 
 
-# Bytes that wait to be read, after which no more are taken from the system: to take and parse what many send
-# at once is work too, for which requests that begin would wait.
+# Buffered bytes at which reading from the socket is paused, and resumed: reading and parsing what many
+# upstreams send is work for which new requests would wait.
 _HIGH: Final = 64 * 1024
 _LOW: Final = 16 * 1024
 
 
-class Flow(Protocol):
-    """The connection that a body comes on."""
+class ReadFlow(Protocol):
+    """The connection that a body arrives on."""
 
     def pause(self) -> None:
-        """Take nothing more from the system."""
+        """Pause reading from the socket."""
 
     def resume(self) -> None: ...
 
 
 class Body:
-    """Of one answer. What had come before a failure is given before the failure is raised.
+    """The body of one response. Bytes that arrived before a failure are read before it is raised.
 
-    What comes while somebody waits for it is given away in the callback in which it arrived, or in its turn:
-    a task that is woken for it costs more.
+    With `deliver_to` the bytes are given to a receiver in the callback in which they arrived, or in a later
+    one: waking a task costs more.
     """
 
     __slots__ = (
+        "_delivered",
+        "_direct_receiver",
         "_ended",
         "_error",
         "_flow",
-        "_given",
         "_loop",
         "_paused",
         "_pieces",
-        "_ready",
-        "_sated",
+        "_receiver",
+        "_receiver_done",
         "_size",
-        "_take",
         "_waiting",
-        "heard",
-        "turns",
+        "has_received",
+        "scheduler",
     )
 
-    def __init__(self, flow: Flow, turns: Turns, loop: asyncio.AbstractEventLoop) -> None:
-        self.turns = turns
-        self.heard = False
-        """Something has come since this was last unset."""
-        self._take: Take | None = None  # who is given what comes
-        self._ready: Take | None = None  # the same, while it is given at once: nothing is kept before it
-        self._given: asyncio.Future[None] | None = None
-        self._sated = False
+    def __init__(self, flow: ReadFlow, scheduler: FairScheduler, loop: asyncio.AbstractEventLoop) -> None:
+        self.scheduler = scheduler
+        self.has_received = False
+        """Bytes have arrived since this was last unset."""
+        self._receiver: DataReceiver | None = None
+        self._direct_receiver: DataReceiver | None = (
+            None  # the same, while nothing is buffered before new bytes
+        )
+        self._delivered: asyncio.Future[None] | None = None
+        self._receiver_done = False
         self._flow = flow
         self._loop = loop
         self._pieces: list[bytes] = []  # a deque takes 0.7 KB, and most streams have a piece at a time
@@ -187,29 +187,29 @@ class Body:
     # ── the connection's side ──────────────────────────────────────────────────────────────────────────
     def feed(self, data: bytes) -> None:
         """These bytes have come."""
-        self.heard = True
-        take = self._ready
-        if take is None:
-            self._keep(data)
+        self.has_received = True
+        receive = self._direct_receiver
+        if receive is None:
+            self._buffer(data)
             return
-        self._ready = None  # what comes meanwhile comes behind this
+        self._direct_receiver = None  # what comes meanwhile comes behind this
         size = len(data)
-        if self.turns.must_wait(size):
-            self._keep(data)
-            self.turns.wait(size, self._give)
+        if self.scheduler.must_wait(size):
+            self._buffer(data)
+            self.scheduler.schedule(size, self._deliver)
         elif size > PIECE:
-            self._keep(data)
-            self._give()
-        elif more := take(data, self._go_on):
+            self._buffer(data)
+            self._deliver()
+        elif more := receive(data, self._resume_delivery):
             if self._pieces or self._ended:
-                self._give()
+                self._deliver()
             else:
-                self._ready = take
+                self._direct_receiver = receive
         elif more is not None:
-            self._sated = True
-            _wake(self._given)
+            self._receiver_done = True
+            _wake(self._delivered)
 
-    def _keep(self, data: bytes) -> None:
+    def _buffer(self, data: bytes) -> None:
         self._pieces.append(data)
         self._size += len(data)
         _wake(self._waiting)
@@ -217,37 +217,37 @@ class Body:
             self._paused = True
             self._flow.pause()
 
-    def _give(self) -> None:
+    def _deliver(self) -> None:
         """Give away what is kept, as far as this pass of the event loop allows it."""
-        take = self._take
-        if take is None:
+        receive = self._receiver
+        if receive is None:
             return  # nobody waits any more
         while data := self.read_nowait(PIECE):
-            more = take(data, self._go_on)
+            more = receive(data, self._resume_delivery)
             if more is None:
                 return
             if not more:
-                self._sated = True
+                self._receiver_done = True
                 break
-            if len(data) == PIECE and self.turns.must_wait(PIECE):
-                self.turns.wait(PIECE, self._give)
+            if len(data) == PIECE and self.scheduler.must_wait(PIECE):
+                self.scheduler.schedule(PIECE, self._deliver)
                 return
-        if self._sated or self.is_over:
-            _wake(self._given)
+        if self._receiver_done or self.is_over:
+            _wake(self._delivered)
         else:
-            self._ready = take
+            self._direct_receiver = receive
 
-    def _go_on(self, more: bool) -> None:
+    def _resume_delivery(self, more: bool) -> None:
         """Whether more is wanted, said later."""
-        if self._take is None:
+        if self._receiver is None:
             return  # nobody waits any more
         if not more:
-            self._sated = True
-            _wake(self._given)
-        elif self._pieces and self.turns.must_wait(self._size):
-            self.turns.wait(self._size, self._give)
+            self._receiver_done = True
+            _wake(self._delivered)
+        elif self._pieces and self.scheduler.must_wait(self._size):
+            self.scheduler.schedule(self._size, self._deliver)
         else:
-            self._give()
+            self._deliver()
 
     def end(self, error: BaseException | None = None) -> None:
         """Nothing more will come: it has ended, or it broke."""
@@ -255,14 +255,14 @@ class Body:
             return
         self._ended = True
         self._error = self._error or error
-        if self._ready is not None:
-            self._ready = None
-            self._give()
+        if self._direct_receiver is not None:
+            self._direct_receiver = None
+            self._deliver()
         _wake(self._waiting)
 
     # ── the reader's side ──────────────────────────────────────────────────────────────────────────────
     @property
-    def has_come(self) -> bool:
+    def is_complete(self) -> bool:
         """All of it is here, to be read."""
         return self._ended and self._error is None
 
@@ -274,7 +274,7 @@ class Body:
     @property
     def is_read(self) -> bool:
         """All of it has been read."""
-        return self.has_come and not self._pieces
+        return self.is_complete and not self._pieces
 
     def read_nowait(self, most: int) -> bytes:
         """What is here, `most` bytes of it at most; b"" when nothing is."""
@@ -307,19 +307,19 @@ class Body:
                 self._waiting = None
         return data
 
-    async def give_to(self, take: Take) -> bool:
-        """Have `take` called with what comes until it wants no more, and whether that is why this returns;
+    async def deliver_to(self, receive: DataReceiver) -> bool:
+        """Have `receive` called with what comes until it wants no more, and whether that is why this returns;
         else there is an end, or a failure. Nothing may be kept when this begins."""
         if self.is_over:
             return False
-        self._take = self._ready = take
-        self._sated = False
-        self._given = self._loop.create_future()
+        self._receiver = self._direct_receiver = receive
+        self._receiver_done = False
+        self._delivered = self._loop.create_future()
         try:
-            await self._given
+            await self._delivered
         finally:
-            self._take = self._ready = self._given = None
-        return self._sated
+            self._receiver = self._direct_receiver = self._delivered = None
+        return self._receiver_done
 
     async def readany(self) -> bytes:
         """As `read`, without a bound but the body's own."""
@@ -330,7 +330,7 @@ class Body:
         if self._error is None and not self._ended:
             self._error = error
             _wake(self._waiting)
-            _wake(self._given)
+            _wake(self._delivered)
 
     @property
     def is_awaited(self) -> bool:
@@ -344,20 +344,22 @@ class EncodedBody(Body):
 
     __slots__ = ("_coding", "_decoded", "_left")
 
-    def __init__(self, coding: Compressed, flow: Flow, turns: Turns, loop: asyncio.AbstractEventLoop) -> None:
-        super().__init__(flow, turns, loop)
+    def __init__(
+        self, coding: Compressed, flow: ReadFlow, scheduler: FairScheduler, loop: asyncio.AbstractEventLoop
+    ) -> None:
+        super().__init__(flow, scheduler, loop)
         self._coding: Compressed | None = coding
         self._decoded: Iterator[bytes] = iter(())
         self._left = b""
 
     def feed(self, data: bytes) -> None:
-        self.heard = True
-        ready, self._ready = self._ready, None
-        self._keep(data)
-        if ready is not None and self.turns.must_wait(len(data)):
-            self.turns.wait(len(data), self._give)
+        self.has_received = True
+        ready, self._direct_receiver = self._direct_receiver, None
+        self._buffer(data)
+        if ready is not None and self.scheduler.must_wait(len(data)):
+            self.scheduler.schedule(len(data), self._deliver)
         elif ready is not None:
-            self._give()
+            self._deliver()
 
     @property
     def is_over(self) -> bool:
@@ -395,7 +397,7 @@ def _wake(waiting: asyncio.Future[None] | None) -> None:
         waiting.set_result(None)
 
 
-def body_of(encoding: str, flow: Flow, turns: Turns, loop: asyncio.AbstractEventLoop) -> Body:
+def body_of(encoding: str, flow: ReadFlow, scheduler: FairScheduler, loop: asyncio.AbstractEventLoop) -> Body:
     """For an answer with this `content-encoding`, "" for none. Raises InvalidAnswer for one that can't be
     undone."""
     try:
@@ -403,5 +405,5 @@ def body_of(encoding: str, flow: Flow, turns: Turns, loop: asyncio.AbstractEvent
     except HttpError as error:
         raise InvalidAnswer("it answered in an encoding that was not asked for") from error
     if coding is None:
-        return Body(flow, turns, loop)
-    return EncodedBody(coding, flow, turns, loop)
+        return Body(flow, scheduler, loop)
+    return EncodedBody(coding, flow, scheduler, loop)

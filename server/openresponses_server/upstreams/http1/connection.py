@@ -17,9 +17,9 @@ import httptools
 from openresponses_server.upstreams.http1.body import (
     Body,
     ConnectionLost,
+    FairScheduler,
     InvalidAnswer,
     InvalidRequest,
-    Turns,
     body_of,
 )
 
@@ -43,7 +43,7 @@ class _Stage(Enum):
     ANSWERED = auto()  # the head is here, and the body comes
 
 
-class Answer:
+class Http1Response:
     """To one request. `headers` have names in lower case; of several with one name it is the first."""
 
     __slots__ = ("_connection", "content", "headers", "status")
@@ -56,7 +56,7 @@ class Answer:
 
     def close(self) -> None:
         """Nothing more is wanted: the connection is closed when something might still come."""
-        self._connection.leave(self.content)
+        self._connection.abandon(self.content)
 
 
 class _NotConnected(asyncio.Transport):
@@ -76,10 +76,13 @@ class Connection(asyncio.Protocol):
     """`free` is called when it can be asked again, `closed` when it can't any more."""
 
     def __init__(
-        self, turns: Turns, free: Callable[[Connection], None], closed: Callable[[Connection], None]
+        self,
+        scheduler: FairScheduler,
+        free: Callable[[Connection], None],
+        closed: Callable[[Connection], None],
     ) -> None:
         self._loop = asyncio.get_running_loop()
-        self._turns = turns
+        self._scheduler = scheduler
         self._free, self._closed = free, closed
         self._stage = _Stage.FREE
         self._transport: asyncio.Transport = _NOT_CONNECTED
@@ -93,36 +96,36 @@ class Connection(asyncio.Protocol):
         )
         self._headers: dict[str, str] = {}
         self._head = 0  # bytes since the request, or since the body's last
-        self._answered: asyncio.Future[Answer] | None = None
+        self._answered: asyncio.Future[Http1Response] | None = None
         self._body: Body | None = None
         self._ends_with_connection = False
         self._is_sent = True  # all of the request
         self._lost: Exception | None = None  # why there is no connection any more
-        self._room: asyncio.Future[None] | None = None
+        self._write_resumed: asyncio.Future[None] | None = None
         self.requests = 0
-        self.heard = False
+        self.has_received = False
         """A byte has come since the latest request."""
         self.free_since = 0.0
 
     @property
     def is_stale(self) -> bool:
         """Its server had closed it before it heard of the latest request."""
-        return self.requests > 1 and not self.heard
+        return self.requests > 1 and not self.has_received
 
     @property
     def is_closing(self) -> bool:
         return self._parser is None or self._transport.is_closing()
 
-    async def ask(self, head: bytes, body: bytes, seconds: float) -> Answer:
+    async def ask(self, head: bytes, body: bytes, seconds: float) -> Http1Response:
         """Send a request; its answer, when the head of that is here. Raises OSError, as TimeoutError when
         that takes longer than so many seconds."""
         self.requests += 1
         if self._parser is None:  # closed since it was made
             raise self._lost or ConnectionLost("it closed the connection before the request")
-        self.heard = self._is_sent = False
+        self.has_received = self._is_sent = False
         self._stage, self._head = _Stage.ASKED, 0
         self._headers = {}
-        answered: asyncio.Future[Answer] = self._loop.create_future()
+        answered: asyncio.Future[Http1Response] = self._loop.create_future()
         self._answered = answered
         timer = self._loop.call_later(seconds, _time_out, answered)
         try:
@@ -139,21 +142,21 @@ class Connection(asyncio.Protocol):
         finally:
             timer.cancel()
 
-    async def _send(self, head: bytes, body: bytes, answered: asyncio.Future[Answer]) -> None:
+    async def _send(self, head: bytes, body: bytes, answered: asyncio.Future[Http1Response]) -> None:
         """Write it piece by piece: at once, copying it to the system would hold up the event loop (40 MB:
         0.3 s). An answer that comes before the end ends it."""
         self._transport.write(head)
         for start in range(0, len(body), _PIECE):
             self._transport.write(body[start : start + _PIECE])
-            if self._room is None:
+            if self._write_resumed is None:
                 await asyncio.sleep(0)
             else:
-                await asyncio.wait((self._room, answered), return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait((self._write_resumed, answered), return_when=asyncio.FIRST_COMPLETED)
             if answered.done():
                 return
         self._is_sent = True
 
-    def leave(self, body: Body) -> None:
+    def abandon(self, body: Body) -> None:
         """Whoever reads this body wants nothing more of it."""
         if self._body is body:
             self.abort()
@@ -176,15 +179,15 @@ class Connection(asyncio.Protocol):
         self._fail(exc, is_end=exc is None and self._ends_with_connection)
 
     def pause_writing(self) -> None:
-        self._room = self._loop.create_future()
+        self._write_resumed = self._loop.create_future()
 
     def resume_writing(self) -> None:
-        room, self._room = self._room, None
-        if room is not None and not room.done():
-            room.set_result(None)
+        waiter, self._write_resumed = self._write_resumed, None
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)
 
     def data_received(self, data: bytes) -> None:
-        self.heard = True
+        self.has_received = True
         if self._parser is None or self._stage is _Stage.FREE:
             self._parser = None  # nothing was asked: it is of no use any more
             self.abort()
@@ -192,7 +195,7 @@ class Connection(asyncio.Protocol):
         try:
             self._parser.feed_data(data)
         except _NOT_HTTP as error:
-            self._hand_over()
+            self._flush_pieces()
             self._fail(_as_invalid(error, data))
             self.abort()
             return
@@ -201,7 +204,7 @@ class Connection(asyncio.Protocol):
             self._head = 0
             body.feed(pieces.pop())
         elif pieces:
-            self._hand_over()
+            self._flush_pieces()
         elif self._answered is not None:  # an answer is still to come or to end
             self._head += len(data)
             if self._head > _LARGEST_HEAD:
@@ -225,17 +228,17 @@ class Connection(asyncio.Protocol):
         if 100 <= status < 200:
             self._headers = {}
             return
-        body = body_of(headers.get("content-encoding", ""), self, self._turns, self._loop)
+        body = body_of(headers.get("content-encoding", ""), self, self._scheduler, self._loop)
         self._ends_with_connection = "content-length" not in headers and not _is_chunked(headers)
         self._stage, self._body = _Stage.ANSWERED, body
         if not answered.done():
-            answered.set_result(Answer(self, status, headers, body))
+            answered.set_result(Http1Response(self, status, headers, body))
 
     def on_message_complete(self) -> None:
         if self._stage is not _Stage.ANSWERED or self._parser is None:
             return  # "later"
         if self._pieces:
-            self._hand_over()
+            self._flush_pieces()
         body, self._body = self._body, None
         self._stage, self._answered = _Stage.FREE, None
         if self._is_sent and self._parser.should_keep_alive():
@@ -246,7 +249,7 @@ class Connection(asyncio.Protocol):
         if body is not None:
             body.end()
 
-    def _hand_over(self) -> None:
+    def _flush_pieces(self) -> None:
         """What was parsed to the body."""
         pieces, body = self._pieces, self._body
         if pieces and body is not None:
@@ -296,7 +299,7 @@ def _as_invalid(error: Exception, data: bytes) -> InvalidAnswer:
     )
 
 
-def _time_out(answered: asyncio.Future[Answer]) -> None:
+def _time_out(answered: asyncio.Future[Http1Response]) -> None:
     if not answered.done():
         answered.set_exception(TimeoutError())
 
@@ -321,7 +324,7 @@ class Origin(NamedTuple):
     is_literal: bool
 
 
-class Place(NamedTuple):
+class RequestTarget(NamedTuple):
     """Where an address is. `target` is what a request line names; `headers` are those that the address makes,
     by their names in lower case."""
 
@@ -331,7 +334,7 @@ class Place(NamedTuple):
 
 
 @lru_cache(maxsize=256)
-def place_of(url: str) -> Place:
+def request_target_of(url: str) -> RequestTarget:
     """Raises InvalidRequest for what is not an http(s) address."""
     try:
         parts = urlsplit(url)
@@ -349,27 +352,29 @@ def place_of(url: str) -> Place:
     target = quote(parts.path, safe=_AS_IT_IS) or "/"
     if parts.query:
         target += "?" + quote(parts.query, safe=_AS_IT_IS + "?")
-    return Place(Origin(parts.scheme == "https", host, port, is_literal(host)), target, tuple(headers))
+    return RequestTarget(
+        Origin(parts.scheme == "https", host, port, is_literal(host)), target, tuple(headers)
+    )
 
 
-def head_of(method: str, place: Place, headers: Mapping[str, str], length: int) -> bytes:
+def head_of(method: str, target: RequestTarget, headers: Mapping[str, str], length: int) -> bytes:
     """The head of a request with a body of `length` bytes; `headers` replace ours of the same names. Raises
     InvalidRequest for one that would not end where its line does."""
     lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
     if lines.count("\n") != len(headers) or lines.count("\r") != len(headers) or "\0" in lines:
         raise InvalidRequest("a header has a line end in it")
-    begun = _begun(method, place, tuple(headers))
+    begun = _begun(method, target, tuple(headers))
     if method != "GET":
         begun += f"content-length: {length}\r\n"
     return f"{begun}{lines}\r\n".encode("utf-8", "surrogateescape")
 
 
 @lru_cache(maxsize=256)
-def _begun(method: str, place: Place, names: tuple[str, ...]) -> str:
+def _begun(method: str, target: RequestTarget, names: tuple[str, ...]) -> str:
     """The lines of a head that are ours; `names` are those that the request's own headers have."""
     given = {name.lower() for name in names}
-    own = "".join([f"{name}: {value}\r\n" for name, value in (*place.headers, *_OWN) if name not in given])
-    return f"{method} {place.target} HTTP/1.1\r\n{own}"
+    own = "".join([f"{name}: {value}\r\n" for name, value in (*target.headers, *_OWN) if name not in given])
+    return f"{method} {target.target} HTTP/1.1\r\n{own}"
 
 
 def ascii_host(host: str) -> str:

@@ -21,14 +21,14 @@ import structlog
 from aiohappyeyeballs import start_connection
 
 from openresponses_server.settings import Timeouts
-from openresponses_server.upstreams.http1.body import NotReached, Turns
+from openresponses_server.upstreams.http1.body import FairScheduler, NotReached
 from openresponses_server.upstreams.http1.connection import (
-    Answer,
     Connection,
+    Http1Response,
     Origin,
-    Place,
+    RequestTarget,
     head_of,
-    place_of,
+    request_target_of,
 )
 from openresponses_server.upstreams.http1.proxies import Proxy, Tunnel, refused
 from openresponses_server.upstreams.http1.ways import Trust, Way, WayError, tls_context
@@ -197,7 +197,7 @@ class Connections:
         self._way = way or Way()
         self._timeouts = timeouts
         self._loop = asyncio.get_running_loop()
-        self._turns = Turns()
+        self._scheduler = FairScheduler()
         self._reaching = Reaching(self._way)
         self._open: set[Connection] = set()
         self._free: dict[Origin, list[Connection]] = {}
@@ -207,30 +207,30 @@ class Connections:
 
     async def request(
         self, method: str, url: str, *, headers: Mapping[str, str], data: bytes = b""
-    ) -> Answer:
+    ) -> Http1Response:
         """The answer, when its head is here. Raises OSError."""
-        place = self._way.place(place_of(url))
-        head = head_of(method, place, headers, len(data))
-        pooled = self._pooled(place.origin)
+        target = self._way.target(request_target_of(url))
+        head = head_of(method, target, headers, len(data))
+        pooled = self._pooled(target.origin)
         if pooled is not None:
             try:
-                return self._of_upstream(place, await pooled.ask(head, data, self._timeouts.first_byte))
+                return self._of_upstream(target, await pooled.ask(head, data, self._timeouts.first_byte))
             except TimeoutError:
                 raise
             except OSError as error:
                 if not pooled.is_stale:
                     raise
                 _log.info("upstream.connection_stale", upstream=self._name, reason=cause_of(error))
-        new = await self._connected(place.origin)
-        return self._of_upstream(place, await new.ask(head, data, self._timeouts.first_byte))
+        new = await self._connected(target.origin)
+        return self._of_upstream(target, await new.ask(head, data, self._timeouts.first_byte))
 
-    def _of_upstream(self, place: Place, answer: Answer) -> Answer:
+    def _of_upstream(self, target: RequestTarget, answer: Http1Response) -> Http1Response:
         """The same answer, unless it is a proxy's own that asks who we are."""
-        if answer.status == _WHO_ASKS and not place.origin.tls:
-            proxy = self._way.proxy_of(place.origin)
+        if answer.status == _WHO_ASKS and not target.origin.tls:
+            proxy = self._way.proxy_of(target.origin)
             if proxy is not None:
                 answer.close()
-                raise refused(proxy, answer.status, place.target)
+                raise refused(proxy, answer.status, target.target)
         return answer
 
     async def close(self) -> None:
@@ -252,7 +252,7 @@ class Connections:
         return None
 
     async def _connected(self, origin: Origin) -> Connection:
-        made = partial(Connection, self._turns, partial(self._is_free, origin), self._open.discard)
+        made = partial(Connection, self._scheduler, partial(self._is_free, origin), self._open.discard)
         async with asyncio.timeout(self._timeouts.connect):
             connection = await self._reaching.connect(origin, made)
         if not connection.is_closing:

@@ -7,7 +7,7 @@ import ssl
 from functools import lru_cache
 from typing import Final, Literal, NamedTuple
 
-from openresponses_server.upstreams.http1.connection import Origin, Place, named_host
+from openresponses_server.upstreams.http1.connection import Origin, RequestTarget, named_host
 from openresponses_server.upstreams.http1.proxies import Proxy, environment_proxy
 
 NO_PROXY: Final = "none"
@@ -160,15 +160,15 @@ class Way:
         """How a proxy with TLS is known: it is shown no certificate, and is always verified."""
         return Trust(self.trust.verify or True, self.trust.ca_file)
 
-    def place(self, place: Place) -> Place:
+    def target(self, target: RequestTarget) -> RequestTarget:
         """The same place as a request names it on this way: whole to a proxy that passes the request itself
         on (RFC 9112, 3.2.2), which is shown who asks."""
-        if place.origin.tls:
-            return place
-        proxy = self.proxy_of(place.origin)
+        if target.origin.tls:
+            return target
+        proxy = self.proxy_of(target.origin)
         if proxy is None:
-            return place
-        origin = place.origin
-        target = f"http://{named_host(origin.host)}:{origin.port}{place.target}"
+            return target
+        origin = target.origin
+        whole = f"http://{named_host(origin.host)}:{origin.port}{target.target}"
         shown = (("proxy-authorization", proxy.authorization),) if proxy.authorization else ()
-        return Place(origin, target, (*place.headers, *shown))
+        return RequestTarget(origin, whole, (*target.headers, *shown))

@@ -29,7 +29,7 @@ from openresponses_server.observation.recordings.reader import (
 from openresponses_server.observation.recordings.records import Answered, Chunk, Ended, Record
 from openresponses_server.observation.recordings.writer import Tap
 from openresponses_server.settings import Playback, SettingsError, Timeouts
-from openresponses_server.upstreams.connections import Answer, Connect, Requests
+from openresponses_server.upstreams.connections import Connect, HttpResponse, Requests
 from openresponses_server.upstreams.dialects import HttpDialect
 from openresponses_server.upstreams.http1.body import ConnectionLost
 from openresponses_server.upstreams.http1.pool import Connections
@@ -58,7 +58,7 @@ class PlayedRequests:
 
     async def request(
         self, method: str, _url: str, *, headers: Mapping[str, str], data: bytes = b""
-    ) -> Answer:
+    ) -> HttpResponse:
         """As it was answered then. Raises what a connection would, where there was no answer."""
         if method != "POST":
             listed = {"object": "list", "data": [{"id": model, "object": "model"} for model in self._models]}
@@ -78,7 +78,7 @@ class PlayedRequests:
             reading.close()
             raise
 
-    async def _answer(self, reading: _Reading) -> Answer:
+    async def _answer(self, reading: _Reading) -> HttpResponse:
         while (record := await reading.next()) is not None:
             if isinstance(record, Ended):
                 await reading.reach(record.at)
@@ -90,7 +90,7 @@ class PlayedRequests:
                 return PlayedAnswer(record.status, record.headers, _Played(reading))
         raise ConnectionLost("the recording has no answer")
 
-    def _error(self, status: int, code: str, message: str) -> Answer:
+    def _error(self, status: int, code: str, message: str) -> HttpResponse:
         body = encode(ErrorBody(ErrorPayload("invalid_request_error", code, message, None)))
         return PlayedAnswer(status, _JSON, _Whole(body))
 
@@ -142,7 +142,7 @@ class Queue:
 
 
 class PlayedAnswer:
-    """An `Answer`."""
+    """An `HttpResponse`."""
 
     def __init__(self, status: int, headers: Mapping[str, str], content: _Whole | _Played) -> None:
         self.status = status

@@ -17,18 +17,23 @@ from openresponses_server.observation.recordings.masking import (
     secrets_in,
 )
 from openresponses_server.observation.recordings.records import Asked
-from openresponses_server.observation.recordings.writer import ExchangeRecorder, Into, Place, masked_request
+from openresponses_server.observation.recordings.writer import (
+    ExchangeRecorder,
+    RecordingPolicy,
+    RecordingTarget,
+    masked_request,
+)
 from openresponses_server.tasks import on_thread
 from openresponses_server.upstreams.base import (
     DRAIN_SECONDS,
     LOSSES_HEADER,
-    Take,
+    DataReceiver,
     Upstream,
     UpstreamReply,
     UpstreamRequest,
 )
 from openresponses_server.upstreams.catalog import ReportedModel
-from openresponses_server.upstreams.connections import FAILURES, Answer, Content, Requests
+from openresponses_server.upstreams.connections import FAILURES, Content, HttpResponse, Requests
 from openresponses_server.upstreams.dialects import without_password
 from openresponses_server.upstreams.refusals import words_of
 
@@ -39,20 +44,20 @@ _LARGE: Final = 64 * 1024  # bytes
 
 
 class RecordingRequests:
-    """Requests that are recorded where `into` says, those for lists of models excepted. `dialect` is what the
-    upstream `name` speaks below `base`; `secrets` are masked beside what its headers carry."""
+    """Requests that are recorded where `policy` says, those for lists of models excepted. `dialect` is what
+    the upstream `name` speaks below `base`; `secrets` are masked beside what its headers carry."""
 
     def __init__(
         self,
         requests: Requests,
-        into: Into,
+        policy: RecordingPolicy,
         name: str,
         dialect: str,
         base: str,
         secrets: Iterable[str] = (),
     ) -> None:
         self._requests = requests
-        self._into = into
+        self._policy = policy
         self._name = name
         self._dialect = dialect
         self._base = base
@@ -60,11 +65,11 @@ class RecordingRequests:
 
     async def request(
         self, method: str, url: str, *, headers: Mapping[str, str], data: bytes = b""
-    ) -> Answer:
-        place = self._into.of_exchange(self._name) if method == "POST" else None
-        if place is None:
+    ) -> HttpResponse:
+        target = self._policy.target_for(self._name) if method == "POST" else None
+        if target is None:
             return await self._requests.request(method, url, headers=headers, data=data)
-        recorder = await self._begin(place, url, headers, data)
+        recorder = await self._begin(target, url, headers, data)
         try:
             answer = await self._requests.request(method, url, headers=headers, data=data)
         except FAILURES as error:
@@ -79,31 +84,31 @@ class RecordingRequests:
         return _Recorded(answer, recorder)
 
     async def _begin(
-        self, place: Place, url: str, headers: Mapping[str, str], body: bytes
+        self, target: RecordingTarget, url: str, headers: Mapping[str, str], body: bytes
     ) -> ExchangeRecorder:
         asked = Asked(
             0,
             0,
             dialect=self._dialect,
             upstream=self._name,
-            address=without_password(self._base) if place.shows_address else "",
+            address=without_password(self._base) if target.shows_address else "",
             path=url.removeprefix(self._base),
             headers=dict(headers),
             request_id=headers.get("x-request-id", ""),
-            run=place.run,
+            run=target.run,
         )
-        secrets = Secrets([*self._secrets, *place.secrets, *secrets_in(headers)])
-        return await recorder_of(place, secrets, asked, body)
+        secrets = Secrets([*self._secrets, *target.secrets, *secrets_in(headers)])
+        return await recorder_of(target, secrets, asked, body)
 
     async def close(self) -> None:
-        self._into.close()
+        self._policy.close()
         await self._requests.close()
 
 
 class _Recorded:
     """An answer whose body is recorded as it is read."""
 
-    def __init__(self, answer: Answer, recorder: ExchangeRecorder) -> None:
+    def __init__(self, answer: HttpResponse, recorder: ExchangeRecorder) -> None:
         self._answer = answer
         self._recorder = recorder
         self._content = _RecordedContent(answer.content, recorder)
@@ -141,12 +146,14 @@ class _RecordedContent:
 
     async def _note(self, data: bytes) -> None:
         if data:
-            await self._recorder.take(data)
+            await self._recorder.feed(data)
         else:
             self._recorder.end("finished")
 
 
-async def recorder_of(place: Place, secrets: Secrets, asked: Asked, body: bytes) -> ExchangeRecorder:
+async def recorder_of(
+    target: RecordingTarget, secrets: Secrets, asked: Asked, body: bytes
+) -> ExchangeRecorder:
     """What records this exchange, with the model that the body names; a large body is masked on a thread, and
     for many secrets any."""
 
@@ -155,7 +162,7 @@ async def recorder_of(place: Place, secrets: Secrets, asked: Asked, body: bytes)
         return masked_request(msgspec.structs.replace(asked, model=model_of(body)), body, secrets)
 
     is_long = len(body) >= _LARGE or secrets.are_many
-    return ExchangeRecorder(place.file, secrets, await on_thread(shown, begun=True) if is_long else shown())
+    return ExchangeRecorder(target.file, secrets, await on_thread(shown, begun=True) if is_long else shown())
 
 
 # Recording an upstream that is not reached over HTTP, as one that is would have sent it.
@@ -165,11 +172,11 @@ _NO_ANSWER = {UpstreamError.TIMEOUT: TIMEOUT, UpstreamError.UNREACHABLE: UNREACH
 
 
 class RecordedUpstream:
-    """An `Upstream` whose exchanges are recorded where `into` says; `dialect` is what it speaks."""
+    """An `Upstream` whose exchanges are recorded where `policy` says; `dialect` is what it speaks."""
 
-    def __init__(self, upstream: Upstream, into: Into, dialect: str) -> None:
+    def __init__(self, upstream: Upstream, policy: RecordingPolicy, dialect: str) -> None:
         self._upstream = upstream
-        self._into = into
+        self._policy = policy
         self._dialect = dialect
         self.name = upstream.name
         self.address = upstream.address
@@ -181,8 +188,8 @@ class RecordedUpstream:
 
     @asynccontextmanager
     async def _open(self, request: UpstreamRequest) -> AsyncIterator[UpstreamReply]:
-        place = self._into.of_exchange(self.name)
-        if place is None:
+        target = self._policy.target_for(self.name)
+        if target is None:
             async with self._upstream.open(request) as reply:
                 yield reply
             return
@@ -191,13 +198,13 @@ class RecordedUpstream:
             0,
             dialect=self._dialect,
             upstream=self.name,
-            address=self.address if place.shows_address else "",
+            address=self.address if target.shows_address else "",
             path=request.path,
             request_id=request.request_id,
-            run=place.run,
+            run=target.run,
         )
         recorder = await recorder_of(
-            place, Secrets([request.client_key, *place.secrets]), asked, request.body
+            target, Secrets([request.client_key, *target.secrets]), asked, request.body
         )
         accepted = False
         ending: tuple[Any, ...] = _LEFT
@@ -223,7 +230,7 @@ class RecordedUpstream:
         return await self._upstream.models()
 
     async def close(self) -> None:
-        self._into.close()
+        self._policy.close()
         await self._upstream.close()
 
 
@@ -236,14 +243,14 @@ class _RecordedReply:
         self.losses = reply.losses
         self.ending: tuple[Any, ...] = _LEFT
 
-    async def read(self, take: Take | None = None) -> bytes:
+    async def read(self, receive: DataReceiver | None = None) -> bytes:
         try:
             data = await self._reply.read()
         except UpstreamError as error:
             self.ending = ("cut", TIMEOUT if error.code == UpstreamError.TIMEOUT else LOST, error.cause)
             raise
         if data:
-            await self._recorder.take(data)
+            await self._recorder.feed(data)
         else:
             self.ending = ("finished",)
         return data
