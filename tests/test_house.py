@@ -313,14 +313,35 @@ def test_packages_say_that_they_are_typed(package: str) -> None:
     assert (REPOSITORY / package / f"openresponses_{package}" / "py.typed").is_file()
 
 
+def machine_paths(text: str, *folders: Path) -> list[int]:
+    """The numbers of the lines that have a path of somebody's machine, or one in these folders."""
+    own = [f"{each}/" for each in folders if each != each.parent]
+    lines = enumerate(text.splitlines(), 1)
+    return [
+        number for number, line in lines if MACHINE_PATH.search(line) or any(each in line for each in own)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("a\n/tmp/copy/README.md", [2]),
+        ("/srv/me/.config", [1]),
+        ("/".join(["", "home", "you"]), [1]),
+        ("/tmp/owned and /tmp/copy.txt, https://example.com/srv/me", []),
+    ],
+)
+def test_paths_of_a_machine_are_found_wherever_the_checkout_is(text: str, found: list[int]) -> None:
+    assert machine_paths(text, Path("/tmp/copy"), Path("/srv/me")) == found
+    assert machine_paths("https://example.com", Path("/")) == []
+
+
 def test_no_tracked_file_holds_a_path_of_a_machine() -> None:
-    parent, home = f"{REPOSITORY.parent}/", f"{Path.home()}/"
-    found = []
-    for path in tracked_files():
-        text = path.read_text(errors="replace")
-        for number, line in enumerate(text.splitlines(), 1):
-            if MACHINE_PATH.search(line) or parent in line or home in line:
-                found.append(f"{path.relative_to(REPOSITORY)}:{number}")
+    found = [
+        f"{path.relative_to(REPOSITORY)}:{number}"
+        for path in tracked_files()
+        for number in machine_paths(path.read_text(errors="replace"), REPOSITORY, Path.home())
+    ]
     assert not found
 
 

@@ -22,18 +22,7 @@ _RANGES: Final = (
     (0x2066, 0x2069),
     (0xD800, 0xDFFF),  # surrogates
 )
-_LEFT_OUT: Final = dict.fromkeys(
-    code
-    for first, last in (
-        (0, 8),
-        (0x0B, 0x1F),
-        (0x7F, 0x9F),
-        (0x202A, 0x202E),
-        (0x2066, 0x2069),
-        (0xD800, 0xDFFF),
-    )
-    for code in range(first, last + 1)
-)
+_LEFT_OUT: Final = dict.fromkeys(code for first, last in _RANGES for code in range(first, last + 1))
 
 
 def html_of(view: LoopView) -> str:
