@@ -15,7 +15,7 @@ AUDIT := $(VENV)/.audit
 DOCS := $(VENV)/.docs
 DEPLOY := $(VENV)/.deploy
 PINS := pyproject.toml constraints.txt
-LIBRARY_TESTS := $(addprefix tests/,bridge conformance fuzz properties typing test_field_cases.py test_snapshots.py)
+TRACED_TESTS := tests/bridge tests/conformance
 PYTEST := $(BIN)/python -m pytest --dist worksteal --durations 5
 # Tests of servers wait for half of their time.
 MORE_THAN_CORES = $(shell echo $$(( $$(getconf _NPROCESSORS_ONLN) * 3 / 2 )))
@@ -24,21 +24,25 @@ PIP_INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check --co
 # Some containers set it: each server that a test starts would compile the project again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: serve test packages snapshots terminals bench check audit fuzz docs docs-test deploy install clients vscode browser screenshots clean
+.PHONY: serve test quick packages snapshots terminals bench check audit fuzz docs docs-test deploy install clients vscode browser screenshots clean
 .DELETE_ON_ERROR:
 
 serve: $(RUNTIME)
 	$(BIN)/openresponses-bridge serve $(ARGS)
 
-# First the library, whose coverage is asked for (pyproject.toml), then all else, which being traced would slow down.
+# First the tests that have to cover the library (pyproject.toml), then all else, which being traced would slow down.
 # A part of the tests, that PYTEST_ARGS names, is not measured.
 test: $(TEST)
 ifeq ($(strip $(PYTEST_ARGS)),)
-	$(PYTEST) -n auto $(LIBRARY_TESTS) --cov
-	$(PYTEST) -n $(MORE_THAN_CORES) $(LIBRARY_TESTS:%=--ignore=%)
+	$(PYTEST) -n auto $(TRACED_TESTS) --cov
+	$(PYTEST) -n $(MORE_THAN_CORES) $(TRACED_TESTS:%=--ignore=%)
 else
 	$(PYTEST) -n auto $(PYTEST_ARGS)
 endif
+
+# In about a minute: the tests of what differs from main; with ALL=1, or when nothing does, those of the library.
+quick: $(TEST)
+	HYPOTHESIS_PROFILE=quick $(PYTEST) -n auto -q $$($(BIN)/python -m tests.quick $(if $(ALL),all))
 
 # The wheel in empty environments, with every Python that is here; says which were not found.
 packages: $(TEST)

@@ -1,5 +1,6 @@
 """What every test can ask for: shared folder, snapshots, logs, async back end, hypothesis profiles."""
 
+import gc
 import os
 from collections.abc import Iterator
 from io import StringIO
@@ -24,7 +25,23 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.register_profile("thorough", parent=settings.get_profile("modest"), max_examples=2_000)
+settings.register_profile("quick", parent=settings.get_profile("modest"), max_examples=10)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "modest"))
+
+
+@pytest.hookimpl(trylast=True)  # Hypothesis marks its tests in this hook
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Generated examples are not traced: they take the same lines again and again, three times as long. Nor
+    are tests of what something costs or of each cut of a stream, which have the mark themselves."""
+    for item in items:
+        if item.get_closest_marker("hypothesis"):
+            item.add_marker("no_cover")
+
+
+def pytest_collection_finish() -> None:
+    """What is collected stays to the end: the garbage collector need not go through it each time."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")

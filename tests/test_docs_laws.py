@@ -4,6 +4,8 @@ import ast
 import re
 import subprocess
 from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
 
 import pytest
 
@@ -105,8 +107,12 @@ def test_the_tests_that_a_law_names_are_there(number: str) -> None:
         path = REPOSITORY / file
         assert path.is_file(), test
         if name:
-            tree = ast.parse(path.read_bytes())
-            assert name in set(defined(tree)), test
+            assert name in names_in(path), test
+
+
+@cache
+def names_in(path: Path) -> frozenset[str]:
+    return frozenset(defined(ast.parse(path.read_bytes())))
 
 
 def defined(tree: ast.Module) -> Iterator[str]:

@@ -31,6 +31,7 @@ def failed(plays: dict[str, Played]) -> set[str]:
     return {name for name, play in plays.items() if play.outcome == "failed"}
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 def test_a_lie_fails_the_scenarios_about_it_and_no_others(records: Records, row: Row) -> None:
     plays = played(records, row.lie)
@@ -40,6 +41,7 @@ def test_a_lie_fails_the_scenarios_about_it_and_no_others(records: Records, row:
     assert failed(plays)
 
 
+@pytest.mark.no_cover
 def test_every_scenario_fails_of_a_lie(records: Records) -> None:
     found = {name for row in ROWS for name in failed(played(records, row.lie))}
     assert found == set(SCENARIOS)

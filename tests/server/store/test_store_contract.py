@@ -360,13 +360,13 @@ async def test_checkpoint_made_again_with_more_replaces_the_first(store: Respons
     assert await stored_frames(store, "r") == frames(0, 8).data
 
 
-@pytest.mark.parametrize("after", [-1, 0, 3, 4, 70, 71, 98, 99, 100, 2**70])
-async def test_s2_frames_after_any_number(store: ResponseStore, after: int) -> None:
+async def test_s2_frames_after_any_number(store: ResponseStore) -> None:
     await store.put(record("r", lease=Lease("w", 10.0)))
     for first, last in [(0, 3), (4, 4), *((n, n) for n in range(5, 70)), (70, 99)]:
         await store.checkpoint("r", Lease("w", 10.0), None, frames(first, last))
-    rest = b"".join(frame(n) for n in range(after + 1, 100)) if after < 100 else b""
-    assert await stored_frames(store, "r", after=after) == rest
+    for after in (-1, 0, 3, 4, 70, 71, 98, 99, 100, 2**70):
+        rest = b"".join(frame(n) for n in range(after + 1, 100)) if after < 100 else b""
+        assert await stored_frames(store, "r", after=after) == rest, after
 
 
 async def test_s9_a_run_belongs_to_its_worker(store: ResponseStore) -> None:

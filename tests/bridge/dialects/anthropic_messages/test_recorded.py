@@ -98,6 +98,7 @@ def test_bytes_split_anywhere_give_the_same_events(path):
     assert split.events == Fed(frames).close().events
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize("path", STREAMS)
 def test_case_26_a_stream_cut_after_any_frame_never_ends_as_completed(path):
     frames = recorded(path)

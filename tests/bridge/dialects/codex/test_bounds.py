@@ -82,6 +82,7 @@ def unknown(many: int) -> Iterator[Frame]:
     return ({"type": f"response.novel_{n}"} for n in range(many))
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize(
     ("frames", "many"),
     [
