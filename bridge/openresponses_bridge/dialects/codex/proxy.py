@@ -124,7 +124,6 @@ class Proxy:
         except BridgeError as error:
             return self._turn.machine.fail(error)
 
-    # ── text and reasoning ─────────────────────────────────────────────────────────────────────────
     def _text(self, body: dict[str, Any]) -> list[Event]:
         return self._turn.message(_item_id(body), text_of(body.get("delta")))
 
@@ -141,7 +140,6 @@ class Proxy:
     def _annotation(self, body: dict[str, Any]) -> list[Event]:
         return self._turn.machine.annotation(object_of(body.get("annotation")))
 
-    # ── items ──────────────────────────────────────────────────────────────────────────────────────
     def _call(self, name: str, body: dict[str, Any]) -> list[Event]:
         ended = self._calls.ended
         events = self._calls.read(name, body)
@@ -154,22 +152,23 @@ class Proxy:
 
     def _added(self, body: dict[str, Any]) -> list[Event]:
         item = item_of(body)
-        if item.get("type") in CALL_TYPES:
+        kind, item_id = text_of(item.get("type")), text_of(item.get("id"))
+        if kind in CALL_TYPES:
             return self._call("response.output_item.added", body)
-        self._open_ones(item)[text_of(item.get("id"))] = None
-        if item.get("type") == "message":
-            return self._turn.message_begin(text_of(item.get("id")), item.get("phase"))
+        self._open_ones(kind)[item_id] = None
+        if kind == "message":
+            return self._turn.message_begin(item_id, item.get("phase"))
         return []
 
-    def _open_ones(self, item: dict[str, Any]) -> BoundedDict[None]:
-        return self._texts_open if item.get("type") in _TEXTS else self._others_open
+    def _open_ones(self, kind: str) -> BoundedDict[None]:
+        return self._texts_open if kind in _TEXTS else self._others_open
 
     def _done(self, body: dict[str, Any]) -> list[Event]:
         item = item_of(body)
-        kind, item_id = item.get("type"), text_of(item.get("id"))
+        kind, item_id = text_of(item.get("type")), text_of(item.get("id"))
         if kind in CALL_TYPES:
             return self._call("response.output_item.done", body)
-        self._open_ones(item).pop(item_id, None)
+        self._open_ones(kind).pop(item_id, None)
         if kind == "message":
             return self._turn.message_done(item_id, _joined(item.get("content")))
         if kind == "reasoning":
@@ -182,7 +181,6 @@ class Proxy:
         encrypted = text_of(item.get("encrypted_content"))
         return self._turn.reasoning_done(item_id, summary, [raw], encrypted)
 
-    # ── the end ────────────────────────────────────────────────────────────────────────────────────
     def _end(self, body: dict[str, Any]) -> list[Event]:
         response = object_of(body.get("response"))
         other = _FINAL_STATUS.get(text_of(response.get("status")))

@@ -202,6 +202,13 @@ def test_whole_items_without_deltas() -> None:
     assert [each["type"] for each in stream.output] == ["reasoning", "message", "openai:web_search_call"]
 
 
+@pytest.mark.parametrize("kind", [[], {}, 5])
+@pytest.mark.parametrize("event", ["output_item.added", "output_item.done"])
+def test_an_item_whose_type_is_not_text_is_left_out(event: str, kind: Any) -> None:
+    stream = fed(proxied(event, item={"type": kind, "id": "msg_1", "content": []}), COMPLETED)
+    assert (stream.status, stream.output) == ("completed", [])
+
+
 def test_what_only_the_final_response_holds_is_sent() -> None:
     message = {"type": "message", "id": "msg", "content": [{"text": "Hi"}]}
     call = CALL | {"arguments": '{"a":1}'}
