@@ -408,7 +408,7 @@ class Streams(RuleBasedStateMachine):
     @precondition(is_running)
     def about_the_response(self, call: tuple[Any, ...]) -> None:
         if call[0] == "usage":
-            self.usage = call[1]
+            self.usage = call[1] or self.usage or 0  # a count of 0 keeps the earlier one
             call = ("usage", {"output_tokens": call[1]})
         elif call[0] == "defer_finish":
             self.deferred = call[1]
