@@ -28,7 +28,6 @@ class ResponseStreamPhase(StrEnum):
 _P = ResponseStreamPhase
 TERMINAL_PHASES = frozenset({_P.COMPLETED, _P.INCOMPLETE, _P.FAILED})
 
-# ── The machine's methods ──────────────────────────────────────────────────────────────────────────────
 # Methods that carry output or facts about it, and methods that move the stream. A wrong one of the first
 # kind is a delta before the start or after the end; a wrong one of the second an invalid transition
 # (law E9).
@@ -72,7 +71,6 @@ METHODS: dict[ResponseStreamPhase, dict[str, dict[str, ResponseStreamPhase]]] = 
 }
 
 
-# ── The stream as its reader sees it ───────────────────────────────────────────────────────────────────
 class StreamState(StrEnum):
     """Where a reader stands in a response's events."""
 
@@ -138,7 +136,6 @@ TERMINAL_EVENT: dict[str, type[Any]] = {
 }
 
 
-# ── Items, parts, arguments ────────────────────────────────────────────────────────────────────────────
 class BlockState(StrEnum):
     """Where an item, a part or a call's arguments stand."""
 
@@ -245,7 +242,6 @@ PAYLOADS: dict[str, dict[str, str]] = {
 INDEX_OF_SUBJECT: dict[str, str] = {"part": "content_index", "summary": "summary_index"}
 
 
-# ── The two wires (law E10) ────────────────────────────────────────────────────────────────────────────
 class Wire(NamedTuple):
     """One spelling of the protocol: which events and items it admits and what it calls them."""
 

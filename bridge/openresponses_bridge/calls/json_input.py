@@ -154,8 +154,6 @@ class JsonInputReader:
         self._out.clear()
         return text
 
-    # --- what the arguments are ---
-
     def _begin(self, text: str, position: int) -> int:
         position = _end_of(_SPACE, text, position)
         mark = text[position : position + 1]
@@ -187,8 +185,6 @@ class JsonInputReader:
         if _end_of(_SPACE, text, position) < len(text):
             self._record_repair("trailing_text")
         return len(text)
-
-    # --- the members of an object ---
 
     def _next_member(self, text: str, position: int) -> int:
         position = _end_of(_BETWEEN_MEMBERS, text, position)
@@ -282,8 +278,6 @@ class JsonInputReader:
         if self._reader.closed:
             self._step = JsonInputReader._skip_value
         return position
-
-    # --- decisions ---
 
     def _stream(self) -> None:
         self._decide()

@@ -216,7 +216,6 @@ class ResponseAccumulator:
             return self._base
         return replace(self._base or _NOTHING, output=[fold.build() for fold in self._in_order()])
 
-    # ── the response ───────────────────────────────────────────────────────────────────────────────
     def _lifecycle(self, event: ev.ResponseCreated) -> None:
         self._base = event.response
         if not self._items:
@@ -248,7 +247,6 @@ class ResponseAccumulator:
         if known is not None:
             self.feed(known)
 
-    # ── items ──────────────────────────────────────────────────────────────────────────────────────
     def _item_added(self, event: ev.OutputItemAdded) -> None:
         if event.item is None:
             return
@@ -274,7 +272,6 @@ class ResponseAccumulator:
             fold = self._place(self._highest + 1, ItemFold(item))
         fold.close(item)
 
-    # ── parts ──────────────────────────────────────────────────────────────────────────────────────
     def _part_added(self, event: ev.ContentPartAdded) -> None:
         fold = self._fold(event, _implied_by(event.part))
         _open_part(fold.parts, event.content_index, event.part)
@@ -331,7 +328,6 @@ class ResponseAccumulator:
         fold = self._fold(event, _reasoning)
         _open_part(fold.summary, event.summary_index, _SUMMARY).finish(event.text)
 
-    # ── calls ──────────────────────────────────────────────────────────────────────────────────────
     def _arguments_delta(self, event: ev.FunctionCallArgumentsDelta) -> None:
         self._fold(event, _function_call).write(event.delta)
 
@@ -344,7 +340,6 @@ class ResponseAccumulator:
     def _input_done(self, event: ev.CustomToolCallInputDone) -> None:
         self._fold(event, _custom_call).finish(event.input)
 
-    # ── within ─────────────────────────────────────────────────────────────────────────────────────
     def _fold(self, event: Any, implied: Callable[[str], Item]) -> ItemFold:
         """The item of an event: the one at its index, unless another item has its id. An item that was never
         announced is implied."""

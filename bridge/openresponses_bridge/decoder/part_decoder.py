@@ -257,7 +257,6 @@ class PartDecoder(PartStream):
         self._trace(f"{event.sequence_number} {event.type} -> {made or 'nothing'}")
         return parts
 
-    # ── events ─────────────────────────────────────────────────────────────────────────────────────
     def _lifecycle(self, event: ev.ResponseCreated) -> list[Part]:
         self._record_identity(event.response)
         return []

@@ -107,7 +107,6 @@ class ResponseStreamStateMachine:
         )
         self._live.settle_usage = settle_usage
 
-    # ── what it is ─────────────────────────────────────────────────────────────────────────────────
     @property
     def phase(self) -> ResponseStreamPhase:
         return self._live.phase
@@ -131,7 +130,6 @@ class ResponseStreamStateMachine:
         reasoning keeps the form that came first, as a stream gives it to such a client."""
         return in_one_form(self._live.snapshot, self._summarised)
 
-    # ── the beginning ──────────────────────────────────────────────────────────────────────────────
     def adopt(self, response: Response) -> None:
         """Take over an upstream's response: its id, model, times and echoed fields before `start()`; before
         `finish()`, what its terminal event adds."""
@@ -143,7 +141,7 @@ class ResponseStreamStateMachine:
         self.require("start")
         return self._live.begin()
 
-    # ── words: one kind is open at a time (law E5) ─────────────────────────────────────────────────
+    # Text, refusal and reasoning: one kind is open at a time (law E5).
     def text(self, delta: str, logprobs: Sequence[LogProb | Mapping[str, Any]] | None = None) -> list[Event]:
         """The next piece of visible text, with the log probabilities of its tokens if known."""
         part = self._blocks.text_part
@@ -218,7 +216,7 @@ class ResponseStreamStateMachine:
         self.require("block_done")
         return self._blocks.close_open(cut)
 
-    # ── tool calls, side by side by the upstream's index ───────────────────────────────────────────
+    # Tool calls: several may be open at once, each under the upstream's index.
     def tool_call(
         self,
         index: int = 0,
@@ -264,7 +262,6 @@ class ResponseStreamStateMachine:
             raise nameless("tool_call_done", index)
         return self._blocks.calls.end(index, cut)
 
-    # ── whole items and extensions ─────────────────────────────────────────────────────────────────
     def expect_item(
         self, item_id: str, phase: MessagePhase | None = None, *, explicit_end: bool = False
     ) -> list[Event]:
@@ -309,7 +306,6 @@ class ResponseStreamStateMachine:
             raise wrong_argument("extension_event", f"an extension's type is slug:name, not {type!r}")
         return [self._extension(type, fields_of("extension_event", fields))]
 
-    # ── the end ────────────────────────────────────────────────────────────────────────────────────
     def usage(self, usage: Usage | Mapping[str, Any]) -> list[Event]:
         """Token counts, which only the terminal event carries. The last report counts; counts that it leaves
         out or has as 0 keep their earlier value."""
@@ -367,7 +363,6 @@ class ResponseStreamStateMachine:
         self._blocks.text_part = None  # it takes deltas without a look at the phase
         return self._live.fail(payload)
 
-    # ── a call in the wrong phase is refused and changes nothing (law E9) ──────────────────────────
     def require(self, method: str) -> None:
         """Raises StreamStateError when this method can't be called now (law E9)."""
         if method not in METHODS[self._live.phase]:
@@ -382,7 +377,6 @@ class ResponseStreamStateMachine:
         message = f"{method} can't be called while the stream is {phase}"
         return StreamStateError(code, message, call=method, phase=str(phase))
 
-    # ── what several methods share ─────────────────────────────────────────────────────────────────
     def _emit_text(
         self,
         method: str,

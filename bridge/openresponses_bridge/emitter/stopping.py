@@ -144,7 +144,6 @@ class StopFilter(StreamFilter):
         self._ending = True
         return super().finish(STOP_SEQUENCE)
 
-    # ── text ───────────────────────────────────────────────────────────────────────────────────────
     def text(self, delta: str, logprobs: Sequence[LogProb | Mapping[str, Any]] | None = None) -> list[Event]:
         if self._matched:
             return []
@@ -200,7 +199,7 @@ class StopFilter(StreamFilter):
         self._given = self._shown = 0
         return events
 
-    # ── what ends a text, and is dropped after a sequence ──────────────────────────────────────────
+    # All other output ends the text; after a stop sequence it is dropped.
     def refusal(self, delta: str) -> list[Event]:
         return [] if self._matched else self._flush() + super().refusal(delta)
 
@@ -285,7 +284,6 @@ class StopFilter(StreamFilter):
         self._matcher.reset()
         return item, False
 
-    # ── the end ────────────────────────────────────────────────────────────────────────────────────
     def finish(self, reason: str | None = None, *, incomplete: bool = False) -> list[Event]:
         if self.stopped:
             return self.end()

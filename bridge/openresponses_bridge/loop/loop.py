@@ -362,7 +362,6 @@ class ToolCallingLoop:
             stateful_marker=self._context.stateful_marker if last is None else last.stateful_marker,
         )
 
-    # ── asking ─────────────────────────────────────────────────────────────────────────────────────
     def run_one(self, context: PromptContext) -> Generator[Action, Any, ToolCallRound]:
         """One round: the prompt, the model's answer, its calls, not run yet."""
         index = len(self.tool_call_rounds)
@@ -435,7 +434,6 @@ class ToolCallingLoop:
         """The id under which a call's result is kept: models use their own ids twice."""
         return f"internal_call_{number:03d}"
 
-    # ── tools ──────────────────────────────────────────────────────────────────────────────────────
     def invoke_tools(self, made: ToolCallRound) -> Generator[Action, Any, None]:
         """Run the pending calls of a round. A call that was started before a crash is not run again: whether
         it had its effect is unknown, and the model is asked to check."""
@@ -486,7 +484,6 @@ class ToolCallingLoop:
             else:
                 yield from ([call] for call in together)
 
-    # ── limits ─────────────────────────────────────────────────────────────────────────────────────
     def hit_tool_call_limit(self) -> bool:
         """Whether as many rounds were made as may be without asking."""
         return len(self.tool_call_rounds) >= (self.state.limit or self._tool_call_limit)
@@ -503,7 +500,6 @@ class ToolCallingLoop:
         self._record(LimitRaised(made + self._tool_call_limit))
         return True
 
-    # ── the end ────────────────────────────────────────────────────────────────────────────────────
     def _record(self, entry: LoopEntry) -> None:
         try:
             self.state.apply(entry)

@@ -128,7 +128,6 @@ class _AnthropicWriter:
             self._mark([block], mark)
         self._turns.add("user", [block])
 
-    # ── content ────────────────────────────────────────────────────────────────────────────────────
     def _blocks(self, content: Content) -> list[Block]:
         """No text is blank: the API refuses such."""
         made: list[Block] = []

@@ -126,7 +126,6 @@ class Assembler:
         self._rounds(context.tool_call_rounds, context.tool_call_results, thinking=True)
         return Conversation(self._units, current if asked else None, len(self._units) > current)
 
-    # ── a question ─────────────────────────────────────────────────────────────────────────────────
     def _question(
         self, query: str, attachments: Sequence[Attachment], references: Sequence[Reference]
     ) -> bool:
@@ -159,7 +158,6 @@ class Assembler:
         self._diagnostics.loss("image", "the model does not take images")
         return TextPart(f"[An image was left out, since this model does not take images: {name}]")
 
-    # ── rounds ─────────────────────────────────────────────────────────────────────────────────────
     def _rounds(self, rounds: Iterable[ToolCallRound], results: ToolCallResults, *, thinking: bool) -> None:
         for each in rounds:
             messages = self._round(each, results, thinking)

@@ -251,7 +251,6 @@ class _ChatWriter:
             self._made.append({"role": "user", "content": self._attached})
             self._attached = []
 
-    # ── content ────────────────────────────────────────────────────────────────────────────────────
     def _content(self, content: Content) -> str | list[ChatPart]:
         if isinstance(content, str):
             return content

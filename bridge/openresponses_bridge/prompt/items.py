@@ -95,7 +95,6 @@ def _content(content: Content, text: type[Any], diagnostics: Diagnostics) -> str
     return made
 
 
-# ── the way back ───────────────────────────────────────────────────────────────────────────────────
 def input_items_to_raw_messages(
     items: Sequence[AnyItem],
     *,

@@ -158,7 +158,6 @@ class PromptRenderer:
         shared = int((self._most - base - staying) * self._keep_share)
         return TokenizationOptions(max(left, shared, 0), self._counter.text)
 
-    # ── steps ──────────────────────────────────────────────────────────────────────────────────────
     def _draw(self, context: PromptContext, diagnostics: Diagnostics) -> _Drawn | None:
         conversation = self._assembler(diagnostics).conversation(context)
         if not conversation.is_asked:

@@ -1,8 +1,8 @@
 """Finds the fields of a request that the protocol does not have, and restores them for upstreams that know
 them.
 
-The typed decoders skip such fields. Most requests have none; a second decoder, which knows all names and
-refuses others, shows that. When it refuses, one walk over the parsed request by the same tables finds them.
+The typed decoders skip such fields. Most requests have none: a second decoder, which rejects unknown names,
+shows that. When it rejects a request, a walk over the parsed request finds the fields.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from openresponses_bridge.protocol.vocabulary import Slot
 
 T = TypeVar("T", bound=Struct)
 _Kind = Slot | type[Any]
-_LONGEST_NAME: Final = 64  # characters of a foreign name that reports show
+_LONGEST_NAME: Final = 64  # characters of a foreign name in a report
 
 
 class _Known(NamedTuple):
-    """What is known of a struct: the names of its fields, and which of them have known fields."""
+    """The names of a struct's fields, and the fields whose objects have known names too."""
 
     names: frozenset[str]
     objects: dict[str, _Kind]
@@ -39,8 +39,8 @@ _NAMES: dict[type[Any], msgspec.json.Decoder[Any]] = {}
 def decode_exact(
     decoder: msgspec.json.Decoder[T], struct: type[T], data: bytes | str, value: dict[str, Any] | None
 ) -> T:
-    """A request without unknown fields; raises what decoders raise for any other. `value` is the parsed
-    request, where it was parsed before."""
+    """Decode a request and keep its unknown fields in `beyond`. Raises what the decoder raises. `value` is
+    the parsed request, if it was parsed before."""
     request: T = decoder.decode(data)
     if has_known_names(struct, data):
         return with_beyond(request, [])
@@ -48,8 +48,8 @@ def decode_exact(
 
 
 def has_known_names(struct: type[Any], data: bytes | str) -> bool:
-    """Whether a request that was decoded as `struct` has no other fields. False when it takes a walk to
-    say: objects of types that are not known here are in it. Raises UnicodeError as decoding does."""
+    """Whether a request that was decoded as `struct` has no other fields. False also when only a walk can
+    decide, since the request has objects of unknown types. Raises UnicodeError as decoding does."""
     names = _NAMES.get(struct)
     if names is None:
         names = _NAMES[struct] = msgspec.json.Decoder(_names_of_struct(struct, ()))
@@ -61,15 +61,16 @@ def has_known_names(struct: type[Any], data: bytes | str) -> bool:
 
 
 def fields_beyond(struct: type[Any], value: dict[str, Any]) -> list[ForeignFields]:
-    """What a parsed request has that `struct` has not, in the order in which it was sent. It has been
-    decoded as one before, so that the known fields are of their types. Null says nothing."""
+    """The fields of a parsed request that `struct` does not have, in the order in which they were sent,
+    except those that are null. The request has been decoded as a `struct` before, so its known fields have
+    the right types."""
     found: list[ForeignFields] = []
     _walk(struct, value, (), found)
     return found
 
 
 def with_beyond(request: T, found: list[ForeignFields]) -> T:
-    """The request with what was found, and without what a client wrote in its place."""
+    """The request with these fields in `beyond`. A client's own `beyond` and `native` are discarded."""
     if getattr(request, "native", UNSET) is not UNSET:
         request = replace(request, native=UNSET)
     if not found and getattr(request, "beyond", UNSET) is UNSET:
@@ -84,15 +85,15 @@ def name_of(place: Place, name: str = "") -> str:
 
 
 def names_of(beyond: list[ForeignFields] | UnsetType) -> Iterator[str]:
-    """The names of all fields, with their places."""
+    """The names of all these fields, with their places."""
     for place, fields in beyond or ():
-        # a field may have an empty name
+        # a field's name may be empty
         yield from (name_of(place, name or '""') for name in fields)
 
 
 def restore_fields(body: dict[str, Any], beyond: list[ForeignFields] | UnsetType) -> list[str]:
-    """Add the fields to the JSON object that they were found in, where it has none of that name. Returns the
-    names of those whose place is not there any more."""
+    """Add the fields to the objects that they came in, unless those have a field of that name. Returns the
+    names of the fields whose object no longer exists."""
     lost: list[str] = []
     for found in beyond or ():
         node = _at(body, found.place)
@@ -104,7 +105,8 @@ def restore_fields(body: dict[str, Any], beyond: list[ForeignFields] | UnsetType
 
 
 def _at(body: dict[str, Any], place: Place) -> Any:
-    """What stands there; an object that said nothing else may have been left out, and is made."""
+    """The value at this place. Objects on the way that are missing are created: an object without other
+    fields may have been left out."""
     node: Any = body
     may_make = all(isinstance(step, str) for step in place)
     for step in place:
@@ -120,7 +122,7 @@ def _at(body: dict[str, Any], place: Place) -> Any:
 def _walk(kind: _Kind, value: dict[str, Any], place: Place, found: list[ForeignFields]) -> None:
     struct = _struct_of(kind, value) if isinstance(kind, Slot) else kind
     if struct is None:
-        return  # kept whole as it came
+        return  # kept as it came, with all its fields
     known = _KNOWN.get(struct) or _known(struct)
     if not known.names.issuperset(value):
         foreign = ((name, value[name]) for name in value if name not in known.names)
@@ -157,7 +159,7 @@ def _known(struct: type[Any]) -> _Known:
 
 
 def _echoed(struct: type[Any]) -> set[str]:
-    """Names that the same object has in an output: clients send it back as it came."""
+    """The names of the fields that the same object has in an output: clients send outputs back unchanged."""
     tag = struct.__struct_config__.tag
     pairs = ((vocabulary.INPUT_ITEMS, vocabulary.ITEMS), (vocabulary.INPUT_PARTS, vocabulary.PARTS))
     outputs = (outputs.structs.get(tag) for inputs, outputs in pairs if inputs.structs.get(tag) is struct)
@@ -165,12 +167,12 @@ def _echoed(struct: type[Any]) -> set[str]:
 
 
 def _fields(struct: type[Any]) -> list[Field]:
-    """Those that stand on the wire under their names: all but our own."""
+    """The struct's fields that are encoded under their own names: all but the bridge's own."""
     return [each for each in fields_of(struct) if each.name in struct.__struct_encode_fields__]
 
 
 def _names_of_struct(struct: type[Any], within: tuple[type[Any], ...]) -> type[Any]:
-    """A struct of the same names whose values are skipped, but for objects of known structs."""
+    """A struct with the same names. Values are skipped, except objects of known structs."""
     config = struct.__struct_config__
     names, objects = _known(struct)
     fields: list[Any] = [(name, Raw, None) for name in names - objects.keys() - {config.tag_field}]
@@ -186,7 +188,7 @@ def _names_of_struct(struct: type[Any], within: tuple[type[Any], ...]) -> type[A
 
 def _names_of_kind(kind: _Kind, within: tuple[type[Any], ...]) -> Any:
     structs = kind.structs.values() if isinstance(kind, Slot) else (kind,)
-    # what may hold itself is left to the walk
+    # a struct that can contain itself is left to the walk
     known = tuple(_names_of_struct(each, within) for each in structs if each not in within)
-    one: Any = Union[known]  # noqa: UP007 - how many there are is not known here
+    one: Any = Union[known]  # noqa: UP007 - the number of members varies
     return one | list[one] | str | None

@@ -33,7 +33,7 @@ from openresponses_bridge.text import repair_surrogates
 T = TypeVar("T", bound=msgspec.Struct)
 V = TypeVar("V")
 REFUSED: Final = (msgspec.MsgspecError, RecursionError, UnicodeError)
-"""What a strict decoder raises: the slow way then says what it is, or puts it right."""
+"""What a strict decoder raises. The lenient decoder then reports the error, or repairs the value."""
 
 EVENT_STRUCTS: Final = frozenset({*vocabulary.EVENTS.structs.values(), UnknownEvent})
 """The types of events."""
@@ -46,7 +46,7 @@ _KINDS: Final = {
     float: "a number",
     type(None): "null",
 }
-_MOST_DIGITS: Final = 400  # more than any number has that means something; Python reads ten times as many
+_MOST_DIGITS: Final = 400  # no meaningful number has more; Python accepts ten times as many
 
 
 class _Tagged(msgspec.Struct):
@@ -55,7 +55,7 @@ class _Tagged(msgspec.Struct):
 
 _encoder = msgspec.json.Encoder(enc_hook=enc_hook)
 decode_known_event: Final[Callable[[bytes | str], Any]] = msgspec.json.Decoder(KnownEvent).decode
-"""One event of a published type without any fault. Raises one of REFUSED for all else."""
+"""Decodes an event of a published type that is valid. Raises one of REFUSED for any other data."""
 _items: msgspec.json.Decoder[Any] = msgspec.json.Decoder(KnownItem)
 _response: msgspec.json.Decoder[Response] = msgspec.json.Decoder(Response)
 _create: msgspec.json.Decoder[CreateResponse] = msgspec.json.Decoder(CreateResponse)
@@ -66,7 +66,7 @@ _anything: msgspec.json.Decoder[Any] = msgspec.json.Decoder()
 
 
 def encode(value: Any) -> bytes:
-    """Any protocol value → JSON bytes. Half a surrogate pair leaves as the escape that it came as."""
+    """Encode any protocol value as JSON. A lone surrogate is encoded as an escape, as it came."""
     try:
         return _encoder.encode(value)
     except UnicodeEncodeError:
@@ -74,10 +74,10 @@ def encode(value: Any) -> bytes:
 
 
 def decode_json(data: bytes | str) -> Any:
-    """JSON → plain values. Accepts lone surrogates in escapes (an upstream may split an emoji over
-    two chunks) and refuses NaN and Infinity. Duplicate keys: the last one counts.
+    """Decode JSON to plain values. Accepts lone surrogates in escapes (an upstream may split an emoji over
+    two chunks) and refuses NaN and Infinity. Of duplicate keys the last one counts.
 
-    Raises WireError (`bridge.wire.invalid_json`) naming what and at which byte.
+    Raises WireError (`bridge.wire.invalid_json`) with the reason and the byte.
     """
     try:
         return _anything.decode(data)
@@ -90,8 +90,8 @@ def decode_json(data: bytes | str) -> Any:
 
 
 def decode_frame(data: bytes | str) -> Any:
-    """As `decode_json`, for what an upstream sends: a number out of range is read as the largest
-    that can be held, so that no answer is lost with one count of it."""
+    """Like `decode_json`, for data from an upstream: a number out of range becomes the largest that can be
+    represented, so that one wrong count does not lose an answer."""
     try:
         return decode_json(data)
     except WireError:
@@ -115,7 +115,7 @@ def _held(number: str) -> int:
 def _decode_surrogates(data: bytes | str, first: Exception) -> Any:
     if isinstance(data, str) or b"\\u" in data:
         try:
-            text = data if isinstance(data, str) else data.decode()  # json would guess at other encodings
+            text = data if isinstance(data, str) else data.decode()  # of bytes json guesses the encoding
             return json.loads(text, parse_constant=_refuse, parse_float=_finite)
         except (ValueError, RecursionError):
             pass
@@ -131,8 +131,8 @@ def _finite(number: str) -> float:
 
 
 def decode_event(data: bytes | str, repairs: list[Repair] | None = None) -> Event:
-    """One event. What a peer left out or got wrong is put right as far as can be, and each such
-    repair is appended to `repairs`; unknown types come back whole as `UnknownEvent`.
+    """Decode one event. Missing and wrong fields are repaired as far as possible, and each repair is appended
+    to `repairs`. An event of an unknown type becomes an `UnknownEvent`.
 
     Raises WireError when the data is not a JSON object.
     """
@@ -152,9 +152,9 @@ def event_from(value: dict[str, Any], repairs: list[Repair] | None = None) -> Ev
 
 
 def event_of(value: Event | Mapping[str, Any]) -> Event:
-    """An event as it is, or the one whose JSON object this is, read as `decode_event` reads it.
+    """An event for an event (itself) or for its JSON object, which is read as `decode_event` reads it.
 
-    Raises TypeError for anything else, naming it.
+    Raises TypeError for anything else, naming its type.
     """
     if type(value) in EVENT_STRUCTS:
         return value  # type: ignore[return-value]
@@ -163,16 +163,16 @@ def event_of(value: Event | Mapping[str, Any]) -> Event:
             return decode_event(encode(dict(value)))
         except NotImplementedError as error:
             raise TypeError(str(error)) from error
-        except WireError:  # a number that JSON has not, beside half a surrogate pair
+        except WireError:  # a number that JSON does not have, and a lone surrogate
             return event_from(dict(value))
     hint = " (decode_event reads JSON text)" if isinstance(value, bytes | bytearray | str) else ""
     raise TypeError(f"expected an event or its JSON object, got {type(value).__name__}{hint}")
 
 
 def check_event(data: bytes | str) -> Event:
-    """One event, held to the published schema (extensions and unknown types are admitted).
+    """Decode one event and hold it to the published schema. Extensions and unknown types are allowed.
 
-    Raises SchemaError with the path of the first deviation, WireError when it is not a JSON object.
+    Raises SchemaError with the path of the first deviation, WireError when the data is not a JSON object.
     """
     try:
         return decode_known_event(data)  # type: ignore[no-any-return]
@@ -274,7 +274,7 @@ def json_object(value: Any) -> dict[str, Any]:
 
 
 def _prefix(kind: str) -> bytes:
-    # a line end in the type of a foreign event would forge frames
+    # a line end in a foreign event's type could forge frames
     return b"event: %b\ndata: " % " ".join(kind.splitlines()).encode("utf-8", "replace")
 
 
@@ -285,7 +285,7 @@ def encode_sse(events: Iterable[Event]) -> bytes:
     """Events → SSE frames, `event:` equal to `type`, LF line ends (specification, "Streaming")."""
     each = events if type(events) is list else list(events)
     try:
-        if len(each) == 1:  # a token that came by itself: three pieces and no buffer
+        if len(each) == 1:  # a single token: three pieces and no buffer
             return b"".join((_PREFIXES[type(each[0])], _encoder.encode(each[0]), b"\n\n"))
         buffer, encode_into = bytearray(), _encoder.encode_into
         for event in each:
@@ -293,15 +293,13 @@ def encode_sse(events: Iterable[Event]) -> bytes:
             encode_into(event, buffer, -1)
             buffer += b"\n\n"
         return bytes(buffer)
-    except (KeyError, UnicodeEncodeError):  # an unknown type, or half a surrogate pair
+    except (KeyError, UnicodeEncodeError):  # an unknown type, or a lone surrogate
         return b"".join([b"%b%b\n\n" % (_prefix(event.type), encode(event)) for event in each])
 
 
-# Values without half surrogate pairs: strict decoders refuse them, escaped or not.
-
-
 def with_whole_characters(value: V) -> V:
-    """The value, or where a text in it holds half a pair, a copy with U+FFFD in its place."""
+    """The value, or a copy of it with U+FFFD for each lone surrogate: strict decoders refuse those, even
+    escaped."""
     try:
         _encoder.encode(value)
     except UnicodeEncodeError:
@@ -324,10 +322,8 @@ def _repaired(value: Any) -> Any:
     return value
 
 
-# Events under names that are not in the vocabulary but mean one that is.
-#
-# RFC 00022 and older servers say `reasoning_summary` without `_text`; proxies of Codex say `response.done`
-# and `response.error`.
+# Other names of published events: RFC 00022 and older servers say `reasoning_summary` without `_text`;
+# proxies of Codex say `response.done` and `response.error`.
 
 CANONICAL: dict[str, str] = {
     "response.reasoning_summary.delta": "response.reasoning_summary_text.delta",
@@ -338,7 +334,7 @@ CANONICAL: dict[str, str] = {
 
 
 def normalized(event: UnknownEvent) -> Event | None:
-    """The event under its usual name, or None when it is of a kind we don't know."""
+    """The event under its published name, or None when its type is unknown."""
     name = CANONICAL.get(event.type)
     if name is None:
         return None
@@ -346,7 +342,7 @@ def normalized(event: UnknownEvent) -> Event | None:
 
 
 def _text(value: Any) -> Any:
-    """Older summary events wrap their text: `{"text": "…"}`."""
+    """The text of an older summary event, which wraps it: `{"text": "…"}`."""
     return (
         value["text"]
         if isinstance(value, dict) and value.keys() <= {"type", "text"} and "text" in value

@@ -1,7 +1,7 @@
-"""Content parts and what hangs on them: annotations and log probabilities.
+"""Content parts, and what belongs to them: annotations and log probabilities.
 
-Names are the published schema's. `…Param` is the request side, where fewer fields are required.
-Lengths and indexes count Unicode code points.
+Names are the published schema's. `…Param` is the request side, where fewer fields are required. Lengths and
+indexes count Unicode code points.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class InputTextContent(Struct, frozen=True, tag="input_text", tag_field="type"):
 
 
 class OutputTextContent(Struct, frozen=True, tag="output_text", tag_field="type"):
-    """Schema OutputTextContent. `logprobs` is optional there and always sent by us."""
+    """Schema OutputTextContent. The schema makes `logprobs` optional; the bridge always sends it."""
 
     type: ClassVar[Literal["output_text"]] = "output_text"
     text: str
@@ -180,8 +180,8 @@ KnownInputPart = (
     | InputVideoContent
 )
 
-# msgspec can't decode a union of structs and a plain class, so only the checker sees the unknown
-# member; `lenient` puts such values in when a peer sends them.
+# msgspec can't decode a union of structs and a plain class, so only the type checker sees the unknown member;
+# `lenient` creates such values when a peer sends them.
 if TYPE_CHECKING:
     Annotation = KnownAnnotation | UnknownAnnotation
     ContentPart = KnownContentPart | UnknownPart

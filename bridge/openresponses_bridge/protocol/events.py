@@ -1,7 +1,7 @@
-"""The 24 published stream events, and OpenAI's spellings that clients and servers use beside them.
+"""The 24 published stream events, and OpenAI's names that clients and servers use beside them.
 
-Field order is the positional order: `sequence_number` first, then where, then what. Delta events
-have no containers of their own and are not tracked by the garbage collector.
+Fields are in positional order: `sequence_number` first, then the place, then the content. Delta events have
+no containers of their own, so the garbage collector does not track them.
 """
 
 from __future__ import annotations
@@ -244,7 +244,7 @@ class CustomToolCallInputDone(
 
 
 class ErrorEvent(Struct, frozen=True, tag="error", tag_field="type"):
-    """Schema ErrorStreamingEvent. OpenAI has its fields at the top level; `payload` reads either."""
+    """Schema ErrorStreamingEvent. OpenAI puts its fields at the top level; `payload` reads both forms."""
 
     type: ClassVar[Literal["error"]] = "error"
     sequence_number: int
@@ -255,7 +255,7 @@ class ErrorEvent(Struct, frozen=True, tag="error", tag_field="type"):
 
     @property
     def payload(self) -> ErrorPayload:
-        """The error, from wherever it stands."""
+        """The error, in either form."""
         if self.error is not UNSET:
             return self.error
         return ErrorPayload("server_error", self.code or None, self.message or "", self.param or None)

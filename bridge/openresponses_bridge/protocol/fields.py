@@ -1,4 +1,5 @@
-"""What each field of a struct takes, read once from its annotation: `lenient` builds by it."""
+"""The values that each field of a struct accepts, read once from its annotation. `lenient` builds structs
+with them."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Items of tools that a server runs itself (OpenAI's hosted tools), as typed views.
+"""Typed views of the items of tools that a server runs itself (OpenAI's hosted tools).
 
-On the wire they stay `UnknownItem`s, whole, because their fields grow with every release; these
-structs read the part of them that clients use. `view(item)` gives the struct or None.
+In a response they stay `UnknownItem`s, because their fields grow with every release; these structs have the
+fields that clients use. `view(item)` gives the struct or None.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from msgspec import UNSET, Struct, UnsetType
 from openresponses_bridge.protocol.codec import with_whole_characters
 from openresponses_bridge.protocol.unknown import UnknownItem
 
-# what the tool is called in its events → their verbs
+# the tool's name in its events → their verbs
 _PROGRESS: Final[dict[str, tuple[str, ...]]] = {
     "response.apply_patch_call_operation_diff": ("delta", "done"),
     "response.audio": ("delta", "done"),
@@ -35,7 +35,7 @@ PROGRESS_EVENTS: Final = frozenset(f"{tool}.{verb}" for tool, verbs in _PROGRESS
 
 
 class HostedCall(Struct, frozen=True):
-    """What every hosted-tool item has."""
+    """The fields that every item of a hosted tool has."""
 
     type: str
     id: str
@@ -49,14 +49,14 @@ class WebSearchCall(HostedCall, frozen=True):
 
 
 class FileSearchCall(HostedCall, frozen=True):
-    """`results` only when asked for by `include`."""
+    """`results` is there only when `include` asks for it."""
 
     queries: list[str] = []
     results: list[dict[str, Any]] | UnsetType | None = UNSET
 
 
 class CodeInterpreterCall(HostedCall, frozen=True):
-    """`outputs` are logs and images, only when asked for."""
+    """`outputs` are logs and images; they are there only when `include` asks for them."""
 
     code: str | UnsetType | None = UNSET
     container_id: str | UnsetType = UNSET
@@ -89,7 +89,7 @@ class McpListTools(HostedCall, frozen=True):
 
 
 class McpApprovalRequest(HostedCall, frozen=True):
-    """A remote MCP call that waits for the user's leave."""
+    """A remote MCP call that waits for the user's approval."""
 
     server_label: str = ""
     name: str = ""
@@ -97,7 +97,7 @@ class McpApprovalRequest(HostedCall, frozen=True):
 
 
 class ComputerCall(HostedCall, frozen=True):
-    """An action on a computer the client drives."""
+    """An action on a computer that the client controls."""
 
     call_id: str = ""
     action: dict[str, Any] | UnsetType | None = UNSET
@@ -116,7 +116,7 @@ HOSTED_ITEMS: dict[str, type[HostedCall]] = {
 
 
 def view(item: UnknownItem) -> HostedCall | None:
-    """The typed view of a hosted-tool item, whatever slug it carries; None if it is not a hosted tool's."""
+    """The typed view of a hosted tool's item, with any slug before its type; None for other items."""
     struct = HOSTED_ITEMS.get(item.type.removeprefix("openai:"))
     if struct is None:
         return None

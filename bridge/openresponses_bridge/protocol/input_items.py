@@ -1,8 +1,7 @@
-"""Input items: what a request's `input` is made of. The first are the published schema's, the rest
+"""Input items, which a request's `input` consists of. The first are the published schema's, the rest are
 OpenAI's that real clients send. `…Param` is the request side of an output item.
 
-Null stands for "not given" wherever the schema allows it. Items may come without `type`: `lenient`
-infers it.
+Null means "not given" wherever the schema allows it. Items may come without `type`: `lenient` infers it.
 """
 
 from __future__ import annotations
@@ -61,7 +60,7 @@ class CompactionParam(Struct, frozen=True, tag="compaction", tag_field="type"):
 
 
 class FunctionCallParam(Struct, frozen=True, tag="function_call", tag_field="type"):
-    """Schema FunctionCallItemParam. Names of other servers' tools pass as they are."""
+    """Schema FunctionCallItemParam. Names of other servers' tools are accepted unchanged."""
 
     type: ClassVar[Literal["function_call"]] = "function_call"
     call_id: CallId
@@ -222,7 +221,7 @@ else:
 
 
 def items_of(given: str | Sequence[InputItem] | None) -> list[InputItem]:
-    """A request's `input` as items: a text is a user's message."""
+    """A request's `input` as items: text becomes a user message."""
     if isinstance(given, str):
         return [MessageParam("user", given)]
     return list(given or ())

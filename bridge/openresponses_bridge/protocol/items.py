@@ -1,8 +1,7 @@
-"""Output items: what a response is made of. Names are the published schema's.
+"""Output items, which a response consists of. Names are the published schema's.
 
-`status` moves in_progress → completed | incomplete and then stays (specification, "Items").
-The second half are OpenAI's items that real clients send and expect; they leave us on the
-`openai` wire only (law E10).
+`status` goes from in_progress to completed or incomplete and then stays (specification, "Items"). The second
+half are OpenAI's items that real clients send and expect; they are sent on the `openai` wire only (law E10).
 """
 
 from __future__ import annotations
@@ -195,14 +194,14 @@ else:
 
 
 def with_status(item: Item, status: ItemStatus) -> Item:
-    """The item with this status; items that carry none stay as they are."""
+    """The item with this status; an item whose type has none stays as it is."""
     if isinstance(item, UnknownItem):
         return _changed(item, "status", status) if "status" in item.raw else item
     return _changed(item, "status", status) if "status" in item.__struct_fields__ else item
 
 
 def with_id(item: Item, item_id: str) -> Item:
-    """The item under this id."""
+    """The item with this id."""
     return item if item.id == item_id else _changed(item, "id", item_id)
 
 
@@ -213,7 +212,7 @@ def call_id_of(item: Item) -> str | None:
 
 
 def with_call_id(item: Item, call_id: str) -> Item:
-    """The item, a call or an output, under this call_id."""
+    """The item, a call or an output, with this call_id."""
     return item if call_id_of(item) == call_id else _changed(item, "call_id", call_id)
 
 

@@ -1,9 +1,8 @@
-"""Building structs out of JSON that strict decoding refused.
+"""Builds structs from JSON that strict decoding refused.
 
-One walk, two modes. `Strict` keeps unknown types whole and raises on anything else, so it is the
-published schema with room for extensions. `Repairing` also fills what is missing with the schema's
-zero values, reads text that stands where parts belong, drops what can't be read, and notes each such
-repair: other servers' streams need it.
+One walk, two modes. `Strict` keeps unknown types and raises for any other deviation: it is the published
+schema with room for extensions. `Repairing` also fills missing fields with the schema's zero values, accepts
+text in place of parts, drops what can't be read, and records each repair: other servers' streams need it.
 """
 
 from __future__ import annotations
@@ -19,14 +18,14 @@ from openresponses_bridge.protocol.vocabulary import Slot
 
 
 class Repair(NamedTuple):
-    """One deviation that was put right: where (`$.response.usage`) and what."""
+    """One repaired deviation: where it was (`$.response.usage`) and what."""
 
     path: str
     what: str
 
 
 class SchemaError(WireError):
-    """A value that is not what the schema says; `param` is the path without the leading `$.`."""
+    """A value that violates the schema. `param` is the path without the leading `$.`."""
 
     http_status = 400
     error_type = "invalid_request_error"
@@ -38,7 +37,7 @@ class SchemaError(WireError):
 
 
 class _Absent:
-    """What a builder returns for a value that can't be read and whose type has no zero value."""
+    """Returned by a builder for a value that can't be read and whose type has no zero value."""
 
 
 ABSENT = _Absent()
@@ -52,7 +51,7 @@ class Strict:
 
 
 class Repairing:
-    """Notes each deviation and goes on."""
+    """Records each deviation and continues."""
 
     def __init__(self) -> None:
         self.repairs: list[Repair] = []
@@ -62,13 +61,13 @@ class Repairing:
 
 
 Mode = Strict | Repairing
-Kind = Slot | type[Any]  # what may stand in a place: one of several by `type`, or one struct
+Kind = Slot | type[Any]  # what a place may hold: one of several structs by `type`, or one struct
 MISSING = "required and missing"
 _EXACT = 2.0**53  # beyond that a float is not exact, and infinity is not a number
 
 
 def build(kind: Kind, value: Any, mode: Mode, path: str = "$") -> Any:
-    """The struct (or unknown) that `value` is in this slot; ABSENT when it can't be one."""
+    """The struct (or Unknown) for `value` in this slot; ABSENT when it can't be built."""
     if not isinstance(value, dict):
         mode.problem(path, f"Expected `object`, got `{_KINDS.get(type(value), type(value).__name__)}`")
         return ABSENT
@@ -85,7 +84,7 @@ def build(kind: Kind, value: Any, mode: Mode, path: str = "$") -> Any:
 
 
 def build_struct(struct: type[Any], value: dict[str, Any], mode: Mode, path: str = "$") -> Any:
-    """`struct` out of `value`, field by field."""
+    """A `struct` built from `value`, field by field."""
     children = vocabulary.CHILDREN.get(struct, {})
     known: dict[str, Any] = {}
     for field in fields_of(struct):
@@ -107,8 +106,8 @@ def build_struct(struct: type[Any], value: dict[str, Any], mode: Mode, path: str
 
 
 def _parts(kind: str, raw: Any, mode: Mode, path: str) -> Any:
-    """A list of parts, where there may be one part or text in the place of it, or parts that are text or lack
-    their type. Such text becomes a part of this kind."""
+    """A list of parts. Accepts a single part or text in place of the list, and text or parts without `type`
+    in it. Text becomes a part of type `kind`."""
     if isinstance(raw, str | dict):
         mode.problem(
             path, f"Expected `array`, got `{_KINDS.get(type(raw), 'object')}`, read as its only part"
@@ -143,7 +142,7 @@ def _field(child: Slot | None, field: Field, raw: Any, mode: Mode, path: str) ->
             return build(kind, raw, mode, path)
         return _converted(field, raw, mode, path)
     except UnicodeEncodeError:
-        pass  # reported already: another type of value belongs here
+        pass  # the wrong type was reported before
     except RecursionError:
         mode.problem(path, "JSON is nested too deeply")
     except msgspec.ValidationError as error:
@@ -152,7 +151,7 @@ def _field(child: Slot | None, field: Field, raw: Any, mode: Mode, path: str) ->
             what += f", not one of: {', '.join(field.choices)}"
         mode.problem(path + inner.rpartition("$")[2].rstrip("`"), what)
         if type(raw) is float and field.takes_int and abs(raw) <= _EXACT:
-            # times with a fraction, counts as 3.0
+            # servers send times with a fraction, and counts such as 3.0
             return int(raw) if raw.is_integer() or field.name.endswith("_at") else ABSENT
     return ABSENT
 
@@ -160,7 +159,7 @@ def _field(child: Slot | None, field: Field, raw: Any, mode: Mode, path: str) ->
 def _converted(field: Field, raw: Any, mode: Mode, path: str) -> Any:
     try:
         return field.convert(raw)
-    except UnicodeEncodeError:  # an upstream split an emoji over two deltas: joining them needs the half
+    except UnicodeEncodeError:  # an upstream split an emoji over two deltas, which are joined later
         mode.problem(path, "half a surrogate pair")
         return msgspec.convert(raw, field.annotation)
 
@@ -185,11 +184,9 @@ _KINDS: dict[type, str] = {
 }
 
 
-# Items and tools of a request that came without their types, as most clients send messages.
-
-
 def with_types(struct: type[Any], value: dict[str, Any]) -> dict[str, Any] | None:
-    """A parsed request with the types that are plain from what else is there; None when none is missing."""
+    """A parsed request with the missing types of its items and tools filled in where their other fields show
+    them, as most clients send messages without; None when no type is missing."""
     typed: dict[str, Any] = {}
     for name, slot in vocabulary.CHILDREN[struct].items():
         given = value.get(name)

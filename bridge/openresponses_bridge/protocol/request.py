@@ -1,6 +1,6 @@
 """Requests: schemas CreateResponseBody and CompactResponseMethodPublicBody.
 
-Null stands for "not given" wherever the schema allows it. Fields that no struct here has are kept in
+Null means "not given" wherever the schema allows it. Fields that no struct here has are kept in
 `CreateResponse.beyond`.
 """
 
@@ -17,12 +17,12 @@ from openresponses_bridge.protocol.unknown import UnknownFormat
 
 Key64 = Annotated[str, Meta(max_length=64)]
 RESTART: Final = f"{OURS}restart"
-"""Which responses in the background are made again when their server stops within: `unseen`, those of whose
-output nobody can have seen anything, or `always`, and then output is shown when the response has ended."""
+"""Which background responses are made again when their server stops before their end: `unseen`, those whose
+output no client can have seen; `always`: all, and output becomes visible when the response has ended."""
 Restart = Literal["unseen", "always"]
 
 Place = tuple[str | int, ...]
-"""Where an object stands in a request: `()` is the request itself, `("tools", 0)` its first tool."""
+"""The place of an object in a request: `()` is the request itself, `("tools", 0)` its first tool."""
 
 
 class ForeignFields(NamedTuple):
@@ -33,8 +33,8 @@ class ForeignFields(NamedTuple):
 
 
 class Native(Struct, frozen=True):
-    """What a client of another API said that only an upstream of that API can keep: `dialect` is whose it is,
-    `names` what is lost anywhere else, `said` is for the two sides of that dialect."""
+    """Fields of another API's client that only an upstream with the same API can honour. `dialect`: that API.
+    `names`: what is lost at any other upstream. `said`: the fields, for the two sides of that dialect."""
 
     dialect: str
     names: list[str]
@@ -66,8 +66,8 @@ class TextParam(Struct, frozen=True):
 
 
 class ReasoningOptions(Struct, frozen=True):
-    """Schema ReasoningParam. Effort is free text, since models add levels of their own. OpenAI's: `context`
-    says which reasoning of earlier turns the model sees, `mode` how it goes about it."""
+    """Schema ReasoningParam. Effort is free text, since models add levels of their own. OpenAI's fields:
+    `context`, which reasoning of earlier turns the model sees; `mode`, how it reasons."""
 
     effort: str | UnsetType | None = UNSET
     summary: str | UnsetType | None = UNSET
@@ -82,10 +82,11 @@ class StreamOptions(Struct, frozen=True):
 
 
 class CreateResponse(Struct, frozen=True, kw_only=True):
-    """Schema CreateResponseBody. Nothing is required; limits are the schema's."""
+    """Schema CreateResponseBody. No field is required; limits are the schema's."""
 
-    # `user` begins what only OpenAI's Responses API has, `stop` what other APIs have; `restart` is
-    # our own; `beyond` is what was sent and has no field here, `native` what the client's own API has.
+    # From `user` on, fields of OpenAI's Responses API alone; from `stop` on, fields of other APIs; `restart`
+    # is the bridge's own; `beyond` are fields that this struct does not have, `native` those of the client's
+    # own API.
 
     model: str | None = None
     input: LongText | list[InputItem] | None = None
@@ -150,13 +151,10 @@ class CompactRequest(Struct, frozen=True, kw_only=True):
     beyond: list[ForeignFields] | UnsetType = field(default=UNSET, name=f"{OURS}beyond")
 
 
-# Messages of the WebSocket transport (specification, "WebSocket").
-
-
 class ResponseCreateMessage(
     CreateResponse, frozen=True, kw_only=True, tag="response.create", tag_field="type"
 ):
-    """Schema WebSocketResponseCreateEvent: a request as the client's frame.
+    """Schema WebSocketResponseCreateEvent: a request as a message on a WebSocket.
 
     `generate: false` is Codex's prewarm: the turn is recorded and nothing is generated. `stream_id` is
     OpenAI's: the lane of the connection that the turn belongs to.
@@ -176,14 +174,14 @@ class SteerError(Struct, frozen=True, kw_only=True):
 
 
 class FailedSteer(Struct, frozen=True):
-    """What was not taken: the input as it came."""
+    """The input that was refused, as it came."""
 
     previous_response_id: Any
     input: Any
 
 
 class ResponseSteerFailed(Struct, frozen=True, tag="response.steer.failed", tag_field="type"):
-    """OpenAI: input for a response that is being made was not taken."""
+    """OpenAI: input for a running response was refused."""
 
     type: ClassVar[Literal["response.steer.failed"]] = "response.steer.failed"
     error: SteerError
@@ -202,7 +200,7 @@ class WebSocketErrorDetail(Struct, frozen=True):
 
 
 class WebSocketError(Struct, frozen=True, tag="error", tag_field="type"):
-    """Schema WebSocketErrorEvent. `status` is the HTTP status it would have been."""
+    """Schema WebSocketErrorEvent. `status` is the HTTP status of the same error over HTTP."""
 
     type: ClassVar[Literal["error"]] = "error"
     status: int

@@ -13,8 +13,6 @@ from openresponses_bridge.protocol.tools import Tool, ToolChoice
 from openresponses_bridge.protocol.unknown import UnknownFormat
 from openresponses_bridge.protocol.usage import Usage
 
-# Errors as they stand on the wire: in HTTP bodies, in `error` events, in a failed response.
-
 
 class ResponseError(Struct, frozen=True):
     """Schema Error: the `error` of a failed response."""
@@ -42,7 +40,7 @@ class ErrorBody(Struct, frozen=True):
 Verbosity = Literal["low", "medium", "high"]
 Truncation = Literal["auto", "disabled"]
 OURS: Final = "openresponses-bridge:"
-"""What begins the names of fields that the bridge itself writes; a client's are not read."""
+"""Prefix of the fields that the bridge itself writes. Such fields of a client are ignored."""
 STOP_SEQUENCE: Final = f"{OURS}stop_sequence"
 
 
@@ -59,9 +57,9 @@ class JsonObjectFormat(Struct, frozen=True, tag="json_object", tag_field="type")
 
 
 class JsonSchemaFormat(Struct, frozen=True, tag="json_schema", tag_field="type"):
-    """Schema JsonSchemaResponseFormat: the echo.
+    """Schema JsonSchemaResponseFormat, the echo of a request's format.
 
-    The published schema admits only null for `schema` here, OpenAI echoes the schema itself.
+    The published schema allows only null for `schema` here; OpenAI echoes the schema itself.
     """
 
     type: ClassVar[Literal["json_schema"]] = "json_schema"
@@ -86,7 +84,8 @@ class TextField(Struct, frozen=True):
 
 
 class Reasoning(Struct, frozen=True):
-    """Schema Reasoning: effort and summary as asked for. Strings, since servers add levels."""
+    """Schema Reasoning: the effort and summary that the request asked for. Strings, since servers add
+    levels."""
 
     effort: str | None
     summary: str | None
@@ -99,8 +98,8 @@ class IncompleteDetails(Struct, frozen=True):
 
 
 class Response(Struct, frozen=True, kw_only=True):
-    """Schema ResponseResource. Times are Unix seconds, limits are tokens. Beyond it `stop_sequence` is there
-    in a completed response whose text ended before a stop sequence of the request: that one."""
+    """Schema ResponseResource. Times are Unix seconds, limits are tokens. Our `stop_sequence`: the stop
+    sequence of the request at which the text of a completed response ended."""
 
     id: str
     object: Literal["response"]
@@ -147,7 +146,7 @@ class Response(Struct, frozen=True, kw_only=True):
         )
 
 
-# The zero values of the schema: what a response says when nothing was asked for.
+# The values of fields that the request did not set.
 RESPONSE_DEFAULTS: dict[str, Any] = {
     "object": "response",
     "completed_at": None,

@@ -24,7 +24,7 @@ class FunctionToolParam(Struct, frozen=True, tag="function", tag_field="type"):
 
 
 class FunctionTool(Struct, frozen=True, tag="function", tag_field="type"):
-    """Schema FunctionTool: the echo, where every field is required."""
+    """Schema FunctionTool, the echo of a declared function; every field is required."""
 
     type: ClassVar[Literal["function"]] = "function"
     name: str
@@ -52,7 +52,7 @@ class NamespaceTool(Struct, frozen=True, tag="namespace", tag_field="type"):
 
 
 class ShellTool(Struct, frozen=True, tag="shell", tag_field="type"):
-    """OpenAI: commands run where the client or the server says."""
+    """OpenAI: shell commands; `environment` says where they run."""
 
     type: ClassVar[Literal["shell"]] = "shell"
     environment: dict[str, Any] | UnsetType | None = UNSET

@@ -1,7 +1,7 @@
-"""What is outside the vocabulary, kept whole so that it leaves as it came.
+"""Objects outside the vocabulary, kept unchanged.
 
-Extensions (`slug:name`), hosted-tool progress events and whatever a newer server sends become one
-of these wrappers. They encode to exactly the JSON value they were made from.
+Extensions (`slug:name`), progress events of hosted tools and new objects of newer servers become one of these
+wrappers. They encode to exactly the JSON value that they were decoded from.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any
 
 
 class Unknown:
-    """A JSON object of a type this vocabulary does not name. `raw` is the whole object."""
+    """A JSON object of a type that this vocabulary does not have. `raw` is the whole object."""
 
     __slots__ = ("raw",)
 
@@ -33,19 +33,19 @@ class Unknown:
 
 
 class UnknownEvent(Unknown):
-    """An extension or unlisted event; carries at least `type` and `sequence_number`."""
+    """An extension or unlisted event. It has at least `type` and `sequence_number`."""
 
     __slots__ = ()
 
     @property
     def sequence_number(self) -> int:
-        """The event's number, -1 when it came without one."""
+        """The event's number, -1 when it has none."""
         number = self.raw.get("sequence_number")
         return number if isinstance(number, int) else -1
 
 
 class UnknownItem(Unknown):
-    """An extension item or one of a tool that has no struct here."""
+    """An extension item, or the item of a tool that has no struct here."""
 
     __slots__ = ()
 
@@ -91,7 +91,7 @@ class UnknownFormat(Unknown):
 
 
 def enc_hook(value: object) -> Any:
-    """msgspec encoder hook: an unknown leaves as the object it came as."""
+    """msgspec encoder hook: an Unknown is encoded as the object that it was decoded from."""
     if isinstance(value, Unknown):
         return value.raw
     raise NotImplementedError(f"cannot encode {type(value).__name__}")

@@ -12,7 +12,7 @@ from openresponses_bridge.diagnostics import Diagnostics
 MOST_TOKENS: Final = 10**12
 """More than any response has, and few enough that sums of them stay exact in every client's numbers."""
 
-# where each count stands in the spellings of the schema, Chat Completions and Anthropic; the first one found
+# names of each count in the schema, Chat Completions and Anthropic; the first that is present counts
 _INPUT: Final = ("input_tokens", "prompt_tokens")
 _OUTPUT: Final = ("output_tokens", "completion_tokens")
 _INPUT_DETAILS: Final = ("input_tokens_details", "prompt_tokens_details")
@@ -22,8 +22,8 @@ NAMES: Final = frozenset({*_INPUT, *_OUTPUT, *_INPUT_DETAILS, *_OUTPUT_DETAILS, 
 
 
 class InputTokensDetails(Struct, frozen=True):
-    """Schema InputTokensDetails, and beyond it `cache_write_tokens`: input that the upstream put into its
-    cache, where it says so."""
+    """Schema InputTokensDetails, with `cache_write_tokens`: input that the upstream put into its cache, if it
+    reports that."""
 
     cached_tokens: int
     cache_write_tokens: int | UnsetType = UNSET
@@ -36,8 +36,8 @@ class OutputTokensDetails(Struct, frozen=True):
 
 
 class Usage(Struct, frozen=True):
-    """Schema Usage: the counts of one response. Beyond it `estimated` is there and true where the upstream
-    left out one of them at least."""
+    """Schema Usage: the counts of one response. Our `estimated` is true when the upstream left out at least
+    one of them."""
 
     input_tokens: int
     output_tokens: int
@@ -48,12 +48,12 @@ class Usage(Struct, frozen=True):
 
     @property
     def cache_write_tokens(self) -> int:
-        """Input that was put into the upstream's cache; 0 where it does not say so."""
+        """Input that was put into the upstream's cache; 0 when it does not report that."""
         return self.input_tokens_details.cache_write_tokens or 0
 
     @property
     def has_only_total(self) -> bool:
-        """Only the total was counted."""
+        """Whether the total is the only count."""
         return self.total_tokens > 0 == self.input_tokens == self.output_tokens
 
     @classmethod
@@ -68,7 +68,7 @@ class Usage(Struct, frozen=True):
         cache_write_tokens: int = 0,
         estimated: bool = False,
     ) -> Usage:
-        """Usage from plain counts; the total is their sum unless the upstream says otherwise."""
+        """Usage from plain counts. The total defaults to the sum of input and output."""
         total = input_tokens + output_tokens if total_tokens is None else total_tokens
         return cls(
             input_tokens,
@@ -80,7 +80,7 @@ class Usage(Struct, frozen=True):
         )
 
     def plus(self, other: Usage) -> Usage:
-        """Both together; estimated when a part of it is."""
+        """The sum of both; estimated when one of them is."""
         ours, theirs = self.input_tokens_details, other.input_tokens_details
         written = (ours.cache_write_tokens or 0) + (theirs.cache_write_tokens or 0)
         reasoning = self.output_tokens_details.reasoning_tokens + other.output_tokens_details.reasoning_tokens
@@ -95,9 +95,9 @@ class Usage(Struct, frozen=True):
 
 
 def counts_in(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The six counts of a mapping as they stand, in the names of `Usage.of`, absent ones None. Takes the
-    spellings of the schema, of Chat Completions and of Anthropic, which counts cached input beside the rest:
-    there the parts are added up."""
+    """The six counts of a mapping as they are, under the names of `Usage.of`; absent ones are None. Reads the
+    names of the schema, of Chat Completions and of Anthropic. Anthropic counts cached input beside
+    `input_tokens`: its counts are added up."""
     input_name, output_name = _first(given, _INPUT), _first(given, _OUTPUT)
     incoming, outgoing = _first(given, _INPUT_DETAILS), _first(given, _OUTPUT_DETAILS)
     found = {
@@ -128,27 +128,27 @@ def _detail(details: Any, names: tuple[str, ...]) -> Any:
 
 
 def _added(numbers: list[Any]) -> Any:
-    """The sum; a number that can't be a count instead, so that who asks for counts sees it."""
+    """The sum; when one of the numbers can't be a count, that one, so that the check of counts reports it."""
     return next((each for each in numbers if count_of(each) is None), None) or sum(numbers)
 
 
 def count_of(number: Any, most: int = MOST_TOKENS) -> int | None:
-    """A number of tokens: whole (2.0 is), from 0 to `most`. None for anything else."""
+    """A number as a count of tokens: whole (2.0 is), from 0 to `most`. None for anything else."""
     if type(number) is float and number.is_integer():
         number = int(number)
     return number if type(number) is int and 0 <= number <= most else None
 
 
 def most_of(name: str) -> int:
-    """The greatest number that a count of `Usage.of` may have: the total is a sum of two."""
+    """The largest value of a count of `Usage.of`: the total is a sum of two."""
     return 2 * MOST_TOKENS if name == "total_tokens" else MOST_TOKENS
 
 
 def within_bounds(usage: Usage, diagnostics: Diagnostics) -> Usage:
-    """The same usage, each number a count and all of them in agreement, with a repair note for each that was
-    not: what is below 0 or not a number becomes 0, what is above `MOST_TOKENS` becomes that; a part is at
-    most its whole, and the total is the sum. Of input and output, one that is 0 is what the total has beside
-    the other; where both are, the total stands alone."""
+    """The usage with consistent counts, and a repair for each that was not. A negative or non-numeric count
+    becomes 0, one above `MOST_TOKENS` becomes that. A part is at most its whole. The total is the sum of
+    input and output; when one of these is 0, it becomes the total minus the other; when both are 0, the total
+    is kept alone."""
     if is_consistent(usage):
         return usage
     given = {
@@ -179,8 +179,8 @@ def within_bounds(usage: Usage, diagnostics: Diagnostics) -> Usage:
 
 
 def is_consistent(usage: Usage) -> bool:
-    """There is nothing to repair, as almost always."""
-    # what is a bool or a float is not a count
+    """Whether nothing needs repair, as in almost every usage."""
+    # `type is int`: neither a bool nor a float is a count
     incoming, outgoing, total = usage.input_tokens, usage.output_tokens, usage.total_tokens
     cached, reasoning = usage.input_tokens_details.cached_tokens, usage.output_tokens_details.reasoning_tokens
     written = usage.input_tokens_details.cache_write_tokens or 0
@@ -195,8 +195,8 @@ def is_consistent(usage: Usage) -> bool:
 
 
 def latest(before: Usage | None, now: Usage | None) -> Usage | None:
-    """What is known after a second report: its counts, and those of the first where it has none. None takes
-    the first one back."""
+    """The usage after a second report: its counts, and the earlier ones where it has none or 0. A report of
+    None discards the first."""
     if before is None or now is None or (now.input_tokens and now.output_tokens):
         return now
     if before.has_only_total or now.has_only_total:
@@ -216,7 +216,7 @@ def _is_empty(usage: Usage) -> bool:
     return not (usage.input_tokens or usage.output_tokens or usage.total_tokens)
 
 
-# a count that is part of another → that other
+# a count → the count that it is part of
 _WHOLES: Final = {
     "cached_tokens": "input_tokens",
     "cache_write_tokens": "input_tokens",
@@ -225,7 +225,7 @@ _WHOLES: Final = {
 
 
 def numbers_of(usage: Usage) -> dict[str, Any]:
-    """Its numbers in the names of `Usage.of`."""
+    """The counts under the names of `Usage.of`."""
     return {
         "input_tokens": usage.input_tokens,
         "output_tokens": usage.output_tokens,
@@ -244,7 +244,7 @@ def _clamped(name: str, number: Any, diagnostics: Diagnostics) -> int:
 
 
 def nearest_count(number: Any) -> int:
-    """A number as a count: 0 for what is below that or not a number, `MOST_TOKENS` for what is above that."""
+    """A number as a count: 0 when it is negative or not a number, `MOST_TOKENS` when it is larger."""
     count = count_of(number)
     if count is not None:
         return count

@@ -1,6 +1,6 @@
-"""Which struct stands for which `type`, where each kind of object may stand, and its zero values.
+"""Tables: the struct for each `type`, the objects that each field may hold, and their zero values.
 
-Data only: `lenient` walks these tables, and the codec builds its decoders from them.
+`lenient` walks these tables, and the codec builds its decoders from them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from openresponses_bridge.protocol.unknown import (
 
 
 class Slot(NamedTuple):
-    """A field that takes one of several objects, distinguished by `type`."""
+    """The structs of which a field holds one, by `type`."""
 
     structs: dict[str, type[Any]]
     unknown: type[Unknown]
@@ -79,7 +79,7 @@ FORMAT_PARAMS = Slot(by_tag(request.KnownFormatParam), UnknownFormat)
 
 _REQUEST_CHILDREN = {"input": INPUT_ITEMS, "tools": TOOL_PARAMS, "tool_choice": TOOL_CHOICES}
 
-# struct → field → the slot its value (or each element of it) fills
+# struct → field → the slot of its value, or of each element of it
 CHILDREN: dict[type[Any], dict[str, Slot]] = {
     content.OutputTextContent: {"annotations": ANNOTATIONS},
     content.OutputTextParam: {"annotations": ANNOTATIONS},
@@ -109,15 +109,14 @@ CHILDREN: dict[type[Any], dict[str, Slot]] = {
     events.OutputTextAnnotationAdded: {"annotation": ANNOTATIONS},
 }
 
-# Lists of parts, by struct and field: the part that a text in them is.
+# (struct, field) of a list of parts → the type of part that plain text in it becomes
 TEXT_PARTS: dict[tuple[type[Any], str], str] = {
     (items.Message, "content"): "output_text",
     (items.ReasoningItem, "content"): "reasoning_text",
     (items.ReasoningItem, "summary"): "summary_text",
 }
 
-# Zero values that differ from those of the field's type, by struct and field. The kind of a part that a
-# server left out can't be guessed.
+# (struct, field) → zero value, where it is not that of the field's type. The type of a part can't be guessed.
 _ZEROS: dict[tuple[type[Any], str], Any] = {
     **{(response.Response, name): value for name, value in response.RESPONSE_DEFAULTS.items()},
     **{(struct, "part"): UnknownPart({}) for struct, slots in CHILDREN.items() if "part" in slots},
@@ -129,7 +128,7 @@ _ZEROS: dict[tuple[type[Any], str], Any] = {
 
 
 def zero(struct: type[Any], field: Field) -> Any:
-    """What the schema's prose calls the zero value of a required field."""
+    """The zero value of a required field, as the schema's prose calls it."""
     key = (struct, field.name)
     if key in _ZEROS:
         return _ZEROS[key]

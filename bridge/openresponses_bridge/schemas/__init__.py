@@ -1,4 +1,5 @@
-"""JSON Schemas that others wrote: whether they can be used, what judging a value by one costs, the judging.
+"""JSON Schemas that clients and tools send: which of them can be used, and what judging a value by one costs.
 
-The engine, jsonschema-rs, is an extra (`openresponses-bridge[tools]`) and is loaded by the first schema.
+jsonschema-rs, which judges, is an extra (`openresponses-bridge[tools]`) and is imported with the first
+schema.
 """

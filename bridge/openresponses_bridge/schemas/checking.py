@@ -1,7 +1,7 @@
-"""Whether a schema that a client sends can be used at all, decided when it comes.
+"""Checks a client's schema when it arrives: whether it can be used at all.
 
-The walk knows which keywords hold a schema: a property that is called `$ref` is not a reference, nor
-is one inside `const` or `examples`. What a reference leads to is walked too, wherever it is.
+The walk knows which keywords hold a schema: a property that is called `$ref` is not a reference, nor is one
+inside `const` or `examples`. It follows references to wherever they lead.
 """
 
 from __future__ import annotations
@@ -16,11 +16,9 @@ from urllib.parse import unquote
 from openresponses_bridge.errors import InvalidRequestError, LocalError
 from openresponses_bridge.protocol.codec import encode
 
-# The dialects of JSON Schema, and validators that look nothing up outside the schema they are given.
-#
-# Every validator is built here, offline: it resolves references within its schema and the
-# published metaschemas. Its patterns run in time linear in the text; those that look around or back, which
-# only backtracking can match, have a limit of steps.
+# Validators of all these dialects are built offline: they resolve references within their schema and the
+# published metaschemas only. Their patterns run in time linear in the text; patterns with look-around or
+# back-references, which only backtracking can match, have a limit of steps.
 
 _DEFAULT: Final = "https://json-schema.org/draft/2020-12/schema"
 _DIALECTS: Final = {
@@ -35,7 +33,7 @@ _MOST_STEPS: Final = 100_000  # of a pattern that backtracks
 
 @cache
 def engine() -> ModuleType:
-    """jsonschema-rs. Raises LocalError that names what to install when it is missing."""
+    """The module jsonschema_rs. Raises LocalError that names what to install when it is missing."""
     try:
         import jsonschema_rs
     except ImportError:
@@ -46,8 +44,7 @@ def engine() -> ModuleType:
 
 
 def dialect_of(schema: dict[str, Any]) -> str | None:
-    """The address of the dialect that the schema is written in; None when it is not a known one. Without
-    `$schema` it is 2020-12."""
+    """The URI of the schema's dialect: 2020-12 without `$schema`, None when the dialect is not known here."""
     named = schema.get("$schema", _DEFAULT)
     if not isinstance(named, str):
         return None
@@ -58,8 +55,8 @@ def dialect_of(schema: dict[str, Any]) -> str | None:
 def validator(
     dialect: str, schema: dict[str, Any], *, formats: bool | None = None, pattern_bytes: int | None = None
 ) -> Any:
-    """A validator of values; `formats` says whether `format` is asserted (None: as the dialect says),
-    `pattern_bytes` how large a compiled pattern may be. Raises `jsonschema_rs.ValidationError` for a schema
+    """A validator of values. `formats`: whether `format` is asserted (None: as the dialect says).
+    `pattern_bytes`: how large a compiled pattern may be. Raises `jsonschema_rs.ValidationError` for a schema
     that can't be used and ValueError for one that is nested too deeply or isn't Unicode."""
     options = engine().FancyRegexOptions(backtrack_limit=_MOST_STEPS, size_limit=pattern_bytes)
     made = getattr(engine(), _DIALECTS[dialect])
@@ -67,8 +64,8 @@ def validator(
 
 
 def pattern_fits(pattern: str, compiled_bytes: int, *, backtracks: bool = True) -> bool:
-    """Whether a pattern is a regular expression that compiles to so many bytes at most; with
-    `backtracks=False` also only where time linear in the text is enough to match it."""
+    """Whether a pattern is a regular expression that compiles to at most `compiled_bytes`; with
+    `backtracks=False` it must also match in time linear in the text."""
     module = engine()
     options = (
         module.FancyRegexOptions(backtrack_limit=_MOST_STEPS, size_limit=compiled_bytes)
@@ -83,8 +80,9 @@ def pattern_fits(pattern: str, compiled_bytes: int, *, backtracks: bool = True) 
 
 
 def linear_pattern(pattern: str, compiled_bytes: int) -> Callable[[str], bool] | None:
-    """Whether a text has a match of the pattern, in time linear in the text; None for what is not a regular
-    expression, compiles to more bytes, or looks around or back, which that time is not enough for."""
+    """A function that says whether a text has a match of the pattern, in time linear in the text. None when
+    the pattern is not a regular expression, compiles to more than `compiled_bytes`, or has look-around or
+    back-references, which need backtracking."""
     options = engine().RegexOptions(size_limit=compiled_bytes)
     try:
         made = engine().Draft202012Validator({"pattern": pattern}, pattern_options=options, offline=True)
@@ -101,12 +99,12 @@ def metaschema(dialect: str) -> Any:
     return made({"$ref": dialect}, validate_formats=False, offline=True)
 
 
-# The keywords of JSON Schema that hold schemas or lead to them, of all dialects that are known.
+# Keywords that hold schemas or lead to them, of all dialects.
 
 REFERENCES: Final = ("$ref", "$dynamicRef", "$recursiveRef")
 ANCHORS: Final = ("$anchor", "$dynamicAnchor")
 IDS: Final = ("$id", "id")
-# keywords whose value is a schema or a list of them
+# their value is a schema or a list of schemas
 SCHEMAS: Final = (
     "additionalItems",
     "additionalProperties",
@@ -125,7 +123,7 @@ SCHEMAS: Final = (
     "unevaluatedItems",
     "unevaluatedProperties",
 )
-# keywords whose value names schemas, or lists of words (`dependencies`)
+# their value maps names to schemas, or to lists of names (`dependencies`)
 NAMED_SCHEMAS: Final = (
     "$defs",
     "definitions",
@@ -136,14 +134,13 @@ NAMED_SCHEMAS: Final = (
 )
 
 
-# Paths in a JSON document, for messages: `$.properties.city`.
-
 _LONGEST_KEY: Final = 40  # characters
 _LONGEST_PATH: Final = 200
 
 
 def json_path(steps: Iterable[str | int]) -> str:
-    """The path of these keys and indexes, cut to a length that a message can hold."""
+    """The path of these keys and indexes, such as `$.properties.city`, cut to a length that fits in a
+    message."""
     path = "$"
     for step in steps:
         if isinstance(step, int):
@@ -164,14 +161,15 @@ Position = tuple[Any, ...]  # (the position of the container, key or index); () 
 
 
 def check_schema(schema: dict[str, Any], param: str, *, most_bytes: int, most_nodes: int) -> None:
-    """Raises InvalidRequestError with this `param` for what is not a JSON Schema of a known dialect, refers
-    to anything outside itself or to what is not in it, or is larger than these limits. The message names the
-    place and the keyword."""
+    """Raises InvalidRequestError with this `param` for a schema that is not JSON Schema of a known dialect,
+    has a reference to anything outside itself or to nothing, or is larger than these limits. The message
+    names the place and the keyword."""
     _Check(schema, param).run(most_bytes, most_nodes)
 
 
 def has_patterns(schema: dict[str, Any]) -> bool:
-    """Whether a checked schema may hold regular expressions: one of their keywords is a name in it."""
+    """Whether a checked schema may hold regular expressions: True when one of their keywords is a name
+    anywhere in it."""
     rest: list[Any] = [schema]
     while rest:
         value = rest.pop()
@@ -235,7 +233,7 @@ class _Check:
             rest.extend(within(schema, where))
 
     def _check_identity(self, schema: dict[str, Any], where: Position) -> None:
-        """One schema is one document: an `$id` within it would give references another base."""
+        """Collect the anchors. Refuse an `$id` below the root: it would give references another base."""
         self._anchors.update(anchor for name in ANCHORS if isinstance(anchor := schema.get(name), str))
         for name in IDS:
             identity = schema.get(name)
@@ -281,7 +279,7 @@ class _Check:
 
 
 def within(schema: dict[str, Any], where: Position) -> Iterator[tuple[Any, Position]]:
-    """The schemas that stand directly in this one."""
+    """The schemas directly inside this one, with their positions."""
     for keyword in SCHEMAS:
         value = schema.get(keyword)
         if isinstance(value, list):

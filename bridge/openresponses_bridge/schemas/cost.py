@@ -1,9 +1,9 @@
-"""How much work it is to judge a value by a schema, found without doing that work.
+"""Estimates the work of judging a value by a schema, without doing that work.
 
-References that double, alternatives that nest and patterns with counted repetitions make a small schema
-take minutes. The work is the number of times that some schema meets some value; the same pair is counted
-once and its number used again, so that finding it takes time linear in the pairs. A unit is a microsecond
-or less of the engine's time.
+References that double, alternatives that nest and patterns with counted repetitions make a small schema take
+minutes. The work is the number of times that a schema is applied to a value. Each pair of a schema and a
+value is counted once and its number used again, so that the estimate takes time linear in the pairs. A unit
+is at most a microsecond of the engine's time.
 """
 
 from __future__ import annotations
@@ -15,22 +15,23 @@ from urllib.parse import unquote
 from openresponses_bridge.errors import RemoteError
 from openresponses_bridge.schemas.checking import ANCHORS, IDS, REFERENCES, pattern_fits, within
 
-# keywords whose schemas judge the same value, what is in an object, what is in a list
+# keywords that apply schemas to the value itself, to the members of an object, to the items of a list
 _SAME: Final = ("allOf", "anyOf", "oneOf", "not", "if", "then", "else")
 _SAME_IF_PRESENT: Final = ("dependentSchemas", "dependencies")
 _MEMBERS: Final = ("additionalProperties", "unevaluatedProperties")
 _ITEMS: Final = ("items", "prefixItems", "additionalItems", "contains", "unevaluatedItems")
-_WHOLE: Final = ("const", "enum", "maxLength", "minLength", "uniqueItems")  # look at all of a value
-_AGAIN: Final = ("unevaluatedProperties", "unevaluatedItems")  # ask the schemas beside them for each member
+_WHOLE: Final = ("const", "enum", "maxLength", "minLength", "uniqueItems")  # read the whole value
+# keywords that apply the schemas beside them to each member again
+_AGAIN: Final = ("unevaluatedProperties", "unevaluatedItems")
 
-# size of the compiled pattern in bytes → units that a character may take: measured on the worst patterns
+# bytes of the compiled pattern → units for each character, measured on the worst patterns
 _WEIGHTS: Final = ((10_000, 3), (100_000, 30), (1_000_000, 500), (10_000_000, 5_000))
 LARGEST_PATTERN: Final = _WEIGHTS[-1][0]
-_SURELY_LINEAR: Final = frozenset("{(|*+?\\p")  # without these a pattern is a plain text
-_BACKTRACKING: Final = 2_000  # units that a pattern which looks around or back takes at most
+_SURELY_LINEAR: Final = frozenset("{(|*+?\\p")  # a pattern without any of these is plain text
+_BACKTRACKING: Final = 2_000  # at most, for a pattern with look-around or back-references
 
 
-_MOST_PAIRS: Final = 300_000  # of a schema and a value that are looked at: about a second
+_MOST_PAIRS: Final = 300_000  # of a schema and a value; about a second
 
 
 class TooCostlyError(RemoteError):
@@ -43,7 +44,7 @@ class TooCostlyError(RemoteError):
 
 
 class Estimator:
-    """The work that one schema, which has been checked (`check_schema`), makes of values."""
+    """Estimates the work that a schema makes of values. `schema` has been checked by `check_schema`."""
 
     def __init__(self, schema: dict[str, Any]) -> None:
         self._root = schema
@@ -56,18 +57,18 @@ class Estimator:
                     self._anchors[each[name][1:]] = each
 
     def units(self, value: Any, most: int) -> int:
-        """The work in units. Raises TooCostlyError when it is more than `most`, or does not end."""
+        """The work in units. Raises TooCostlyError when it is more than `most`, or never ends."""
         try:
             return _Count(self, most).of(self._root, value)
         except RecursionError:
             raise TooCostlyError("the input or the schema is nested too deeply") from None
 
     def target(self, reference: str) -> Any:
-        """The schema that a checked reference leads to."""
+        """The schema that a reference leads to."""
         fragment = unquote(reference[1:])
         if fragment and not fragment.startswith("/"):
             if fragment not in self._anchors:
-                raise TooCostlyError(f"the reference {reference!r} leads to where no keyword does")
+                raise TooCostlyError(f"the reference {reference!r} leads to a schema that no keyword holds")
             return self._anchors[fragment]
         value: Any = self._root
         for step in fragment.split("/")[1:]:
@@ -76,7 +77,7 @@ class Estimator:
         return value
 
     def pattern(self, pattern: str, length: int) -> int:
-        """Units to look for a pattern in so many characters."""
+        """Units to search this many characters for a pattern."""
         known = self._patterns.get(pattern)
         if known is None:
             known = self._patterns[pattern] = _weighed(pattern)
@@ -84,8 +85,8 @@ class Estimator:
 
 
 class _Count:
-    """One count. What a text or a number costs depends on its length at most, so that alike ones are counted
-    once, with how many there are."""
+    """One estimate. A text or a number costs at most by its length, so equal ones are counted once, with
+    their number."""
 
     def __init__(self, estimator: Estimator, most: int) -> None:
         self._estimator = estimator
@@ -118,7 +119,7 @@ class _Count:
         return units
 
     def _applied(self, schema: dict[str, Any], value: Any) -> Iterator[tuple[Any, Any, int]]:
-        """(schema, value, times) for each schema that this one applies, to the value or to what is in it."""
+        """(schema, value, times) for each schema that this one applies to the value or to something in it."""
         for name in REFERENCES:
             if name in schema:
                 yield self._estimator.target(schema[name]), value, 1
@@ -169,7 +170,8 @@ class _Count:
 
 
 class _Contents(NamedTuple):
-    parts: list[tuple[Any, int]]  # what is in a list or an object, alike ones once, with their number
+    # members of a list or an object: of those that cost the same, one, with their number
+    parts: list[tuple[Any, int]]
     size: int
 
 

@@ -1,4 +1,4 @@
-"""A run's cancellation, as those see it who work for the run."""
+"""Cancellation token, passed to tool handlers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from openresponses_bridge.tools.errors import ToolCallCancelledError
 
 
 class CancellationToken:
-    """Cancelled once and for good. Not safe across threads, except for reading
+    """Can be cancelled once and stays cancelled. Not thread-safe, except for reading
     `is_cancellation_requested`."""
 
     __slots__ = ("_callbacks", "is_cancellation_requested")
@@ -24,7 +24,8 @@ class CancellationToken:
             self._callbacks.pop(0)()
 
     def on_cancellation_requested(self, callback: Callable[[], object]) -> Callable[[], None]:
-        """Have it called on cancellation, at once when that has been; returns what takes it back."""
+        """Add a callback for cancellation; it is called at once when the token is cancelled already. Returns
+        a function that removes it."""
         if self.is_cancellation_requested:
             callback()
         else:

@@ -1,6 +1,6 @@
-"""What can go wrong with a tool call: not found, invalid input, cancelled, declined, failed, too slow.
+"""What can go wrong with a tool call: not found, invalid input, cancelled, declined, failed, timed out.
 
-Each becomes a text for the model (`ToolsService.run_call`), except a cancellation, which ends the round.
+`ToolsService.run_call` turns each into a text for the model, except a cancellation, which ends the round.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ _MOST_SHOWN = 10  # errors in one message
 
 
 class ToolInputError(NamedTuple):
-    """One violation, in the terms of JSON Schema: `instance_path` and `schema_path` are JSON pointers, the
-    latter with a leading `#`; `params` are the values of the keyword, `message` is for the model."""
+    """One violation of the input schema, in JSON Schema's terms. `instance_path` and `schema_path` are JSON
+    pointers, the latter with a leading `#`; `params` are the values of the keyword; `message` is for the
+    model."""
 
     instance_path: str
     schema_path: str
@@ -24,7 +25,7 @@ class ToolInputError(NamedTuple):
     message: str
 
     def as_json(self) -> dict[str, Any]:
-        """With the names that the field's validators use (`instancePath` …)."""
+        """The error with the names that JavaScript's validators use (`instancePath` …)."""
         return {
             "instancePath": self.instance_path,
             "schemaPath": self.schema_path,
@@ -37,7 +38,7 @@ class ToolInputError(NamedTuple):
 class ToolValidationError(RemoteError):
     """A model called a tool with input that is not JSON or does not fit its schema.
 
-    `received_input` is what was judged last: the parsed input, or the text where it is not JSON.
+    `received_input` is the input that was judged last: parsed, or the text when it is not JSON.
     """
 
     INVALID_INPUT = "bridge.tools.invalid_input"
@@ -56,7 +57,7 @@ class ToolValidationError(RemoteError):
 
 
 class ToolNotFoundError(RemoteError):
-    """A model called a tool that it was not offered; `offered` has the names that it may call."""
+    """A model called a tool that the request did not offer. `offered`: the names of the tools that it did."""
 
     NOT_FOUND = "bridge.tools.not_found"
 
@@ -88,7 +89,8 @@ class ToolDeclinedError(LocalError):
 
 
 class ToolInvocationError(LocalError):
-    """A tool failed: its handler raised (`__cause__`), or raised this itself with words for the model."""
+    """A tool failed: its handler raised an exception (`__cause__`), or raised this one with a message for the
+    model."""
 
     FAILED = "bridge.tools.failed"
 
@@ -97,7 +99,7 @@ class ToolInvocationError(LocalError):
 
 
 class ToolTimeoutError(ToolInvocationError):
-    """A tool took longer than it may."""
+    """A tool ran longer than its timeout."""
 
     TIMEOUT = "bridge.tools.timeout"
 

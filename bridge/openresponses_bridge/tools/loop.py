@@ -4,7 +4,7 @@ checkers read them in `loop.pyi`."""
 from importlib import import_module
 from typing import Any, Final
 
-# The loop stands above the tools, which import nothing of it.
+# The loop is a layer above the tools, which do not import it.
 _HOME: Final = "openresponses_bridge.loop"
 
 

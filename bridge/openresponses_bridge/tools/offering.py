@@ -11,7 +11,7 @@ from openresponses_bridge.tools.registry import Tool
 
 
 class ToolForm(Enum):
-    """The forms by what takes them."""
+    """How a request declares tools, by API."""
 
     FUNCTIONS = "functions"  # Chat Completions as it was
     TOOLS = "tools"  # Chat Completions as it is
@@ -29,7 +29,7 @@ def to_openai_tool(tool: Tool) -> dict[str, Any]:
 
 
 def to_anthropic_tool(tool: Tool) -> dict[str, Any]:
-    """An object's schema says so there: `type` is not optional."""
+    """Anthropic's form of a tool. Its schema always has a `type`, which this API requires."""
     schema = {"type": "object"} | tool.input_schema
     return {"name": tool.name, "description": tool.description, "input_schema": schema}
 
@@ -52,7 +52,7 @@ class _Form(NamedTuple):
 
 _CHAT_CHOICES: Final = {"auto": "auto", "none": "none", "required": "required"}
 _FORMS: Final = {
-    # the older form has no word for "some function"
+    # `functions` can't require a call of any function
     ToolForm.FUNCTIONS: _Form(
         to_openai_function,
         "functions",
@@ -89,9 +89,9 @@ _FORMS: Final = {
 
 
 def tools_in_body(tools: Iterable[Tool], form: ToolForm, choice: str | None = "auto") -> dict[str, Any]:
-    """The fields of a request that offer these tools: none when there are none, since endpoints refuse an
-    empty list. `choice` is auto, none, required or the name of a tool; None leaves its field out. VS Code has
-    no words for `none` and for one of several tools: those are offered alone, or not at all."""
+    """The fields of a request body that offer these tools. There are none when there are no tools: endpoints
+    refuse an empty list. `choice` is auto, none, required or the name of a tool; None leaves its field out.
+    VS Code can't express `none` or one of several tools: then no tool, or this one alone, is offered."""
     offered, spelling = list(tools), _FORMS[form]
     if form is ToolForm.VSCODE and choice not in (None, "auto", "required"):
         offered = [tool for tool in offered if tool.name == choice]
@@ -104,12 +104,9 @@ def tools_in_body(tools: Iterable[Tool], form: ToolForm, choice: str | None = "a
     return fields
 
 
-# Which tools a request offers: what the model can call, and what the user wants.
-
-
 @dataclass(frozen=True)
 class ModelCapabilities:
-    """What a model can do with tools; `max_tools` is how many it takes in one request, None for no limit."""
+    """What a model can do with tools. `max_tools`: how many one request may have, None for no limit."""
 
     supports_tool_calling: bool = True
     supports_streaming_tool_calls: bool = True
@@ -117,7 +114,7 @@ class ModelCapabilities:
 
 
 class ToolCallMode(Enum):
-    """How to ask a model so that it can call tools."""
+    """How to send a request so that the model can call tools."""
 
     NONE = "none"  # it can't: a request offers no tools
     STREAMING = "streaming"
@@ -136,9 +133,9 @@ def get_agent_tools(
     capabilities: ModelCapabilities,
     disabled: Collection[str] = (),
 ) -> list[Tool]:
-    """The tools of a registry to offer, in its order; of more than the model takes, the first. `disabled` are
-    names and tags of tools that are not offered. Give `ToolsService` a registry of just these, and a model's
-    call of any other is answered as one of a tool that it was not offered."""
+    """The tools of a registry to offer, in its order, at most as many as the model accepts. `disabled` are
+    names and tags of tools that are not offered. Give `ToolsService` a registry of just these tools: then a
+    call of any other is answered as a call of an unknown tool."""
     if not capabilities.supports_tool_calling:
         return []
     chosen = [tool for tool in tools if tool.name not in disabled and tool.tags.isdisjoint(disabled)]

@@ -41,14 +41,12 @@ from openresponses_bridge.tools.results import LanguageModelToolResult
 if TYPE_CHECKING:
     from openresponses_bridge.tools.validation import ToolSchema
 
-# A tool's schema and handler from a function with types.
-
 _INVALID: Final = "bridge.tools.invalid_tool"
 _TEMPLATE: Final = "#/$defs/{name}"
 
 
 class TypedHandler(NamedTuple):
-    """What a function is as a tool; `handler(input, context)` calls it with converted values."""
+    """A function as a tool. `handler(input, context)` calls it with converted values."""
 
     description: str
     schema: dict[str, Any]
@@ -56,8 +54,8 @@ class TypedHandler(NamedTuple):
 
 
 def typed_handler(function: Callable[..., Any]) -> TypedHandler:
-    """Raises ToolError when a parameter has no type, takes any number of values or has no name to give it by,
-    or when its type is not one that JSON can be converted to."""
+    """The tool that a function with annotations is. Raises ToolError when a parameter has no type, is
+    variadic or positional only, or has a type that JSON can't be converted to."""
     name = function.__name__
     try:
         hints = get_type_hints(function, include_extras=True)
@@ -93,7 +91,7 @@ def _handler(function: Callable[..., Any], struct: type[Any], contexts: list[str
     def values(given: dict[str, Any], context: Any) -> dict[str, Any]:
         try:
             converted = msgspec.convert(given, struct, strict=False)  # 1.0 is an integer in JSON Schema
-        except msgspec.ValidationError as error:  # what a schema can't say, such as a date
+        except msgspec.ValidationError as error:  # a schema can't say everything, such as a valid date
             wrong = ToolInputError("", "#", "type", {}, f"can't be converted: {error}")
             raise ToolValidationError(function.__name__, [wrong], given) from None
         named = {name: getattr(converted, name) for name in struct.__struct_fields__}
@@ -113,7 +111,7 @@ def _handler(function: Callable[..., Any], struct: type[Any], contexts: list[str
 
 
 def _described(hint: Any) -> Any:
-    """`Annotated[str, "words"]` as msgspec writes it."""
+    """`Annotated[str, "words"]` in the form that msgspec reads."""
     if get_origin(hint) is not Annotated:
         return hint
     plain, *notes = get_args(hint)
@@ -129,7 +127,7 @@ def _schema(struct: type[Any]) -> dict[str, Any]:
 
 
 INVALID_TOOL: Final = "bridge.tools.invalid_tool"
-_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")  # what every provider takes
+_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")  # every provider accepts this
 
 Handler = Callable[..., Any]
 ResolveInput = Callable[[dict[str, Any], "ToolInvocationContext"], dict[str, Any] | Awaitable[dict[str, Any]]]
@@ -184,17 +182,17 @@ class Tool:
 
     @property
     def judge(self) -> ToolSchema:
-        """The schema to judge input by, read when the tool is registered or first called. Raises ToolError
-        when it can't be used, LocalError when the engine is missing."""
+        """The schema to judge input by, built when the tool is registered or first called. Raises ToolError
+        when it can't be used, LocalError when jsonschema-rs is missing."""
         if not self._compiled:
-            from openresponses_bridge.tools.validation import ToolSchema  # the engine is an extra
+            from openresponses_bridge.tools.validation import ToolSchema  # jsonschema-rs is an extra
 
             self._compiled.append(ToolSchema(self.name, self.input_schema))
         return self._compiled[0]
 
 
 class ToolOptions(TypedDict, total=False):
-    """The fields of `Tool` that a function does not say by itself."""
+    """The fields of `Tool` that a function's signature does not give."""
 
     parallel: bool
     timeout: float | None
@@ -213,21 +211,21 @@ class ToolRegistry:
             self.register(tool)
 
     def register(self, tool: Tool) -> Tool:
-        """Raises ToolError: `bridge.tools.name_collision` when the name is taken, and
-        `bridge.tools.invalid_schema` for a schema that can't be used. Without the engine that judges by
-        schemas (the extra `tools`) that is found by the first call."""
+        """Raises ToolError: `bridge.tools.name_collision` when the name is in use,
+        `bridge.tools.invalid_schema` for a schema that can't be used. When jsonschema-rs (the extra `tools`)
+        is missing, the first call reports such a schema instead."""
         if tool.name in self._tools:
             raise ToolError(ToolError.NAME_COLLISION, f"a tool named {tool.name!r} is registered already")
         try:
             _ = tool.judge
         except LocalError as error:
             if isinstance(error, ToolError):
-                raise  # any other says that the engine is missing
+                raise  # any other: jsonschema-rs is missing
         self._tools[tool.name] = tool
         return tool
 
     def unregister(self, name: str) -> None:
-        """Nothing happens when there is not such a tool."""
+        """Remove a tool. Does nothing when there is none of this name."""
         self._tools.pop(name, None)
 
     def get(self, name: str) -> Tool | None:
@@ -259,12 +257,12 @@ class ToolRegistry:
         tags: Collection[str] = (),
         **options: Unpack[ToolOptions],
     ) -> Any:
-        """Register a typed function, which stays as it is.
+        """Register a typed function and return it unchanged.
 
         The schema comes from its annotations (`Annotated[str, "what it is"]` describes a parameter,
         `msgspec.Meta` constrains it too), the name and the description from the function and the first
         paragraph of its docstring unless given. A parameter of type `ToolInvocationContext` is not part of
-        the schema and gets the call's context. `options` are fields of `Tool`. Raises ToolError for a
+        the schema and receives the call's context. `options` are fields of `Tool`. Raises ToolError for a
         parameter without a type, or with one that JSON can't be converted to.
         """
 
@@ -302,7 +300,7 @@ def _takes_context(name: str, handler: Handler) -> bool:
     try:
         signature = inspect.signature(handler)
     except (TypeError, ValueError):
-        return False  # of a built-in function, which takes the input
+        return False  # a built-in function: it takes the input alone
     for arguments, takes in ((({}, {}), True), (({},), False)):
         try:
             signature.bind(*arguments)
@@ -312,15 +310,13 @@ def _takes_context(name: str, handler: Handler) -> bool:
     raise ToolError(INVALID_TOOL, f"the handler of {name!r} takes neither (input) nor (input, context)")
 
 
-# What a call is made with: the options of one call, and what its handler may ask for meanwhile.
-
 ConfirmCall = Callable[[str, str], Awaitable[bool]]
 """`(tool_name, question)` → whether the user allows it."""
 
 
 @dataclass(frozen=True)
 class TokenizationOptions:
-    """How much of a result the prompt has room for: `token_budget` tokens as `count_tokens` counts a text."""
+    """How much of a result fits into the prompt: `token_budget` tokens, as `count_tokens` counts a text."""
 
     token_budget: int
     count_tokens: Callable[[str], int]
@@ -328,8 +324,8 @@ class TokenizationOptions:
 
 @dataclass(frozen=True)
 class ToolInvocationOptions:
-    """One call. `tool_invocation_token` says on whose behalf it is made, for the tool and the listeners;
-    `call_id` is the internal id of the call."""
+    """The options of one call. `tool_invocation_token` identifies the user or request that the call is made
+    for, for the tool and the listeners; `call_id` is the call's internal id."""
 
     input: dict[str, Any]
     tool_invocation_token: str | None = None
@@ -339,7 +335,7 @@ class ToolInvocationOptions:
 
 @dataclass(frozen=True)
 class ToolInvocationContext:
-    """What a handler that takes a second parameter gets."""
+    """The context of a call, passed to handlers that have a second parameter."""
 
     tool_name: str
     token: CancellationToken
@@ -350,11 +346,11 @@ class ToolInvocationContext:
     ask: ConfirmCall | None = None
 
     def progress(self, text: str) -> None:
-        """Show what the tool is doing."""
+        """Report what the tool is doing, to be shown to the user."""
         self.on_progress(text)
 
     async def confirm(self, question: str) -> None:
-        """Ask the user. Raises ToolDeclinedError when the user declines, or when nobody can be asked."""
+        """Ask the user. Raises ToolDeclinedError when the user declines, or when there is no way to ask."""
         self.token.check()
         if self.ask is None:
             raise ToolDeclinedError("it has to be confirmed, and there is nobody to ask")
@@ -371,7 +367,7 @@ class WillInvokeTool(NamedTuple):
 
 
 class DidInvokeTool(NamedTuple):
-    """A call has been made: either `result` or `error` is there."""
+    """A call has been made: either `result` or `error` is set."""
 
     tool_name: str
     options: ToolInvocationOptions
@@ -380,8 +376,8 @@ class DidInvokeTool(NamedTuple):
 
 
 class ToolCallOutcome(NamedTuple):
-    """What goes back to the model; `failure` says that the call did not run to its end, `notes` what was done
-    to its arguments."""
+    """The result that the model gets. `failure`: why the call did not run to its end. `notes`: what was
+    changed in its arguments."""
 
     result: LanguageModelToolResult
     failure: ToolFailureEncountered | None = None
@@ -389,8 +385,8 @@ class ToolCallOutcome(NamedTuple):
 
 
 class ToolCaller(Protocol):
-    """Runs a handler: `run()` calls it and gives its value or an awaitable of it. Whoever has an event loop
-    puts handlers that are not async into threads, raises ToolTimeoutError after `timeout` seconds and
+    """Runs a handler: `run()` calls it and returns its value or an awaitable of it. A caller with an event
+    loop runs sync handlers in threads, raises ToolTimeoutError after `timeout` seconds and
     ToolCallCancelledError when the token is cancelled."""
 
     async def __call__(

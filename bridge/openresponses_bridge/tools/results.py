@@ -1,4 +1,4 @@
-"""What a tool gives back: parts that are text, data (images too) or a rendered tree; the legacy form is a
+"""The result of a tool: parts that are text, data (images too) or a rendered tree. The legacy form is a
 string.
 
 The JSON is `{"content": [{"type": "text", "value": "…"}]}`, as language-model hosts keep it.
@@ -48,9 +48,9 @@ class LanguageModelToolResult(Struct, frozen=True, omit_defaults=True, rename="c
 
     @classmethod
     def of(cls, value: Any) -> LanguageModelToolResult:
-        """The result that a handler's return value stands for: a result as it is, None as nothing, a string
-        as text, bytes as data, a part or a list of parts as those, anything else as its JSON. The legacy
-        `{"content": "…"}` is read too. Raises TypeError for what JSON can't hold."""
+        """The result for a handler's return value: a result is returned as it is; None gives an empty result,
+        a string text, bytes data; a part or a list of parts are the content, anything else becomes its JSON.
+        The legacy `{"content": "…"}` is accepted too. Raises TypeError for what JSON can't hold."""
         if isinstance(value, LanguageModelToolResult):
             return value
         if value is None:
@@ -63,18 +63,19 @@ class LanguageModelToolResult(Struct, frozen=True, omit_defaults=True, rename="c
 
     @classmethod
     def failure(cls, text: str) -> LanguageModelToolResult:
-        """A failure in words for the model."""
+        """A result that reports a failure, as text for the model."""
         return cls([ToolResultTextPart(text)], is_error=True)
 
     @property
     def text(self) -> str:
-        """The legacy string: the text parts, one after the other; a rendered tree as JSON, data as its type
-        and size."""
+        """The legacy string: all text parts joined; a rendered tree as its JSON, data as its type and
+        size."""
         return "\n".join(_text(part) for part in self.content)
 
     def fitted(self, most_tokens: int, count_tokens: Callable[[str], int]) -> LanguageModelToolResult:
-        """The result with at most so many tokens of text as `count_tokens` counts them, a text that passes
-        them cut with a note. Data is not counted. A budget below the note's length leaves the note alone."""
+        """The result with at most `budget` tokens of text, as `count_tokens` counts them. The text that
+        exceeds the budget is cut and ends with a note. Data is not counted. A budget below the note's length
+        leaves only the note."""
         left, content = most_tokens, list[ToolResultPart]()
         for part in self.content:
             if isinstance(part, ToolResultTextPart):
@@ -117,7 +118,7 @@ def _text(part: ToolResultPart) -> str:
 
 
 def _beginning(text: str, most_tokens: int, count_tokens: Callable[[str], int]) -> str:
-    """The longest beginning, to within a character, that leaves room for the note."""
+    """The longest beginning of the text that leaves room for the note, to the character."""
     room = most_tokens - count_tokens(_CUT)
     low, high = 0, len(text)
     while low < high:

@@ -1,4 +1,4 @@
-"""Calls of tools from validation to result. Sans-IO: handlers are run by the caller it is given."""
+"""Tool calls, from validation to result. Sans-IO: the `ToolCaller` that it is given runs the handlers."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from openresponses_bridge.tools.results import LanguageModelToolResult
 from openresponses_bridge.tools.validation import NOT_AN_OBJECT, parsed_arguments, validate_tool_input
 
 _LONGEST: Final = 2_000  # characters of a failure for the model
-# error → how its text for the model begins; the first that fits
+# error → the beginning of its text for the model; the first that matches
 _BEGINNINGS: Final[tuple[tuple[type[BridgeError], str], ...]] = (
     (ToolValidationError, "Error: Invalid input - "),
     (ToolNotFoundError, "Error: Tool not found - "),
@@ -42,7 +42,7 @@ _BEGINNINGS: Final[tuple[tuple[type[BridgeError], str], ...]] = (
     (ToolTimeoutError, "Error: Tool timed out - "),
     (BridgeError, "Error: Tool failed - "),
 )
-# what handlers and hooks raise as it is
+# these pass unchanged when a handler or hook raises them
 _REPORTED: Final = (ToolCallCancelledError, ToolDeclinedError, ToolInvocationError, ToolValidationError)
 T = TypeVar("T")
 
@@ -50,8 +50,8 @@ T = TypeVar("T")
 async def call_directly(
     tool: Tool, run: Callable[[], Any], timeout: float | None, token: CancellationToken
 ) -> Any:
-    """The ToolCaller that needs no event loop's library: it can't end a handler, so a timeout and a
-    cancellation are seen by handlers that look at their token."""
+    """The ToolCaller for programs without an event loop. It can't end a handler: a timeout or a cancellation
+    ends only a handler that checks its token."""
     value = run()
     return await value if inspect.isawaitable(value) else value
 
@@ -59,8 +59,8 @@ async def call_directly(
 class ToolsService:
     """Validates and invokes the tools of a registry.
 
-    `call` runs handlers; `confirm` asks the user, and without it a call that has to be confirmed is declined;
-    `timeout` (seconds) is for tools that have none of their own; `repair` has malformed arguments repaired.
+    `call` runs handlers. `confirm` asks the user; without it a call that needs confirmation is declined.
+    `timeout` (seconds) is for tools that have none of their own. `repair`: repair malformed arguments.
     """
 
     def __init__(
@@ -84,22 +84,24 @@ class ToolsService:
         self._failures = _Listeners[ToolFailureEncountered]()
 
     def on_will_invoke_tool(self, listener: Callable[[WillInvokeTool], object]) -> Callable[[], None]:
-        """Called before each call, with its validated input; what it raises ends the call before it is made.
-        Returns what takes the listener back."""
+        """Add a listener that is called before each call, with the validated input; an exception that it
+        raises ends the call before it is made. Returns a function that removes the listener."""
         return self._will.add(listener)
 
     def on_did_invoke_tool(self, listener: Callable[[DidInvokeTool], object]) -> Callable[[], None]:
-        """Called after each call that was made, also one that failed or was cancelled."""
+        """Add a listener that is called after each call that was made, also one that failed or was cancelled.
+        Returns a function that removes it."""
         return self._did.add(listener)
 
     def on_tool_failure(self, listener: Callable[[ToolFailureEncountered], object]) -> Callable[[], None]:
-        """Called for each call of `run_call` that did not run to its end."""
+        """Add a listener that is called for each call of `run_call` that did not run to its end. Returns a
+        function that removes it."""
         return self._failures.add(listener)
 
     def validate_tool_input(
         self, name: str, arguments: str | bytes | dict[str, Any], notes: list[str] | None = None
     ) -> dict[str, Any]:
-        """`validate_tool_input` of `openresponses_bridge.tools.validation` by the tool's schema. Raises
+        """`tools.validation.validate_tool_input` with the schema of the tool of this name. Raises
         ToolNotFoundError too."""
         tool = self._tool(name)
         return validate_tool_input(name, arguments, tool.judge, repair=self._repair, notes=notes)
@@ -123,9 +125,9 @@ class ToolsService:
         tokenization_options: TokenizationOptions | None = None,
         retry_attempt: int = 0,
     ) -> ToolCallOutcome:
-        """A model's call as it came, to what goes back to the model: a call that does not run to its end is a
-        text that says why, and a ToolFailureEncountered. Raises ToolCallCancelledError, and BridgeError for a
-        schema that can't be used or an extra that is missing, which a model can't put right."""
+        """Run a model's call and return what goes back to the model. A call that does not run to its end
+        gives a text that says why, and a ToolFailureEncountered. Raises ToolCallCancelledError, and
+        BridgeError for what a model can't correct: a schema that can't be used, an extra that is missing."""
         notes: list[str] = []
         options = ToolInvocationOptions({}, tool_invocation_token, tokenization_options, call_id)
         try:
@@ -173,7 +175,7 @@ class ToolsService:
         context: ToolInvocationContext,
         notes: list[str],
     ) -> dict[str, Any]:
-        """Validated input, with the hooks before and after."""
+        """The validated input, after the hooks `resolve_input` and `provide_input`."""
         if tool.resolve_input is not None:
             if not isinstance(arguments, dict):
                 arguments = _object(tool.name, parsed_arguments(tool.name, arguments, self._repair, notes))
@@ -236,7 +238,7 @@ class ToolsService:
 
 
 def failure_text(error: BridgeError) -> str:
-    """What a model reads of a call that did not run to its end, at most 2,000 characters of it."""
+    """The text for the model about a call that did not run to its end, at most 2,000 characters."""
     beginning = next(words for kind, words in _BEGINNINGS if isinstance(error, kind))
     return beginning + error.message[:_LONGEST]
 
@@ -266,7 +268,7 @@ def _object(tool_name: str, value: Any) -> dict[str, Any]:
 
 
 async def _hooked(hook: Callable[..., Any], *arguments: Any) -> Any:
-    """What a tool's hook gives; what it raises is a failure of the tool."""
+    """The value that a tool's hook returns; an exception in it is a failure of the tool."""
     try:
         value = hook(*arguments)
         return await value if inspect.isawaitable(value) else value

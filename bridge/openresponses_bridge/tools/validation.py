@@ -1,7 +1,7 @@
-"""A call's input judged by its tool's schema, with errors that a model can act on.
+"""Judges a call's input by its tool's schema, with errors that a model can act on.
 
-Models send JSON inside of JSON strings, and JSON that is not quite JSON. The former is tried when the
-input does not fit as it is; the latter is repaired only where that is asked for, and noted.
+Models send JSON inside of JSON strings, and JSON that is not quite JSON. The former is parsed when the input
+does not fit as it is; the latter is repaired only with `repair`, and noted.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from openresponses_bridge.schemas.checking import check_schema, dialect_of, engi
 from openresponses_bridge.schemas.cost import LARGEST_PATTERN, Estimator, TooCostlyError
 from openresponses_bridge.tools.errors import ToolInputError, ToolValidationError
 
-# The engine's errors in the terms and words that models know from JSON Schema validators in the field.
+# Errors are worded as by the JSON Schema validators that models know.
 
 _LONGEST: Final = 200  # characters of a value in a message
 
-# keyword → what the engine calls its fact, what `params` call it, the message about it
+# keyword → (name of its value in the engine's error, name in `params`, message)
 _FACTS: Final[dict[str, tuple[str, str, str]]] = {
     "additionalProperties": ("unexpected", "additionalProperties", "must NOT have additional properties: {}"),
     "const": ("expected_value", "allowedValue", "must be equal to {}"),
@@ -48,7 +48,7 @@ _FACTS: Final[dict[str, tuple[str, str, str]]] = {
         "must NOT have unevaluated properties: {}",
     ),
 }
-# keyword → message, for those without a fact
+# keyword → message, for errors without a value
 _PLAIN: Final = {
     "additionalItems": "must NOT have more items",
     "additionalProperties": "must NOT have additional properties",
@@ -65,7 +65,8 @@ _PLAIN: Final = {
 
 
 def described(error: Any) -> ToolInputError:
-    """One error of the engine. `keyword` is the last step of the schema's path that is a keyword."""
+    """The ToolInputError for one error of the engine. `keyword` is the last step of the schema's path that is
+    a keyword."""
     steps = list(error.schema_path)
     keyword = next((step for step in reversed(steps) if step in _FACTS or step in _PLAIN), "false schema")
     facts = error.kind.as_dict()
@@ -84,7 +85,7 @@ def described(error: Any) -> ToolInputError:
 
 
 def _alternatives(context: Any) -> str:
-    """What each alternative of `anyOf` and `oneOf` wants, the first error of each."""
+    """The first error of each alternative of `anyOf` or `oneOf`."""
     wanted = dict.fromkeys(described(errors[0]).message for errors in context or () if errors)
     return f" ({_cut('; or '.join(wanted))})" if wanted else ""
 
@@ -112,20 +113,15 @@ def _pointer(steps: Iterable[str | int]) -> str:
     return "".join(f"/{str(step).replace('~', '~0').replace('/', '~1')}" for step in steps)
 
 
-# JSON that models get wrong, repaired: quotes, commas and brackets left out, Python's words, fences.
-#
-# json-repair does it, an extra, loaded by the first repair. What is cut is not repaired: half a path or half
-# a
-# file is not what the model meant.
-
-_MOST_REPAIRED: Final = 50_000  # the repairing looks far ahead: its time is not linear
+_MOST_REPAIRED: Final = 50_000  # characters; json-repair looks far ahead and takes more than linear time
 _DEEPEST: Final = 100
 
 
 def repaired_json(text: str | bytes) -> dict[str, Any] | None:
-    """The object that the text was meant to be; None when nothing useful comes of it, when it is longer than
-    50,000 characters, and when it does not end with a bracket. Raises LocalError when json-repair is
-    missing."""
+    """The object that the text was meant to be, with quotes, commas, brackets, Python's literals and Markdown
+    fences repaired by json-repair. None when that gives no object, when the text is longer than 50,000
+    characters, and when it does not end with a bracket: a truncated text may hold half a path or half a file.
+    Raises LocalError when json-repair is missing."""
     try:
         from json_repair import repair_json
     except ImportError:
@@ -144,7 +140,7 @@ def repaired_json(text: str | bytes) -> dict[str, Any] | None:
 
 
 def _closed(text: str) -> bool:
-    """Whether the text ends as an object does; a fence behind it may follow."""
+    """Whether the text ends with an object's bracket; a fence may follow."""
     brackets = text.count("{") + text.count("[")
     return text.rstrip().rstrip("`").rstrip().endswith("}") and brackets <= _DEEPEST * 10
 
@@ -158,15 +154,16 @@ INVALID_SCHEMA: Final = "bridge.tools.invalid_schema"
 _MOST_BYTES: Final = 200_000  # of a schema
 _MOST_NODES: Final = 20_000
 _MOST_CHARACTERS: Final = 1_000_000  # of arguments
-_MOST_UNITS: Final = 4_000_000  # of judging: a few seconds at the very most
-_ALL_ERRORS: Final = 20_000  # up to so many units all errors are found, beyond them the first
+_MOST_UNITS: Final = 4_000_000  # of judging: at most a few seconds
+_ALL_ERRORS: Final = 20_000  # units up to which all errors are reported; beyond them only the first
 _MOST_ERRORS: Final = 20
 
 
 class ToolSchema:
-    """A tool's schema, ready to judge by. Raises ToolError (`bridge.tools.invalid_schema`) for one that can't
-    be used: not JSON Schema of a known dialect (2020-12 where none is declared), a reference out of it, a
-    pattern that is not a regular expression, too large. `format` is an annotation and is not asserted."""
+    """A tool's schema, ready to judge input by. Raises ToolError (`bridge.tools.invalid_schema`) for a schema
+    that can't be used: not JSON Schema of a known dialect (2020-12 without `$schema`), with a reference out
+    of it or a pattern that is not a regular expression, or too large. `format` is an annotation and is not
+    asserted."""
 
     __slots__ = ("_errors", "_estimator", "_validator", "schema")
 
@@ -188,7 +185,7 @@ class ToolSchema:
             raise _unusable(tool_name, "it is nested too deeply.") from None
 
     def errors(self, value: Any) -> list[ToolInputError]:
-        """What is wrong with a JSON value: nothing, or at most 20 errors."""
+        """The violations in a JSON value, at most 20; empty when it is valid."""
         if _deeper(value, _DEEPEST):
             return [_too_deep()]
         try:
@@ -216,12 +213,13 @@ def validate_tool_input(
     repair: bool = False,
     notes: list[str] | None = None,
 ) -> dict[str, Any]:
-    """A call's arguments as its tool's schema wants them: a JSON text, or an object already parsed.
+    """The arguments of a call as an object that fits the tool's schema. `arguments` is JSON text, or an
+    object that was parsed before; empty text is `{}`.
 
-    Input that does not fit is tried once more with the JSON inside of its strings read
+    Input that does not fit is judged once more with the JSON inside of its strings parsed
     (`deep_parse_nested_json`). With `repair`, text that is not JSON is repaired first (json-repair, the extra
-    `repair`). What was done of both is appended to `notes`. No arguments at all are `{}`. Raises
-    ToolValidationError; ToolError for a schema that can't be used; LocalError when an extra is missing.
+    `repair`). Both are recorded in `notes`. Raises ToolValidationError; ToolError for a schema that can't be
+    used; LocalError when an extra is missing.
     """
     judge = schema if isinstance(schema, ToolSchema) else ToolSchema(tool_name, schema)
     made = notes if notes is not None else []
@@ -239,9 +237,9 @@ def validate_tool_input(
 
 
 def deep_parse_nested_json(value: Any) -> Any:
-    """The value with each string in it that is a JSON object or array replaced by that, in turn read the same
-    way. Other strings stay: text that happens to be a number is text. Takes time linear in the value for each
-    level of strings in strings, of which eight are read."""
+    """The value with each string in it that is a JSON object or array parsed, recursively to eight levels.
+    Other strings stay: text that happens to be a number is text. Each level takes time linear in the value.
+    """
     return _deep_parsed(value, 8)
 
 
@@ -262,14 +260,14 @@ def _deep_parsed(value: Any, levels: int) -> Any:
 
 
 def _judged(judge: ToolSchema, value: Any) -> list[ToolInputError]:
-    """Whatever the schema says, a tool is called with an object."""
+    """The violations in a call's input. It must be an object, whatever the schema says."""
     if not isinstance(value, dict):
         return [NOT_AN_OBJECT]
     return judge.errors(value)
 
 
 def parsed_arguments(tool_name: str, arguments: str | bytes, repair: bool, notes: list[str]) -> Any:
-    """The JSON value that a call's arguments are. Raises ToolValidationError."""
+    """The JSON value of a call's arguments. Raises ToolValidationError."""
     if len(arguments) > _MOST_CHARACTERS:
         what = f"is longer than {_MOST_CHARACTERS} characters"
         raise ToolValidationError(tool_name, [_not_json({"limit": _MOST_CHARACTERS}, what)], None)

@@ -89,7 +89,7 @@ class Legacy:
     def _is_first_spelling(self, what: str, spelling: str) -> bool:
         return self._spellings.setdefault(what, spelling) == spelling
 
-    # ── text and reasoning: one of each at a time, known by the first id it is called by ───────────
+    # One message and one reasoning item are open at a time, each known by the first id that came for it.
     def _id(self, what: str, given: Any) -> str:
         return self._ids.setdefault(what, text_of(given))
 
@@ -142,7 +142,6 @@ class Legacy:
             return self._reasoning_whole(item.get("id"), summary, raw)
         return []
 
-    # ── what Codex does by itself ──────────────────────────────────────────────────────────────────
     def _begin(self, kind: str, body: dict[str, Any]) -> list[Event]:
         return self._turn.hosted_begin(kind, text_of(body.get("call_id")), _plain(body))
 
@@ -169,7 +168,6 @@ class Legacy:
     def _approval(self, kind: str, body: dict[str, Any]) -> list[Event]:
         return approval(self._turn, kind, body.get("call_id"), body)
 
-    # ── facts and the end ──────────────────────────────────────────────────────────────────────────
     def _usage(self, body: dict[str, Any]) -> list[Event]:
         info = object_of(body.get("info"))
         return self._turn.usage(info) if info else []

@@ -165,7 +165,6 @@ class TurnEmitter:
     def ended(self) -> bool:
         return self.machine.phase is not _LIVE
 
-    # ── text and reasoning ─────────────────────────────────────────────────────────────────────────
     def _stream(self, item_id: str, kind: str, call: Callable[[str], list[Event]], delta: str) -> list[Event]:
         if not delta:
             return []
@@ -245,7 +244,6 @@ class TurnEmitter:
         self.open_id = None
         return self.machine.block_done()
 
-    # ── what Codex does by itself ──────────────────────────────────────────────────────────────────
     def hosted_begin(self, kind: str, item_id: str, fields: dict[str, Any]) -> list[Event]:
         """Codex starts a step of its own: announce the item, which is sent whole at its end."""
         item = self._running[item_id] = HostedItem(kind, item_id, fields)
@@ -277,7 +275,6 @@ class TurnEmitter:
         self._running.clear()
         return events
 
-    # ── facts and the end ──────────────────────────────────────────────────────────────────────────
     def usage(self, report: dict[str, Any]) -> list[Event]:
         """A report of tokens spent."""
         return self.machine.usage(counted(self._usage.add(report), self.diagnostics))

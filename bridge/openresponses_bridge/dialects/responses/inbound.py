@@ -134,7 +134,6 @@ class Inbound:
             out += self.machine.fail(self._error or _CUT)
         return out
 
-    # ── frames ─────────────────────────────────────────────────────────────────────────────────────
     def _lenient(self, data: bytes, event: str) -> list[Event]:
         """Decode a frame that strict decoding refused: one to repair, an unknown event, or no event."""
         try:
@@ -201,7 +200,6 @@ class Inbound:
     def _fail_invalid(self, what: str) -> list[Event]:
         return self.machine.fail(failure("upstream_invalid", what))
 
-    # ── the response ───────────────────────────────────────────────────────────────────────────────
     def _ensure_open(self, event: Event | None, out: list[Event]) -> bool:
         """Whether the response is open; begins it if needed."""
         if self.machine.phase is ResponseStreamPhase.IDLE:

@@ -217,7 +217,6 @@ class ItemFeeder:
     def _skip(self, event: Event, out: list[Event]) -> None:
         """An event that the machine emits by itself."""
 
-    # ── text ───────────────────────────────────────────────────────────────────────────────────────
     def _text(self, event: ev.OutputTextDelta, out: list[Event]) -> None:
         texts, index = self._texts, event.output_index
         if texts.place != (event.item_id, index, event.content_index):
@@ -258,14 +257,12 @@ class ItemFeeder:
             return
         self._texts.annotate(self._open_track("text", event), event.content_index, event.annotation, out)
 
-    # ── calls ──────────────────────────────────────────────────────────────────────────────────────
     def _call_delta(self, event: Any, out: list[Event]) -> None:
         self._calls.feed(self._track("call", event), event.delta, out)
 
     def _payload_done(self, event: Any, whole: str, out: list[Event]) -> None:
         self._calls.payload_done(self._track("call", event), whole, out)
 
-    # ── items ──────────────────────────────────────────────────────────────────────────────────────
     def _added(self, event: ev.OutputItemAdded, out: list[Event]) -> None:
         item = event.item
         if item is None or not self._is_valid(item):

@@ -236,7 +236,6 @@ class Inbound:
             index
         )
 
-    # ── data parts ─────────────────────────────────────────────────────────────────────────────────
     def _data(self, part: LanguageModelDataPart) -> list[Event]:
         mark = self._marks.get(part.mime_type)
         if mark is not None:

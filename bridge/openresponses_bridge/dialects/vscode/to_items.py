@@ -83,7 +83,6 @@ class ItemBuilder:
             self._takers.get(type(part), self._read_unknown)(part)
         self._flush()
 
-    # ── parts ──────────────────────────────────────────────────────────────────────────────────────
     def _read_text(self, part: LanguageModelTextPart) -> None:
         self._content.append(InputTextContent(part.value))
 
@@ -109,7 +108,6 @@ class ItemBuilder:
     def _read_unknown(self, value: Any) -> None:
         self._diagnostics.loss("message.content", f"no part of a message: {type(value).__name__}")
 
-    # ── data parts ─────────────────────────────────────────────────────────────────────────────────
     def _read_content(self, part: LanguageModelDataPart) -> None:
         self._content.append(content_of(part))
 
@@ -139,7 +137,6 @@ class ItemBuilder:
     def _read_phase(self, part: LanguageModelDataPart) -> None:
         self._phase = phase_of(part.data)
 
-    # ── messages ───────────────────────────────────────────────────────────────────────────────────
     def _flush(self) -> None:
         self.items += self._thinking.flush()
         content, self._content = self._content, []

@@ -68,7 +68,6 @@ class ItemWriter:
             thinking.REDACTED: self._redacted,
         }
 
-    # ── reasoning ──────────────────────────────────────────────────────────────────────────────────
     def reasoning(self, item: ReasoningItem) -> list[t.Chunk]:
         """The end of a thinking block, or the whole of one whose text was never shown."""
         encrypted = item.encrypted_content
@@ -107,7 +106,6 @@ class ItemWriter:
             return self._blocks.whole({"type": "redacted_thinking", "data": sealed})
         return [self._blocks.delta(t.SignatureDelta(sealed)), *self._blocks.stop()]
 
-    # ── whole items ────────────────────────────────────────────────────────────────────────────────
     def call(self, item: Item) -> list[t.Chunk] | None:
         """A call whose arguments were not streamed (shell, patch); None when the item is not a call."""
         view = call_view(item, self._identities)

@@ -110,7 +110,6 @@ class Outbound:
         """The events have ended. Without a terminal one before, that is an error."""
         return self._bounds.close()
 
-    # ── turns ──────────────────────────────────────────────────────────────────────────────────────
     def _out_of_turn(self, event: Any) -> list[t.Chunk]:
         index = event.output_index
         if index in self._done:
@@ -134,7 +133,6 @@ class Outbound:
                 chunks += self._within[type(event)](event)
         return chunks
 
-    # ── growth ─────────────────────────────────────────────────────────────────────────────────────
     def _text(self, event: ev.OutputTextDelta) -> list[t.Chunk]:
         if not event.delta:
             return []
@@ -180,7 +178,6 @@ class Outbound:
         # a thinking block stays open: its signature comes with the item's end
         return self._blocks.stop() if self._blocks.kind == "text" else []
 
-    # ── items ──────────────────────────────────────────────────────────────────────────────────────
     def _added(self, event: ev.OutputItemAdded) -> list[t.Chunk]:
         item = event.item
         self._shown, self._summary = "", 0
@@ -230,7 +227,6 @@ class Outbound:
         self._bounds.calls = True
         return chunks
 
-    # ── everything else ────────────────────────────────────────────────────────────────────────────
     def _extension(self, event: UnknownEvent) -> list[t.Chunk]:
         name = event.type.removeprefix(SLUG)
         if not self._bounds.keep_extra(name, event.raw.get(name)):

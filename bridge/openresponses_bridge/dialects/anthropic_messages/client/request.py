@@ -114,7 +114,6 @@ class MessageReader:
     def _text_part(self, text: str) -> Any:
         return ct.OutputTextParam(text) if self._role == "assistant" else ct.InputTextContent(text)
 
-    # ── content ────────────────────────────────────────────────────────────────────────────────────
     def _text(self, block: Fields) -> Any:
         return self._text_part(block.need("text", str))
 
@@ -142,7 +141,6 @@ class MessageReader:
             return f"data:{media};base64,{source.need('data', str)}"
         raise invalid(source.at("type"), f"a source of type {kind[:64]!r} can't be expressed")
 
-    # ── calls ──────────────────────────────────────────────────────────────────────────────────────
     def _tool_use(self, block: Fields) -> None:
         arguments = encode(block.need("input", dict)).decode()
         call_id, name = block.need("id", str), block.need("name", str)
@@ -157,7 +155,6 @@ class MessageReader:
         call_id = block.need("tool_use_id", str)
         self.items.append(it.FunctionCallOutputParam(call_id, output, status=status))
 
-    # ── opaque blocks ──────────────────────────────────────────────────────────────────────────────
     def _thinking(self, block: Fields) -> None:
         text = block.need("thinking", str)
         signature = block.get("signature", str) or ""

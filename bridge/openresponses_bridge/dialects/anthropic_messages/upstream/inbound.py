@@ -231,7 +231,6 @@ class Inbound:
         self._live = True
         return self._machine.start() if self._machine.phase is ResponseStreamPhase.IDLE else []
 
-    # ── blocks ─────────────────────────────────────────────────────────────────────────────────────
     def _unannounced(self, frame: t.ContentBlockDelta) -> list[Event]:
         index = frame.index
         if (delta := frame.delta) is None:
@@ -275,7 +274,6 @@ class Inbound:
     def _stop_all(self) -> list[Event]:
         return [event for index in sorted(self._blocks) for event in self._stop(index)]
 
-    # ── the message ────────────────────────────────────────────────────────────────────────────────
     def _message_start(self, frame: t.MessageStart) -> list[Event]:
         message = frame.message or {}
         events: list[Event] = []
@@ -342,7 +340,6 @@ class Inbound:
         given = block if isinstance(block, dict) else None
         return self._block_start(t.ContentBlockStart(index, given)) + self._stop(index)
 
-    # ── everything else ────────────────────────────────────────────────────────────────────────────
     def _ping(self, _frame: t.Ping) -> list[Event]:
         return []
 
@@ -353,7 +350,6 @@ class Inbound:
     def _error(self, frame: t.ErrorFrame) -> list[Event]:
         return self._fail(error_payload(frame.error or {"message": frame.message}))
 
-    # ── the end ────────────────────────────────────────────────────────────────────────────────────
     def _finish(self) -> list[Event]:
         events: list[Event] = []
         try:

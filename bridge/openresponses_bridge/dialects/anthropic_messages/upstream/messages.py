@@ -69,7 +69,6 @@ class BlockEncoder:
     def _refusal(self, part: Any, param: str) -> Block | None:
         return {"type": "text", "text": part.refusal} if part.refusal.strip() else None
 
-    # ── images and files ───────────────────────────────────────────────────────────────────────────
     def _image(self, part: Any, param: str) -> Block | None:
         if getattr(part, "detail", None) in ("low", "high"):
             self._diagnostics.loss("content.input_image.detail", "Anthropic chooses itself")
@@ -270,7 +269,6 @@ class MessagesBuilder:
         """What the client's own block has beyond its counterpart."""
         return {} if self._before is None else self._carried.blocks.get(place(index - self._before, part), {})
 
-    # ── messages ───────────────────────────────────────────────────────────────────────────────────
     def _message(self, item: Any, index: int) -> None:
         at = self._entries[index].at("content")
         blocks = self._content.blocks(item.content, at, lambda part: self._marks(index, part))
@@ -299,7 +297,6 @@ class MessagesBuilder:
             self._diagnostics.loss("message.system", "moved from within the conversation to its head")
         self.system += texts
 
-    # ── calls and outputs ──────────────────────────────────────────────────────────────────────────
     def _call(self, call: CallView, index: int) -> None:
         answer = self._answers[index]
         if answer is None:
@@ -331,7 +328,6 @@ class MessagesBuilder:
             block["is_error"] = True
         return block | self._marks(index)
 
-    # ── opaque items ───────────────────────────────────────────────────────────────────────────────
     def _reasoning(self, item: Any, index: int) -> None:
         encrypted = item.encrypted_content
         if encrypted:

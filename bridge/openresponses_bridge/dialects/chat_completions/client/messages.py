@@ -118,7 +118,6 @@ class MessageReader:
             if places:
                 raise _unpaired(places[0][0], f"no message answers the call {call_id[:64]!r}")
 
-    # ── who says what ──────────────────────────────────────────────────────────────────────────────
     def _instructions(self, message: Fields, role: Any) -> None:
         self._append(message, role, content_of(message, INSTRUCTED))
 
@@ -156,7 +155,6 @@ class MessageReader:
         if text:
             self.items.append(ii.ReasoningParam([], content=[ct.ReasoningTextContent(text)]))
 
-    # ── calls ──────────────────────────────────────────────────────────────────────────────────────
     def _call(self, call: Fields) -> None:
         call_id = call.need("id", str)
         if not call_id:

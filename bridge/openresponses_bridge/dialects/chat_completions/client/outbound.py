@@ -329,7 +329,6 @@ class Outbound:
         chunk.choices[0].error = error
         return chunk
 
-    # ── chunks ─────────────────────────────────────────────────────────────────────────────────────
     def _chunk(
         self, delta: ChatDelta, finish_reason: str | None = None, logprobs: ChatLogProbs | None = None
     ) -> StreamChunk:
@@ -346,7 +345,6 @@ class Outbound:
         # an answer that begins with a call may have no text at all
         return [self._chunk(ChatDelta("assistant", None if first.tool_calls or first.function_call else ""))]
 
-    # ── text ───────────────────────────────────────────────────────────────────────────────────────
     def _on_text(self, event: ev.OutputTextDelta) -> list[Chunk]:
         delta = event.delta
         if self._drops and self._calls:
@@ -387,7 +385,6 @@ class Outbound:
     def _reason(self, delta: ChatDelta | None) -> list[Chunk]:
         return [] if delta is None else self._content(delta)
 
-    # ── items ──────────────────────────────────────────────────────────────────────────────────────
     def _on_added(self, event: ev.OutputItemAdded) -> list[Chunk]:
         item = event.item
         if not isinstance(item, _CALLS):
@@ -441,7 +438,6 @@ class Outbound:
         self.diagnostics.ignored(event.type or "event", "has no form in a chunk")
         return []
 
-    # ── the response ───────────────────────────────────────────────────────────────────────────────
     def _on_created(self, event: Any) -> list[Chunk]:
         self._identify(event.response)
         return []

@@ -36,7 +36,6 @@ from openresponses_bridge.protocol.usage import Usage
 S = TypeVar("S", bound=Struct)
 
 
-# ── plain and strict ───────────────────────────────────────────────────────────────────────────────
 # Each names every field of the struct that it is a plain reading of: one that is left out here would be
 # skipped unread where it stands beside text.
 class PlainDelta(Struct, gc=False):
@@ -94,9 +93,6 @@ def arguments_of(data: bytes) -> object:
     """The arguments of a plain chunk's fragment, None where it has none. Raises as `content_of` does."""
     calls = decode_plain(data).choices[0].delta.tool_calls
     return None if calls is None or calls[0].function is None else calls[0].function.arguments
-
-
-# ── lenient ────────────────────────────────────────────────────────────────────────────────────────
 
 
 class _Field(NamedTuple):

@@ -234,7 +234,6 @@ class DeltaReader:
         self._drop_probabilities()
         return events
 
-    # ── text ───────────────────────────────────────────────────────────────────────────────────────
     def _content(self, delta: ChatDelta, logprobs: ChatLogProbs | None, events: list[Event]) -> None:
         if logprobs is not None:
             self._keep_probabilities(delta, logprobs)
@@ -298,7 +297,7 @@ class DeltaReader:
         citation = UrlCitation(cited.url, cited.start_index or 0, cited.end_index or 0, cited.title or "")
         events += self._machine.annotation(citation)
 
-    # ── log probabilities: they wait for the text they belong to ───────────────────────────────────
+    # Log probabilities are kept until their text comes.
     def _keep_probabilities(self, delta: ChatDelta, logprobs: ChatLogProbs) -> None:
         if logprobs.refusal:
             self._diagnostics.loss("logprobs.refusal", "can't be expressed")
@@ -313,7 +312,6 @@ class DeltaReader:
             self._probabilities = []
             self._diagnostics.loss("logprobs", "of no visible text")
 
-    # ── reasoning ──────────────────────────────────────────────────────────────────────────────────
     def _reasoning(self, delta: ChatDelta, events: list[Event]) -> None:
         said = False
         for detail in delta.reasoning_details or ():

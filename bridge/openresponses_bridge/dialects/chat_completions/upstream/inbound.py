@@ -244,7 +244,6 @@ class Inbound:
         if pieces is not None and self._template.learn(data, self._frames, pieces.text, pieces.read):
             self._next = pieces.apply
 
-    # ── frames that are not plain ──────────────────────────────────────────────────────────────────
     def _feed_outside(self, data: bytes) -> list[Event]:
         if self._ended:
             self.diagnostics.ignored("frame", "came after the end")
@@ -348,7 +347,6 @@ class Inbound:
         self.diagnostics.ignored("frame", "no choices, usage or error in it")
         return []
 
-    # ── the end ────────────────────────────────────────────────────────────────────────────────────
     def _end(self, said_done: bool) -> list[Event]:
         events: list[Event] = []
         finish = self._finish

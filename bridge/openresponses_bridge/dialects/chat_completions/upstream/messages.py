@@ -190,7 +190,6 @@ class MessagesBuilder:
         self._drop_reasoning("with no answer after it")
         return self._messages
 
-    # ── items ──────────────────────────────────────────────────────────────────────────────────────
     def _message(self, entry: Entry) -> None:
         item: Any = entry.item
         if item.role == "assistant":
@@ -282,7 +281,6 @@ class MessagesBuilder:
         unknown: Any = entry.item
         self._diagnostics.loss(entry.where, f"an item of type {unknown.type[:64]!r} can't be expressed")
 
-    # ── turns ──────────────────────────────────────────────────────────────────────────────────────
     def _open_turn(self) -> ChatMessage:
         if self._turn is None:
             self._turn = ChatMessage(role="assistant")
