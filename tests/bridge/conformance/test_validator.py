@@ -288,8 +288,8 @@ def test_s10_events_cost_the_same_however_many_items_there_are(event: str) -> No
         return time.process_time() - begun
 
     few = min(cost(1_000) for _ in range(3))
-    many = min(cost(8_000) for _ in range(3))
-    assert many < 24 * few  # 8 where it is linear, 40 and more where each looks at all before it
+    # 8 where it is linear, 40 and more where each looks at all before it; once more before it counts
+    assert cost(8_000) < 24 * few or min(cost(8_000) for _ in range(2)) < 24 * few
 
 
 def test_e12_text_is_kept_once() -> None:
