@@ -31,6 +31,7 @@ from openresponses_server.upstreams.attempts import PASSING, waiting_time
 from openresponses_server.upstreams.base import UpstreamReply, UpstreamRequest
 from openresponses_server.upstreams.catalog import ReportedModel
 from openresponses_server.upstreams.dialects import RESPONSES
+from openresponses_server.upstreams.flow import Reader
 from openresponses_server.upstreams.http import HttpUpstream
 from openresponses_server.upstreams.refusals import Clean, in_band_refusal, refusal, seconds_of
 
@@ -262,9 +263,9 @@ class OpenResponsesClient:
                 await self._cancel(seen.kept)
 
     async def _events(self, reply: UpstreamReply, watch: Watch) -> AsyncGenerator[Event]:
-        frames, received = SSEDecoder(), 0
+        reader, frames, received = Reader(reply), SSEDecoder(), 0
         latest: Event | None = None
-        while (data := await watch.unless_cancelled(reply.read)) is not None:
+        while (data := await watch.unless_cancelled(reader.read)) is not None:
             received += len(data)
             if received > self._most:
                 raise too_long(self._most)

@@ -19,7 +19,7 @@ from openresponses_bridge.protocol.request import CreateResponse
 from openresponses_bridge.tools.cancellation import CancellationToken
 from openresponses_server.requests.prepare import prepare
 from openresponses_server.requests.service import Service
-from openresponses_server.runs.client_stream import Batch, Deliver
+from openresponses_server.runs.client import Batch, Deliver
 
 _THINKING = "reasoning.encrypted_content"
 _PREVIOUS = "previous_response_id"

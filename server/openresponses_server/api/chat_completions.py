@@ -36,7 +36,7 @@ from openresponses_server.limits.requests import check_choices
 from openresponses_server.requests.bodies import read_json
 from openresponses_server.requests.prepare import prepare
 from openresponses_server.requests.service import service_of
-from openresponses_server.runs.client_stream import Batch, Deliver, FifoLock
+from openresponses_server.runs.client import Batch, Deliver
 from openresponses_server.runs.run import Run
 
 # Several choices are several concurrent runs. A run that fails is reported in its choice while the others
@@ -88,7 +88,7 @@ class ChoicesResponder(Responder):
     async def _run_one(self, number: int, deliver: Deliver | None) -> None:
         run = self._runs[number]
         try:
-            await run.generate(deliver, from_callback=True)
+            await run.generate(deliver)
         except BridgeError as error:
             self._refused[number] = error
         finally:
@@ -109,7 +109,7 @@ class ChoicesStreamResponder(ChoicesResponder, StreamingResponder):
             include_usage=self._options.include_usage,
             **chat_options(self._options, self._runs[0].translation),
         )
-        lock = FifoLock()
+        lock = anyio.Lock(fast_acquire=True)
 
         async def in_order(data: bytes) -> None:
             async with lock:
@@ -118,7 +118,11 @@ class ChoicesStreamResponder(ChoicesResponder, StreamingResponder):
         def deliver_to(number: int) -> Deliver:
             def deliver(batch: Batch) -> Awaitable[None] | None:
                 data = encode([chunk for event in batch.events for chunk in choices.feed(number, event)])
-                return None if lock.free and self._write(data) else in_order(data)
+                if lock.locked() or not self._offered(data):
+                    return in_order(data)
+                if data:
+                    self._last_write_at = self._loop.time()
+                return None
 
             return deliver
 

@@ -34,7 +34,7 @@ from openresponses_server.requests.outgoing import (
 )
 from openresponses_server.requests.prepare import prepare
 from openresponses_server.requests.service import service_of
-from openresponses_server.runs.client_stream import Batch
+from openresponses_server.runs.client import Batch
 from openresponses_server.store.history import continued, own_input
 from openresponses_server.tasks import on_thread
 

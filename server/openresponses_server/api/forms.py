@@ -19,8 +19,8 @@ from openresponses_bridge.protocol.request import CreateResponse
 from openresponses_bridge.protocol.response import Response
 from openresponses_bridge.seal import Sealer
 from openresponses_bridge.sse import DONE, encode_comment
-from openresponses_server.runs.client_stream import Batch
-from openresponses_server.runs.translation import Translation
+from openresponses_server.runs.client import Batch
+from openresponses_server.runs.pipeline import Translation
 
 SSE_TYPE: Final = b"text/event-stream; charset=utf-8"
 KEEP_ALIVE: Final = encode_comment("keep-alive")

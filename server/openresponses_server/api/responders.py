@@ -19,9 +19,9 @@ from openresponses_bridge.errors import BridgeError
 from openresponses_server.api.forms import SurfaceForm
 from openresponses_server.errors import HttpError, failure
 from openresponses_server.http.direct_writes import offered
-from openresponses_server.runs.client_stream import Batch
+from openresponses_server.runs.client import Batch
+from openresponses_server.runs.pipeline import Translation
 from openresponses_server.runs.run import Run
-from openresponses_server.runs.translation import Translation
 from openresponses_server.tasks import end_tasks
 
 # The monitor starts as a timer, and becomes a task only for a request that takes longer: most do not.
@@ -182,14 +182,6 @@ class StreamingResponder(Responder):
         super().__init__(runs, headers, keep_alive)
         self._loop = asyncio.get_running_loop()  # looking it up at each write is expensive
 
-    def _write(self, body: bytes) -> bool:
-        """Send a chunk if that is possible without waiting; whether it was."""
-        if not self._offered(body):
-            return False
-        if body:
-            self._last_write_at = self._loop.time()
-        return True
-
     async def _send(self, send: Send, body: bytes, *, more: bool = True) -> None:
         if not self._head_sent:
             head = [(b"content-type", self.stream_type), *_STREAM_HEADERS, *self._headers]
@@ -204,8 +196,8 @@ class StreamingResponder(Responder):
         quiet = self._loop.time() - self._last_write_at
         if quiet < self._keep_alive:
             return self._keep_alive - quiet
-        shown = [await run.send_keepalive() for run in self._runs]
-        if not any(shown) and self._head_sent and any(run.client_waits for run in self._runs):
+        shown = [run.send_keepalive() for run in self._runs]
+        if not any(shown) and self._head_sent and any(not run.draining for run in self._runs):
             self._last_write_at = self._loop.time()
             await send({"type": "http.response.body", "body": self.keep_alive, "more_body": True})
         return self._keep_alive
@@ -235,14 +227,16 @@ class RunStreamResponder(StreamingResponder):
 
     async def _answer(self, send: Send) -> None:
         self._asgi_send = send
-        await self._run.generate(self._deliver, may_fall_behind=self._rest is not None, from_callback=True)
+        await self._run.generate(self._deliver, may_fall_behind=self._rest is not None)
         if self._rest is not None and self._run.client.is_behind:
             self._catching_up = True
             await self._catch_up(send, self._rest)
 
     def _deliver(self, batch: Batch) -> Awaitable[None] | None:
         data = self._form.streamed(batch, batch.last)
-        if not batch.last and self._write(data):
+        if not batch.last and self._offered(data):
+            if data:
+                self._last_write_at = self._loop.time()
             return None
         return self._send(self._asgi_send, data, more=not batch.last)
 

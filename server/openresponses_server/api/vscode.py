@@ -39,7 +39,7 @@ from openresponses_server.limits.memory import Reservation
 from openresponses_server.requests.bodies import read_json
 from openresponses_server.requests.prepare import PreparedRequest, prepare
 from openresponses_server.requests.service import Service, service_of
-from openresponses_server.runs.client_stream import Batch
+from openresponses_server.runs.client import Batch
 from openresponses_server.runs.run import Run
 from openresponses_server.store.base import StoreError
 from openresponses_server.store.history import Conversation, history_of

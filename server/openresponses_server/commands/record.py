@@ -165,12 +165,14 @@ async def _ask(target: Target, body: bytes) -> bool:
 
     from openresponses_server.errors import UpstreamError
     from openresponses_server.upstreams.base import UpstreamRequest
+    from openresponses_server.upstreams.flow import Reader
 
     request = UpstreamRequest(target.dialect.path, body, f"req_{token_hex(12)}")
     size = reads = 0
     try:
         async with target.upstream.open(request) as reply:
-            while data := await reply.read():
+            reader = Reader(reply)
+            while data := await reader.read():
                 size, reads = size + len(data), reads + 1
     except UpstreamError as error:
         click.echo(printable(f"{target.upstream.name}: {error.message}"), err=True)

@@ -41,8 +41,8 @@ from openresponses_server.requests.stops import check_stops, with_stop_filter
 from openresponses_server.requests.truncation import Truncator, may_truncate
 from openresponses_server.runs.metering import MeasuredInput, Meter
 from openresponses_server.runs.outcome import Outcome
+from openresponses_server.runs.pipeline import Translation
 from openresponses_server.runs.run import Run
-from openresponses_server.runs.translation import Translation
 from openresponses_server.settings import Limits
 from openresponses_server.store.base import TooLarge, UpstreamResponse
 from openresponses_server.store.history import continued, own_input

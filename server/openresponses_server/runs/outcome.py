@@ -20,7 +20,7 @@ from openresponses_bridge.protocol.response import Response
 from openresponses_server.errors import HttpError, Outage, UpstreamError
 from openresponses_server.observation.responses import Ended, LoggedEnd, TokenTiming, Watch
 from openresponses_server.runs.metering import Meter
-from openresponses_server.runs.translation import Translation
+from openresponses_server.runs.pipeline import Translation
 from openresponses_server.store.endings import is_cancelled
 from openresponses_server.upstreams.attempts import Attempts
 

@@ -1,8 +1,7 @@
 """A run: one response being made, from the queue to its end.
 
-One coroutine reads (`ReplyReader`), stores and sends (`ClientStream`). There is no queue in between, so that
-a slow client slows its own upstream and nothing else (law S4). A stored response is made in a task of its
-own, so that it goes on when its client leaves (law S3).
+What its upstream sends passes a `Pipeline`, whose end the run waits for. A stored response is made in a task
+of its own, so that it goes on when its client leaves (law S3).
 """
 
 from __future__ import annotations
@@ -15,12 +14,11 @@ from openresponses_bridge.protocol.response import Response
 from openresponses_server.errors import HttpError, shutting_down, too_slow
 from openresponses_server.limits.gate import Gate
 from openresponses_server.limits.memory import Reservation
-from openresponses_server.runs.client_stream import Client, ClientStream, Deliver
+from openresponses_server.runs.client import Client, Deliver
 from openresponses_server.runs.keeper import Keeper
 from openresponses_server.runs.outcome import Outcome
-from openresponses_server.runs.reading import ReplyReader
+from openresponses_server.runs.pipeline import Pipeline, Translation
 from openresponses_server.runs.schema_workers import SchemaJudge
-from openresponses_server.runs.translation import Translation
 from openresponses_server.store.endings import LOST
 from openresponses_server.store.persistence import ResponseSessionPersistenceTransformer
 from openresponses_server.upstreams.attempts import Attempts
@@ -104,30 +102,25 @@ class Run:
         self._slot_reserved = slot_reserved
         self._previous_attempts = previous_attempts
         self.client = Client(may_leave=persistence is not None)
-        self._client_stream = ClientStream(self.client, persistence)
-        self._reader = ReplyReader(translation, self._client_stream, judge, outcome, owner)
+        self._pipeline = Pipeline(translation, self.client, persistence, judge, outcome, owner)
         self._deadline: asyncio.Timeout | None = None
         self._stopped = False
         self._has_ended = False  # the end is known and, if it is stored, durable
         self._end_event: asyncio.Event | None = None  # created by whoever waits for the end
-        self.accepted = False
-        """The upstream has accepted the request and begun to answer: the status is known."""
         self.is_queued = False
         """It runs in the background and waits for a slot."""
 
-    async def generate(
-        self, deliver: Deliver | None, *, may_fall_behind: bool = False, from_callback: bool = False
-    ) -> None:
+    async def generate(self, deliver: Deliver | None, *, may_fall_behind: bool = False) -> None:
         """Run to the end and send the events of each read together; without `deliver` nothing is sent before
         the end. When this is cancelled, a stored response goes on without its client, and any other is
-        aborted. For `may_fall_behind` and `from_callback` see `Client.attach`; when the client is too slow,
-        this returns early and `client.is_behind` is set.
+        aborted. For `may_fall_behind` see `Client.attach`; when the client is too slow, this returns early
+        and `client.is_behind` is set.
 
         Raises UpstreamError if the upstream fails before anything was sent (law S5), and StoreError if not
         even the beginning can be stored; after that a failure is sent as events.
         """
         if deliver is not None:
-            self.client.attach(deliver, may_fall_behind=may_fall_behind, from_callback=from_callback)
+            self.client.attach(deliver, may_fall_behind=may_fall_behind)
         elif self.persistence is not None:
             self.persistence.sends_only_at_end = True
         try:
@@ -198,24 +191,15 @@ class Run:
         return None if self.persistence is None else self.persistence.batch.last
 
     @property
-    def client_waits(self) -> bool:
-        """The run waits for the upstream, the store or the judge, and not for the client."""
-        return self._reader.waiting or self._client_stream.storing
+    def draining(self) -> bool:
+        """The run waits for its client, and not for the upstream, the store or the judge."""
+        return self._pipeline.draining
 
-    async def send_keepalive(self) -> bool:
+    def send_keepalive(self) -> bool:
         """Send an event to a client that has been sent nothing for a while: the first events, later a
         keep-alive event if the client needs them. Returns whether something was sent; nothing is before the
         status is known (law S6)."""
-        if self.translation.ended or self._client_stream.busy or not (self.accepted and self.client_waits):
-            return False
-        events = (
-            self.translation.keepalive()
-            if self._needs_keepalive_events and self.translation.begun
-            else self.translation.begin()
-        )
-        if events and (pending := self._client_stream.send(events)) is not None:
-            await pending
-        return bool(events)
+        return self._pipeline.send_keepalive(as_event=self._needs_keepalive_events)
 
     async def _run(self) -> None:
         response_id = self.translation.response_id
@@ -225,7 +209,7 @@ class Run:
                 try:
                     last = await self._run_to_end()
                     if last:
-                        await self._client_stream.send_last(last, self._total, self._on_end)
+                        await self._pipeline.finish(last, self._total, self._on_end)
                 finally:
                     self._running.remove(response_id)
         finally:
@@ -258,7 +242,7 @@ class Run:
                     finally:
                         self._gate.remove_deadline(deadline)
         except TimeoutError:
-            return self._reader.last or await self._after_timeout()
+            return self._pipeline.last or await self._after_timeout()
         except HttpError as error:
             return self._failed(error)
         finally:
@@ -271,19 +255,14 @@ class Run:
             and not await self._store_begun(self.persistence)
         ):
             return self.translation.fail(LOST)
-        async with self._attempts as reply:
-            self.accepted = True
-            return await self._reader.read_to_end(reply)
+        return await self._pipeline.follow(self._attempts)
 
     async def _store_begun(self, persistence: ResponseSessionPersistenceTransformer) -> bool:
         """Store that this attempt begins, so that it counts if the worker dies of it. Returns whether the
         record is still this run's. The first attempt has no event yet, because the upstream's answer may
         change what `response.created` shows."""
         if self._previous_attempts:
-            if (
-                pending := self._client_stream.send(self.translation.restart(self._previous_attempts))
-            ) is not None:
-                await pending
+            await self._pipeline.send(self.translation.restart(self._previous_attempts))
         else:
             await persistence.begin()
         return not persistence.lost

@@ -24,11 +24,11 @@ from openresponses_server.limits.gate import Gate
 from openresponses_server.observation.metrics import Metrics
 from openresponses_server.runs.follow import Follower
 from openresponses_server.runs.keeper import Keeper
+from openresponses_server.runs.pipeline import Translation
 from openresponses_server.runs.queue import Claim, RunQueue
 from openresponses_server.runs.run import ActiveRuns, Run
 from openresponses_server.runs.settle import Rerun, Settler
 from openresponses_server.runs.signals import OnCancel, open_signals
-from openresponses_server.runs.translation import Translation
 from openresponses_server.settings import Settings, seconds_of
 from openresponses_server.store.base import NO_ID, ResponseStore, StoredResponse, StoreError, UpstreamResponse
 from openresponses_server.store.history import own_input

@@ -171,11 +171,6 @@ class ResponseSessionPersistenceTransformer:
         return self._record.stored and not self.saved and not self.lost
 
     @property
-    def can_send_now(self) -> bool:
-        """What passes now waits for the log at most: the beginning is stored, or need not be yet."""
-        return self._log.opened if self.seen else self.sends_only_at_end
-
-    @property
     def saved(self) -> bool:
         """The end is durable."""
         return self._record.saved
@@ -234,8 +229,8 @@ class ResponseSessionPersistenceTransformer:
         return events
 
     def append(self, events: list[Event]) -> Awaitable[None] | None:
-        """The same of a batch that is not the last, in a plain call: None when it may leave, or what is to
-        be awaited first. While this `can_send_now` that is a future, which raises nothing."""
+        """The same of a batch that is not the last, in a plain call: None when it may be sent, else what has
+        to be awaited first. A future is the log's: it raises nothing, and needs no task."""
         if not self._withheld.idle and not (events := self._withheld.passing(events)):
             return None
         self._note(events)
@@ -360,6 +355,10 @@ class ResponseSessionPersistenceTransformer:
             self._wake()
 
     def _note(self, events: list[Event]) -> None:
-        self.batch = frames_of(events) if self._withheld.idle else self._withheld.shown(events)
+        if self._withheld.idle:
+            first, last = events[0].sequence_number, events[-1].sequence_number
+            self.batch = Frames(first, last, encode_sse(events))
+        else:
+            self.batch = self._withheld.shown(events)
         if not self.lost:
             self._record.pending.append(self.batch)

@@ -20,7 +20,7 @@ from openresponses_bridge.protocol.codec import decode_json, encode
 from openresponses_bridge.sse import Frame, SSEDecoder
 from openresponses_server.errors import UpstreamError, status_in
 from openresponses_server.settings import Retries
-from openresponses_server.upstreams.base import DataReceiver, Upstream, UpstreamReply, UpstreamRequest
+from openresponses_server.upstreams.base import Upstream, UpstreamReply, UpstreamRequest
 from openresponses_server.upstreams.refusals import CODE, has_forgotten, refusal, seconds_of
 from openresponses_server.upstreams.targets import Target
 
@@ -33,40 +33,25 @@ _PREAMBLE: Final = frozenset(
 _MOST_FRAMES: Final = 100  # of a preamble
 _REFUSED: Final = 400  # what is in a stream has no status
 
-AskOther = Callable[["Attempt"], Awaitable[tuple["Attempt", UpstreamReply]]]
-"""Makes this attempt instead; returns the attempt that was accepted, and its reply."""
 
+class Preamble:
+    """What comes before an answer, as long as the upstream may be asked otherwise."""
 
-class EarlyRefusalFallback:
-    """The reply to an attempt that has a fallback. If its stream begins with an error that the fallback may
-    avoid, the fallback is asked, and its reply is read instead."""
-
-    def __init__(self, attempt: Attempt, reply: UpstreamReply, ask_other: AskOther) -> None:
-        self._attempt = attempt
-        self._reply = reply
-        self._ask_other = ask_other
-        self._frames: SSEDecoder | None = SSEDecoder()
+    def __init__(self) -> None:
+        self._frames = SSEDecoder()
         self._seen = 0
-        self.losses = reply.losses
+        self.over = False
+        """The answer has begun."""
 
-    async def read(self, receive: DataReceiver | None = None) -> bytes:
-        if self._frames is None:
-            return await self._reply.read(receive)
-        data = await self._reply.read()
+    def refusal(self, data: bytes) -> UpstreamError | None:
+        """The refusal that comes with these bytes in the place of an answer; None when there is none, or not
+        yet. b"" is the end."""
         for frame in self._frames.feed(data) if data else self._frames.close():
             self._seen += 1
-            if _is_preamble(frame) and self._seen <= _MOST_FRAMES:
-                continue
-            self._frames = None
-            error = refusal_in(frame.data)
-            other = None if error is None else await self._attempt.fallback_for(error)
-            if other is None:
-                return data
-            self._attempt, self._reply = await self._ask_other(other)
-            self._seen, self.losses = 0, self._reply.losses
-            self._frames = None if self._attempt.last else SSEDecoder()
-            return await self.read()
-        return data
+            if not _is_preamble(frame) or self._seen > _MOST_FRAMES:
+                self.over = True
+                return refusal_in(frame.data)
+        return None
 
 
 def refusal_in(data: bytes) -> UpstreamError | None:
@@ -158,6 +143,7 @@ class Attempts:
         self._wait = wait
         self._jitter = jitter
         self._open: AbstractAsyncContextManager[UpstreamReply] | None = None
+        self._attempt: Attempt | None = None  # that was accepted, if there is another one instead
         self.asked: Target | None = None
         """The target that accepted; before, the first one asked."""
 
@@ -173,9 +159,7 @@ class Attempts:
             await self.__aexit__(type(error), error, error.__traceback__)
             raise
         self._prepared = ()
-        if not attempt.last:
-            return EarlyRefusalFallback(attempt, reply, self._ask_other)
-        self._accepted = _nothing  # so that the request's body can be freed
+        self._note(attempt)
         return reply
 
     async def __aexit__(
@@ -185,13 +169,34 @@ class Attempts:
         if opened is not None:
             await opened.__aexit__(kind, error, trace)
 
-    async def _ask_other(self, attempt: Attempt) -> tuple[Attempt, UpstreamReply]:
-        """Close the reply that is open, and make this attempt instead."""
+    @property
+    def may_ask_otherwise(self) -> bool:
+        """What was accepted is to be read for a refusal at its beginning, which another request may spare."""
+        return self._attempt is not None
+
+    async def instead(self, error: UpstreamError) -> UpstreamReply | None:
+        """The reply to what is asked instead of what was accepted and then refused; None when the refusal is
+        the answer. Raises UpstreamError."""
+        before, self._attempt = self._attempt, None
+        other = None if before is None else await before.fallback_for(error)
+        if other is None:
+            return None
         await self.__aexit__(None, None, None)
-        attempt, reply = await self._ask_with_fallbacks(attempt)
+        attempt, reply = await self._ask_with_fallbacks(other)
         attempt = replace(attempt, again=True)
         self._accepted(attempt, reply)
-        return attempt, reply
+        self._note(attempt)
+        return reply
+
+    def commit(self) -> None:
+        """Nothing else is asked any more, so that the request's body need not stay."""
+        self._attempt, self._accepted = None, _nothing
+
+    def _note(self, accepted: Attempt) -> None:
+        if accepted.last:
+            self.commit()
+        else:
+            self._attempt = accepted
 
     async def _first_that_accepts(self) -> tuple[Attempt, UpstreamReply]:
         errors: list[UpstreamError] = []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
 from types import MappingProxyType
 from typing import Final, Protocol
@@ -10,6 +10,7 @@ from typing import Final, Protocol
 from msgspec import Struct
 
 from openresponses_server.upstreams.catalog import ReportedModel
+from openresponses_server.upstreams.flow import Source
 
 LOSSES_HEADER: Final = "openresponses-losses"
 """The header of an answer that lists what its request lost on the way to the model."""
@@ -58,27 +59,15 @@ class UpstreamRequest(Struct, frozen=True):
     """The client's name for its conversation, or "": for upstreams that keep conversations."""
 
 
-Resume = Callable[[bool], None]
-"""Called later with whether the receiver wants more bytes."""
-
-DataReceiver = Callable[[bytes, Resume], bool | None]
-"""Called with bytes in the callback of the event loop in which they arrived. Returns whether it wants more;
-None: `Resume` is called with that later. If it wants no more, the next bytes are for the next `read`."""
-
-
-class UpstreamReply(Protocol):
-    """The answer to a request that was accepted: a successful status and an event stream."""
+class UpstreamReply(Source, Protocol):
+    """The answer to an accepted request: its status was good and it is an event stream. It ends with an
+    UpstreamError when it is cut or silent for too long."""
 
     losses: str
-    """The value of its header `openresponses-losses`: what the request lost beyond the upstream."""
-
-    async def read(self, receive: DataReceiver | None = None) -> bytes:
-        """The bytes that have arrived, at least one; b"" at the end. While it waits it may call `receive`
-        with bytes instead, and returns b"" when that wants no more.
-
-        Raises UpstreamError if the stream is cut or idle for too long.
-        """
-        ...
+    """What the upstream says was lost of the request on its own way to a model (header
+    `openresponses-losses`), as it came."""
+    whole: bool
+    """It is one frame, which ends with the answer."""
 
 
 class Upstream(Protocol):

@@ -7,21 +7,10 @@ from collections.abc import Callable, Mapping
 from typing import Final, Protocol
 
 from openresponses_server.settings import Timeouts
+from openresponses_server.upstreams.flow import Content
 
 FAILURES: Final = (OSError,)
 """What asking an upstream, and reading from one, raises."""
-
-
-class Content(Protocol):
-    """An answer's body."""
-
-    async def readany(self) -> bytes:
-        """Whatever has arrived; b"" at the end. What came before a failure is given before it is raised."""
-        ...
-
-    def set_exception(self, error: BaseException) -> None:
-        """Have this raised where it is read."""
-        ...
 
 
 class HttpResponse(Protocol):

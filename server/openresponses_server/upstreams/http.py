@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Awaitable, Iterable, Mapping
-from contextlib import AbstractAsyncContextManager, closing
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager, closing, suppress
 from functools import lru_cache, partial
 from typing import Final
 
@@ -16,7 +16,6 @@ from openresponses_server.settings import Timeouts
 from openresponses_server.upstreams.base import (
     DRAIN_SECONDS,
     LOSSES_HEADER,
-    DataReceiver,
     UpstreamReply,
     UpstreamRequest,
     called,
@@ -24,7 +23,8 @@ from openresponses_server.upstreams.base import (
 from openresponses_server.upstreams.catalog import ReportedModel, reported_models
 from openresponses_server.upstreams.connections import FAILURES, Connect, HttpResponse, Requests
 from openresponses_server.upstreams.dialects import HttpDialect, without_password
-from openresponses_server.upstreams.http1.body import PIECE, Body
+from openresponses_server.upstreams.flow import Discard, Reader, Sink
+from openresponses_server.upstreams.http1.body import Body
 from openresponses_server.upstreams.http1.pool import Connections
 from openresponses_server.upstreams.refusals import (
     Clean,
@@ -41,93 +41,90 @@ from openresponses_server.upstreams.whole_answers import WholeReply, is_whole_an
 
 _LOOKS: Final = 4
 """How often it is looked in the seconds that a wait may last, which it may exceed by one such part."""
-# bytes that are read at first: what begins an answer waits little for what follows it
-_FIRST: Final = 16 * 1024
 
 
 class HttpReply:
-    """The body of an accepted request. What came before a cut is given before the cut is raised.
+    """The body of an accepted request, whose failures become UpstreamErrors.
 
-    `idle` bounds each wait for bytes. One timer looks after that, a few times in so many seconds, and no read
-    notes when it was: a timer or a time per read would cost a part of the translation.
+    `idle` bounds each wait for bytes. One timer looks after that, a few times in so many seconds, and nothing
+    is noted when bytes come: a timer or a time for each would cost a part of the translation.
     """
 
+    whole = False
+
     __slots__ = (
-        "_body",
         "_content",
-        "_failure",
         "_idle",
         "_loop",
         "_name",
-        "_piece",
         "_quiet",
+        "_sink",
         "_timer",
-        "_waits",
+        "feed",
         "losses",
+        "pause",
+        "resume",
     )
 
     def __init__(self, name: str, answer: HttpResponse, idle: float, losses: str) -> None:
         self.losses = losses
         self._name = name
         self._content = content = answer.content
-        # what is recorded, or comes of a recording, is read by a task
-        self._body = content if isinstance(content, Body) else None
-        self._piece = _FIRST
+        self._sink: Sink | None = None
+        # the content's own and the sink's own: a call less for each token
+        self.pause, self.resume = content.pause, content.resume
+        self.feed: Callable[[bytes], None] = _ignore
         self._idle = idle
-        self._failure: UpstreamError | None = None
-        self._waits = False
         self._quiet = 0  # looks since bytes came
         self._loop = asyncio.get_running_loop()
         self._timer = self._loop.call_later(idle / _LOOKS, self._look)
 
-    async def read(self, receive: DataReceiver | None = None) -> bytes:
-        if self._failure is not None:
-            raise self._failure
-        self._waits, self._quiet = True, 0
-        try:
-            body = self._body
-            if body is None:
-                return await self._content.readany()
-            if receive is not None:
-                if data := body.read_nowait(PIECE):
-                    await body.scheduler.wait_for_turn()
-                    return data
-                if await body.deliver_to(receive):
-                    return b""
-            piece, self._piece = self._piece, PIECE
-            return await body.read(piece)
-        except FAILURES as error:
-            self._failure = self._as_error(error)
-            raise self._failure from error
-        finally:
-            self._waits = False
+    def start(self, sink: Sink) -> None:
+        self._sink, self.feed, self._quiet = sink, sink.feed, 0
+        self._content.start(self)
+
+    def end(self, error: Exception | None) -> None:
+        """The content has ended."""
+        sink = self._close()
+        if sink is not None:
+            sink.end(None if error is None else self._as_error(error))
 
     def close(self) -> None:
+        """Its sink wants nothing more."""
+        self._close()
+        self._content.pause()
+
+    def _close(self) -> Sink | None:
         self._timer.cancel()
+        # else this object and the sink refer to each other until the next look for garbage
+        sink, self._sink, self.feed = self._sink, None, _ignore
+        return sink
 
     def _look(self) -> None:
         """Whether the upstream has been waited for too long; time spent on a slow client does not count."""
-        self._quiet += 1
-        body = self._body
-        if body is not None and (body.has_received or not body.is_awaited):
-            body.has_received = False
-            self._quiet = 0
-        if not self._waits:
-            self._quiet = 0
+        content = self._content
+        self._quiet = 0 if content.heard or not content.waits else self._quiet + 1
+        content.heard = False
         if self._quiet > _LOOKS:
-            self._content.set_exception(TimeoutError())
+            content.end(TimeoutError())
         else:
             self._timer = self._loop.call_later(self._idle / _LOOKS, self._look)
 
-    def _as_error(self, error: BaseException) -> UpstreamError:
+    def _as_error(self, error: Exception) -> UpstreamError:
         if isinstance(error, TimeoutError):
             silent = f"the {called(self._name)} went silent"
             return UpstreamError(504, silent, code=UpstreamError.TIMEOUT, cause="it went silent")
         why = words_of(error)
         lost = f"the connection to the {called(self._name)} was lost: {why}"
-        return UpstreamError(
+        failure = UpstreamError(
             502, lost, code=UpstreamError.DISCONNECTED, cause=f"the connection was lost: {why}"
         )
+        failure.__cause__ = error
+        return failure
+
+
+def _ignore(_data: bytes) -> None:
+    return None
 
 
 _MAX_REFUSAL: Final = 64 * 1024  # bytes read of a refusal's body
@@ -201,7 +198,7 @@ class HttpUpstream:
             theirs = not self._key_is_ours or (self._pass_through and request.client_key is not None)
             clean = partial(self.clean, client_key=request.client_key)
             whole = await self._check(response, clean, "" if theirs else self._key_refused)
-            if whole is not None and isinstance(response.content, Body) and response.content.is_read:
+            if whole is not None and isinstance(response.content, Body) and response.content.is_complete:
                 return response, None, whole
             return response, HttpReply(self.name, response, self._timeouts.idle, losses_in(response)), whole
         except BaseException:
@@ -257,9 +254,8 @@ class HttpUpstream:
             return None
         try:
             # an answer may take its time, as long as something comes
-            body = await _read_up_to(
-                response, _MAX_REFUSAL, self._timeouts.idle, None if accepted else self._timeouts.idle
-            )
+            async with asyncio.timeout(None if accepted else self._timeouts.idle):
+                body = await Reader(response.content).collect(_MAX_REFUSAL, self._timeouts.idle)
         except FAILURES as error:
             raise self._failure(error) from error
         if not accepted:
@@ -306,7 +302,7 @@ class HttpUpstream:
                     "GET", f"{self._base}/models", headers=self._with_key(self._api_key)
                 )
                 with closing(response):
-                    body = await _read_up_to(response, _MAX_LIST)
+                    body = await Reader(response.content).collect(_MAX_LIST)
         except FAILURES as error:
             raise self._failure(error) from error
         if response.status != 200:
@@ -373,36 +369,13 @@ def losses_in(answer: HttpResponse) -> str:
     return answer.headers.get(LOSSES_HEADER, "")
 
 
-async def _read_up_to(
-    response: HttpResponse, limit: int, idle: float | None = None, total: float | None = None
-) -> bytes:
-    """The body, or what comes until there are at least `limit` bytes of it. `idle` seconds bound each wait,
-    `total` all of them."""
-    content = response.content
-    chunks: list[bytes] = []
-    if isinstance(content, Body):
-        chunks.append(content.read_nowait(limit))
-        if content.is_read:
-            return chunks[0]
-    size = sum(map(len, chunks))
-    async with asyncio.timeout(total):
-        while size < limit:
-            async with asyncio.timeout(idle):
-                chunk = await content.readany()
-            if not chunk:
-                break
-            chunks.append(chunk)
-            size += len(chunk)
-    return b"".join(chunks)
-
-
 async def _drain(response: HttpResponse) -> None:
     """Wait for what is left when the stream has said its end, so that the connection can be used again."""
-    if isinstance(response.content, Body) and response.content.is_complete:
+    content = response.content
+    if isinstance(content, Body) and content.is_complete:
         return
-    try:
+    rest = Discard()
+    content.start(rest)
+    with suppress(TimeoutError):  # it is closed then, which does no harm
         async with asyncio.timeout(DRAIN_SECONDS):
-            while await response.content.readany():
-                pass
-    except FAILURES:
-        return  # it is closed then, which does no harm
+            await rest.ended.wait()

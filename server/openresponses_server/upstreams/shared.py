@@ -1,16 +1,17 @@
 """One request of an upstream that several runs read, each a choice of its answer.
 
-A task of its own opens it and reads, the next bytes when all readers have taken the last ones, so that a slow
-client slows its upstream here too. It is aborted when the last reader leaves.
+A task of its own holds it open. What comes is given to all readers, and nothing comes while one of them has
+paused it, so that a slow client slows its upstream here too. It is closed when the last reader leaves.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from openresponses_server.upstreams.base import DataReceiver, Upstream, UpstreamReply, UpstreamRequest
+from openresponses_server.upstreams.base import Upstream, UpstreamReply, UpstreamRequest
+from openresponses_server.upstreams.flow import Sink
 
 
 class SharedUpstream:
@@ -32,7 +33,7 @@ class SharedUpstream:
         """This reader asks for nothing more: it is not waited for."""
         self._left.add(number)
         for request in self._requests:
-            request.change()
+            request.look()
 
     def join(self, number: int, asked: UpstreamRequest) -> _Request:
         """The request of this reader: its nth is everybody's nth."""
@@ -75,90 +76,102 @@ class _Reply:
     def __init__(self, request: _Request, number: int) -> None:
         self._request = request
         self._number = number
-        self.losses = request.losses
+        self.losses, self.whole = request.losses, request.whole
 
-    async def read(self, receive: DataReceiver | None = None) -> bytes:
-        return await self._request.piece(self._number)
+    def start(self, sink: Sink) -> None:
+        self._request.start(self._number, sink)
+
+    def pause(self) -> None:
+        self._request.pause(self._number)
+
+    def resume(self) -> None:
+        self._request.resume(self._number)
 
 
 class _Request:
-    """One request. Its bytes come in pieces, of which one is kept; `_taken` says how many each reader that
-    has not left again has taken. Reading waits until everybody expected has joined, or left without."""
+    """One request. It is read when everybody expected has started, or left without."""
+
+    losses = ""
+    whole = False
 
     def __init__(
         self, upstream: Upstream, asked: UpstreamRequest, expected: set[int], left: set[int]
     ) -> None:
         self._expected = expected
         self._left = left
-        self._joined: set[int] = set()
-        self._taken: dict[int, int] = {}
-        self._pieces = 0
-        self._piece = b""
-        self._accepted = False
-        self.losses = ""
-        self._waits = False
-        self._error: Exception | None = None
-        self._changed = asyncio.Event()
-        self._task = asyncio.create_task(self._read(upstream, asked))
+        self._readers: set[int] = set()
+        self._sinks: dict[int, Sink] = {}
+        self._gone: set[int] = set()
+        self._paused: set[int] = set()
+        self._reply: UpstreamReply | None = None
+        self._started = self._ended = False
+        self._opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._over = asyncio.Event()
+        self._task = asyncio.create_task(self._hold(upstream, asked))
 
+    # ── the readers' side ──────────────────────────────────────────────────────────────────────────────
     def join(self, number: int) -> None:
-        self._joined.add(number)
-        self._taken[number] = 0
-        self.change()
-
-    def leave(self, number: int) -> None:
-        del self._taken[number]
-        self.change()
-        if not self._taken and not self._waits:
-            self._task.cancel()
-
-    def change(self) -> None:
-        """Something has happened that somebody may wait for."""
-        changed, self._changed = self._changed, asyncio.Event()
-        changed.set()
+        self._readers.add(number)
 
     async def opened(self) -> None:
         """Raises UpstreamError when the request is refused."""
-        await self._until(lambda: self._accepted or self._error is not None)
-        if not self._accepted and self._error is not None:
-            raise self._error
+        await asyncio.shield(self._opened)
 
-    async def piece(self, number: int) -> bytes:
-        """What comes next, b"" at the end. Raises UpstreamError when the stream is cut."""
-        await self._until(lambda: self._taken[number] < self._pieces or self._error is not None)
-        if self._taken[number] == self._pieces and self._error is not None:
-            raise self._error
-        self._taken[number] = self._pieces
-        self.change()
-        return self._piece
+    def start(self, number: int, sink: Sink) -> None:
+        self._sinks[number] = sink
+        self.look()
 
-    async def _until(self, reached: Callable[[], bool]) -> None:
-        while not reached():
-            await self._changed.wait()
+    def pause(self, number: int) -> None:
+        if number in self._sinks:
+            self._paused.add(number)
+            if self._reply is not None:
+                self._reply.pause()
 
-    async def _read(self, upstream: Upstream, asked: UpstreamRequest) -> None:
+    def resume(self, number: int) -> None:
+        self._paused.discard(number)
+        if not self._started:
+            self.look()
+        elif not self._paused and self._reply is not None:
+            self._reply.resume()
+
+    def leave(self, number: int) -> None:
+        self._readers.discard(number)
+        self._sinks.pop(number, None)
+        self._gone.add(number)
+        if not self._readers:
+            if not self._ended:
+                self._task.cancel()
+            self._over.set()
+        elif number in self._paused:
+            self.resume(number)
+        self.look()
+
+    def look(self) -> None:
+        """Begin to read when nobody is waited for any more."""
+        waited_for = self._expected - self._left - self._gone - self._sinks.keys()
+        if self._reply is not None and not self._started and not (waited_for or self._paused) and self._sinks:
+            self._started = True
+            self._reply.start(self)
+
+    # ── the upstream's side ────────────────────────────────────────────────────────────────────────────
+    def feed(self, data: bytes) -> None:
+        for sink in list(self._sinks.values()):
+            sink.feed(data)
+
+    def end(self, error: Exception | None) -> None:
+        self._ended = True
+        for sink in list(self._sinks.values()):
+            sink.end(error)
+
+    async def _hold(self, upstream: Upstream, asked: UpstreamRequest) -> None:
         try:
             async with upstream.open(asked) as reply:
-                self.losses = reply.losses
-                self._accepted = True
-                self.change()
-                while await self._is_wanted():
-                    self._piece = await reply.read()
-                    self._pieces += 1
-                    self.change()
-        except Exception as error:  # whoever reads raises it
-            self._error = error
-            self.change()
-
-    async def _is_wanted(self) -> bool:
-        """All have taken what has come; whether there is anybody left to read on."""
-        self._waits = True
-        try:
-            await self._until(self._all_have_taken)
-        finally:
-            self._waits = False
-        return bool(self._taken) and (self._pieces == 0 or bool(self._piece))
-
-    def _all_have_taken(self) -> bool:
-        here = self._expected <= self._joined | self._left
-        return here and all(taken == self._pieces for taken in self._taken.values())
+                self._reply, self.losses, self.whole = reply, reply.losses, reply.whole
+                self._opened.set_result(None)
+                self.look()
+                await self._over.wait()
+        except Exception as error:
+            if self._opened.done():  # its readers have had the end
+                raise
+            self._opened.set_exception(error)
+            self._opened.exception()  # it is raised by those who wait, if anybody does

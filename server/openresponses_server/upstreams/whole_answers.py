@@ -10,7 +10,8 @@ from typing import Any, Final
 
 from openresponses_bridge.errors import WireError
 from openresponses_bridge.protocol.codec import decode_frame
-from openresponses_server.upstreams.base import DataReceiver, UpstreamReply
+from openresponses_server.upstreams.base import UpstreamReply
+from openresponses_server.upstreams.flow import Sink
 
 _BOM: Final = b"\xef\xbb\xbf"
 _FIELD: Final = b"data: "
@@ -31,32 +32,44 @@ def is_whole_answer(body: bytes, recognises: Recognises) -> bool:
 
 
 class WholeReply:
-    """The answer as a stream of one frame: `begun` is what was read of it, `rest` gives what follows, and is
+    """The answer as a stream of one frame: `begun` is what has come of it, `rest` gives what follows, and is
     None when that was all."""
 
-    __slots__ = ("_begun", "_rest", "_sent", "losses")
+    whole = True
+
+    __slots__ = ("_begun", "_rest", "_sink", "losses")
 
     def __init__(self, begun: bytes, losses: str, rest: UpstreamReply | None) -> None:
         self._begun = _FIELD + begun.removeprefix(_BOM).translate(_ONE_LINE)
         self._rest = rest
+        self._sink: Sink | None = None
         self.losses = losses
-        self._sent = False
-        if rest is None:
-            self._begun += _END
-            self._sent = True
 
-    @property
-    def is_read(self) -> bool:
-        """It has given all there is."""
-        return self._sent and not self._begun
+    def start(self, sink: Sink) -> None:
+        self._sink = sink
+        sink.feed(self._begun)
+        if self._rest is None:
+            self.end(None)
+        else:
+            self._rest.start(self)
 
-    async def read(self, receive: DataReceiver | None = None) -> bytes:
-        """As `UpstreamReply.read`."""
-        if self._begun:
-            begun, self._begun = self._begun, b""
-            return begun
-        if self._sent or self._rest is None:
-            return b""
-        data = await self._rest.read()
-        self._sent = not data
-        return data.translate(_ONE_LINE) if data else _END
+    def pause(self) -> None:
+        if self._rest is not None:
+            self._rest.pause()
+
+    def resume(self) -> None:
+        if self._rest is not None:
+            self._rest.resume()
+
+    def feed(self, data: bytes) -> None:
+        """More of the answer."""
+        if self._sink is not None:
+            self._sink.feed(data.translate(_ONE_LINE))
+
+    def end(self, error: Exception | None) -> None:
+        """That was all of it."""
+        sink, self._sink = self._sink, None
+        if sink is not None:
+            if error is None:
+                sink.feed(_END)
+            sink.end(error)

@@ -18,7 +18,7 @@ from openresponses_server.http.auth import NOBODY
 from openresponses_server.requests.composition import compose, service_lifespan
 from openresponses_server.requests.prepare import prepare
 from openresponses_server.requests.service import Service
-from openresponses_server.runs.client_stream import Batch
+from openresponses_server.runs.client import Batch
 from openresponses_server.runs.run import Run
 from openresponses_server.settings import Settings
 from openresponses_server.vscode.provider import LanguageModelChatProvider, ProviderOptions

@@ -7,13 +7,13 @@ import asyncio
 import gzip
 from typing import NamedTuple
 
+from openresponses_server.upstreams.flow import Reader
 from openresponses_server.upstreams.http1.body import FairScheduler
 from openresponses_server.upstreams.http1.connection import Connection
 from tests.fuzz.core import Target
 from tests.fuzz.targets.sse import pieces_of
 from tests.support.wire import Wire
 
-_READ = 512
 _MOST = 200_000  # bytes of a body after which its reader wants no more
 
 
@@ -67,8 +67,8 @@ async def _asked(connection: Connection) -> Outcome:
     try:
         answer = await connection.ask(b"POST / HTTP/1.1\r\n\r\n", b"", 60)
         head = answer.status, dict(answer.headers)
-        while len(body) < _MOST and (piece := await answer.content.read(_READ)):
-            assert len(piece) <= _READ
+        reader = Reader(answer.content)
+        while len(body) < _MOST and (piece := await reader.read()):
             body += piece
     except OSError as error:
         return Outcome(head, body, type(error).__name__)

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from openresponses_bridge import ResponseStreamStateMachine
-from openresponses_server.runs import client_stream as clients
-from openresponses_server.runs.client_stream import Batch, Client
+from openresponses_server.runs import client as clients
+from openresponses_server.runs.client import Batch, Client
 from openresponses_server.settings import Limits, Settings, UpstreamSettings
 from tests.support.serving import Reply, call, opened, serving, violations, wait_for
 from tests.support.upstream import HANG, Script, ScriptedUpstream, chunk, text
@@ -121,6 +121,11 @@ def wait_for_end(upstream: ScriptedUpstream, count: int) -> None:
         time.sleep(0.02)
 
 
+async def sent(client: Client, batch: Batch) -> None:
+    if client.deliver is not None and (rest := client.deliver(batch)) is not None:
+        await client.drain(rest, batch)
+
+
 async def test_delivery_that_takes_too_long_is_broken_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(clients, "_PATIENCE", 0.05)
     delivered: list[Batch] = []
@@ -135,8 +140,7 @@ async def test_delivery_that_takes_too_long_is_broken_off(monkeypatch: pytest.Mo
     machine = ResponseStreamStateMachine("m")
     begin, more, end = machine.start(), machine.text("x"), machine.finish("stop")
     for events in (begin, more, end):
-        client.set_unsent(events)
-        await client.send(Batch(events))
+        await sent(client, Batch(events))
     assert [each.events for each in delivered] == [begin]
     assert client.last_sent == begin[-1].sequence_number
     assert client.is_behind
@@ -154,7 +158,7 @@ async def test_cancellation_that_comes_with_it_is_not_swallowed(monkeypatch: pyt
             sending.cancel()
 
     client.attach(deliver, may_fall_behind=True)
-    sending = asyncio.create_task(client.send(Batch(ResponseStreamStateMachine("m").start())))
+    sending = asyncio.create_task(sent(client, Batch(ResponseStreamStateMachine("m").start())))
     with pytest.raises(asyncio.CancelledError):
         await sending
     client.detach()
@@ -169,7 +173,7 @@ async def test_a_run_that_is_not_stored_waits_for_its_client(monkeypatch: pytest
 
     client = Client(may_leave=False)
     client.attach(deliver, may_fall_behind=True)
-    sending = asyncio.create_task(client.send(Batch(ResponseStreamStateMachine("m").start())))
+    sending = asyncio.create_task(sent(client, Batch(ResponseStreamStateMachine("m").start())))
     await asyncio.sleep(0.2)
     assert not client.is_behind
     assert not sending.done()

@@ -16,7 +16,7 @@ from openresponses_server.api.app import create_app
 from openresponses_server.api.forms import KEEP_ALIVE, ResponseForm
 from openresponses_server.http.direct_writes import offer
 from openresponses_server.observation.trace_folder import HEADER
-from openresponses_server.runs.client_stream import Batch
+from openresponses_server.runs.client import Batch
 from openresponses_server.settings import Limits, Settings, Tracing, UpstreamSettings
 from tests.support.pieces import Written
 from tests.support.raw import Raw, raw, request

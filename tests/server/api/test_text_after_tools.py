@@ -9,8 +9,8 @@ from openresponses_bridge.protocol.codec import encode
 from openresponses_bridge.seal import Sealer
 from openresponses_bridge.sse import encode_data
 from openresponses_server.api.forms import ChatForm, chat_options
-from openresponses_server.runs.client_stream import Batch
-from openresponses_server.runs.translation import Translation
+from openresponses_server.runs.client import Batch
+from openresponses_server.runs.pipeline import Translation
 from openresponses_server.settings import Settings, UpstreamSettings
 from openresponses_server.upstreams.targets import configured
 from tests.support.codex import proxied

@@ -19,6 +19,7 @@ from openresponses_server.settings import CodexSettings, SettingsError, load_set
 from openresponses_server.upstreams.base import UpstreamRequest
 from openresponses_server.upstreams.codex.messages import Lines, LineTooLong
 from openresponses_server.upstreams.codex.upstream import CodexUpstream
+from openresponses_server.upstreams.flow import Discard, Reader
 from openresponses_server.upstreams.routing import build_router
 from tests.support.codex_upstream import codex, is_alive, settings_of, text_of
 
@@ -132,9 +133,11 @@ def test_more_than_a_client_takes_is_not_kept(tmp_path: Path) -> None:
         upstream = upstream_of(tmp_path, turn_bytes=100_000)
         try:
             async with upstream.open(asking("flood 1000")) as reply:
+                reply.start(Discard())
+                reply.pause()
                 await until_sent(tmp_path, "flooded")
                 with pytest.raises(UpstreamError, match="did not take"):
-                    await reply.read()
+                    await Reader(reply).collect(1 << 30)
         finally:
             await upstream.close()
 
@@ -204,9 +207,10 @@ def test_a_client_that_leaves_interrupts_the_turn(tmp_path: Path, words: str) ->
         upstream = upstream_of(tmp_path)
         try:
             async with upstream.open(asking(words)) as reply:
+                reader = Reader(reply)
                 if words == "wait":
                     # what has come by then, in one read or in several
-                    while b"Wait" not in await reply.read():
+                    while b"Wait" not in await reader.read():
                         pass
             await until_sent(tmp_path, "turn/interrupt")
             await until_sent(tmp_path, "thread/unsubscribe")
@@ -237,11 +241,13 @@ def test_one_that_is_not_interrupted_gets_no_new_threads(tmp_path: Path) -> None
         upstream = upstream_of(tmp_path, stop_seconds=0.1)
         try:
             async with upstream.open(asking("wait deaf")) as reply:
-                await reply.read()
+                reader = Reader(reply)
+                await reader.read()
             await until_sent(tmp_path, "turn/interrupt")
             await asyncio.sleep(0.2)
             async with upstream.open(asking("say Hi")) as reply:
-                assert await reply.read()
+                reader = Reader(reply)
+                assert await reader.read()
             pids = [line["pid"] for line in log_of(tmp_path) if "argv" in line]
             assert len(pids) == 2
         finally:
@@ -257,9 +263,10 @@ def test_a_crowd_waits_in_a_bounded_queue(tmp_path: Path) -> None:
         async def ask(words: str, owner: str) -> str:
             try:
                 async with upstream.open(asking(words, owner)) as reply:
+                    reader = Reader(reply)
                     read = b""
                     while b"turn/completed" not in read:
-                        read += await reply.read()
+                        read += await reader.read()
                     return "done"
             except UpstreamError as error:
                 return f"{error.http_status} {error.code} {error.headers['retry-after']}"

@@ -14,14 +14,16 @@ from openresponses_server.errors import UpstreamError
 from openresponses_server.upstreams.base import UpstreamRequest
 from openresponses_server.upstreams.demo.behaviours import BEHAVIOURS, sample
 from openresponses_server.upstreams.demo.upstream import MODELS, DemoUpstream
+from openresponses_server.upstreams.flow import Reader
 
 
 def play(**body: Any) -> bytes:
     async def read() -> bytes:
         request = UpstreamRequest("/chat/completions", encode(body), "r")
         async with DemoUpstream().open(request) as reply:
+            reader = Reader(reply)
             received = b""
-            while data := await reply.read():
+            while data := await reader.read():
                 received += data
             return received
 

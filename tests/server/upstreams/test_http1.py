@@ -15,8 +15,9 @@ import uvloop
 from openresponses_server.errors import UpstreamError
 from openresponses_server.http.encodings import zstd
 from openresponses_server.settings import Timeouts
+from openresponses_server.upstreams.flow import Discard, Reader, Source
 from openresponses_server.upstreams.http import HttpReply
-from openresponses_server.upstreams.http1.body import Body, ConnectionLost, InvalidAnswer
+from openresponses_server.upstreams.http1.body import PIECE, ConnectionLost, InvalidAnswer
 from openresponses_server.upstreams.http1.connection import Http1Response, request_target_of
 from openresponses_server.upstreams.http1.pool import Connections
 
@@ -75,16 +76,21 @@ def saying(*pieces: bytes, close: bool = False) -> Say:
     return say
 
 
+class Pieces(Discard):
+    """Notes the size of each piece, all of which are zeros."""
+
+    def __init__(self, source: Source) -> None:
+        super().__init__()
+        self.sizes: list[int] = []
+        source.start(self)
+
+    def feed(self, data: bytes) -> None:
+        assert not data.strip(b"\0")
+        self.sizes.append(len(data))
+
+
 async def read(answer: Http1Response) -> bytes:
-    pieces = []
-    while piece := await answer.content.readany():
-        pieces.append(piece)
-    return b"".join(pieces)
-
-
-async def given_away(reply: HttpReply) -> None:
-    while await reply.read(lambda _data, _again: True):
-        pass
+    return await Reader(answer.content).collect(1 << 40)
 
 
 @pytest.fixture(params=[asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
@@ -194,9 +200,10 @@ def test_what_came_before_a_cut_is_given_before_the_cut(run: Callable[..., Any],
     async def ask(connections: Connections, url: str, _upstream: Upstream) -> bytes:
         answer = await connections.request("POST", url, headers={}, data=b"{}")
         await asyncio.sleep(0.1)
-        first = await answer.content.readany()
+        reader = Reader(answer.content)
+        first = await reader.read()
         with pytest.raises((ConnectionLost, InvalidAnswer)):
-            await answer.content.readany()
+            await reader.read()
         return first
 
     assert run(saying(said, close=True), ask) == b"hi"
@@ -208,9 +215,10 @@ def test_what_is_behind_a_body_is_bounded(run: Callable[..., Any]) -> None:
 
     async def ask(connections: Connections, url: str, _upstream: Upstream) -> None:
         answer = await connections.request("POST", url, headers={}, data=b"{}")
-        assert await answer.content.readany() == b"hi"
+        reader = Reader(answer.content)
+        assert await reader.read() == b"hi"
         with pytest.raises(InvalidAnswer):
-            await asyncio.wait_for(answer.content.readany(), 10)
+            await asyncio.wait_for(reader.read(), 10)
 
     run(saying(*said), ask)
 
@@ -225,7 +233,7 @@ def test_an_encoded_answer_that_breaks_is_not_waited_for(run: Callable[..., Any]
         with closing(await connections.request("POST", url, headers={}, data=b"{}")) as answer:
             reply = HttpReply("m", answer, 60.0, "")
             with pytest.raises(UpstreamError):
-                await asyncio.wait_for(given_away(reply), 10)
+                await asyncio.wait_for(Reader(reply).collect(MANY), 10)
             reply.close()
 
     run(saying(said + body[:5], body[5:], close=close), ask)
@@ -243,13 +251,11 @@ def test_an_encoding_that_was_not_asked_for_is_undone_in_pieces(
     async def ask(connections: Connections, url: str, upstream: Upstream) -> tuple[int, int, bool]:
         with closing(await connections.request("POST", url, headers={}, data=b"{}")) as answer:
             assert b"\r\naccept-encoding: identity\r\n" in upstream.requests[0]
-            content, sizes = answer.content, []
-            while piece := await content.read(1000):
-                sizes.append(len(piece))
-                assert not piece.strip(b"\0")
-            return sum(sizes), max(sizes), content.is_read
+            pieces = Pieces(answer.content)
+            await asyncio.wait_for(pieces.ended.wait(), 10)
+            return sum(pieces.sizes), max(pieces.sizes), answer.content.is_complete
 
-    assert run(saying(said), ask) == (MANY, 1000, True)
+    assert run(saying(said), ask) == (MANY, PIECE, True)
 
 
 @pytest.mark.parametrize(
@@ -305,7 +311,7 @@ def test_an_answer_before_the_end_of_the_request_ends_it(run: Callable[..., Any]
 def test_whoever_leaves_an_answer_closes_its_connection(run: Callable[..., Any]) -> None:
     async def ask(connections: Connections, url: str, upstream: Upstream) -> None:
         with closing(await connections.request("POST", url, headers={}, data=b"{}")) as answer:
-            assert await answer.content.readany() == b"hi"
+            assert await Reader(answer.content).read() == b"hi"
         async with asyncio.timeout(5):
             await upstream.closed.wait()
 
@@ -345,18 +351,3 @@ def test_a_connection_that_is_closed_before_it_is_asked_says_so(run: Callable[..
         assert not connections._open
 
     run(saying(OK + b"content-length: 0\r\n\r\n"), ask)
-
-
-def test_a_body_s_pieces_are_cut_where_they_are_asked_for() -> None:
-    class Still:
-        def pause(self) -> None: ...
-
-        def resume(self) -> None: ...
-
-    async def cut() -> list[bytes]:
-        body = Body(Still(), None, asyncio.get_running_loop())  # type: ignore[arg-type]
-        body.feed(b"abc")
-        body.feed(b"def")
-        return [body.read_nowait(2), body.read_nowait(10), body.read_nowait(10)]
-
-    assert asyncio.run(cut()) == [b"ab", b"cdef", b""]

@@ -22,6 +22,7 @@ from openresponses_server.errors import UpstreamError
 from openresponses_server.settings import Timeouts
 from openresponses_server.upstreams.base import UpstreamRequest
 from openresponses_server.upstreams.dialects import CHAT
+from openresponses_server.upstreams.flow import Reader
 from openresponses_server.upstreams.http import HttpUpstream
 from openresponses_server.upstreams.http1.pool import tls_context
 from tests.support.upstream import text
@@ -83,8 +84,9 @@ async def _asked(url: str) -> bytes:
     upstream = HttpUpstream("m", url, CHAT, PATIENT)
     try:
         async with upstream.open(UpstreamRequest("/chat/completions", b"{}", "r")) as reply:
+            reader = Reader(reply)
             pieces = []
-            while piece := await reply.read():
+            while piece := await reader.read():
                 pieces.append(piece)
             return b"".join(pieces)
     finally:
@@ -163,7 +165,8 @@ def test_a_name_is_looked_up_once_for_all_who_ask(loop: str, monkeypatch: pytest
 
         async def once() -> bytes:
             async with upstream.open(UpstreamRequest("/chat/completions", b"{}", "r")) as reply:
-                return await reply.read()
+                reader = Reader(reply)
+                return await reader.read()
 
         try:
             return await asyncio.gather(*(once() for _ in range(5)))

@@ -18,6 +18,7 @@ from openresponses_bridge.seal import Sealer
 from openresponses_server.errors import UpstreamError
 from openresponses_server.settings import Settings, Timeouts, UpstreamSettings
 from openresponses_server.upstreams.base import UpstreamRequest
+from openresponses_server.upstreams.flow import Reader
 from openresponses_server.upstreams.targets import configured
 from tests.support.certificates import Authority
 from tests.support.listening import listening
@@ -142,8 +143,9 @@ async def _answers(given: UpstreamSettings) -> list[bytes]:
     try:
         for _ in range(2):
             async with upstream.open(UpstreamRequest("/chat/completions", b"{}", "r")) as reply:
+                reader = Reader(reply)
                 pieces = []
-                while piece := await reply.read():
+                while piece := await reader.read():
                     pieces.append(piece)
                 answers.append(b"".join(pieces))
     finally:

@@ -19,6 +19,7 @@ from openresponses_server.observation.recordings.reader import read_recording
 from openresponses_server.observation.recordings.records import Asked, Chunk, Ended, Record
 from openresponses_server.settings import Playback, Settings, SettingsError, Timeouts, UpstreamSettings
 from openresponses_server.upstreams.base import Upstream, UpstreamRequest
+from openresponses_server.upstreams.flow import Reader
 from openresponses_server.upstreams.routing import Router, build_router
 from tests.support.upstream import CUT, HANG, RESET, Script, ScriptedUpstream, refusal, text
 
@@ -67,13 +68,16 @@ def body(model: str, said: str = "Hi") -> bytes:
 
 
 async def ask(one: Upstream, model: str, said: str = "Hi") -> list[Any]:
-    """Everything that comes of a request: the reads and how they end."""
+    """Everything that comes of a request: the reads and how they end; of a whole answer one read."""
     found: list[Any] = []
     request = UpstreamRequest("/chat/completions", body(model, said), "req_1")
     try:
         async with one.open(request) as reply:
+            reader = Reader(reply)
             found.append(reply.losses)
-            while data := await reply.read():
+            if reply.whole:
+                found.append(await reader.collect(1 << 30))
+            while data := await reader.read():
                 found.append(data)
     except UpstreamError as error:
         found += [error.http_status, error.code, error.message.partition(" (")[0], error.headers]
@@ -143,7 +147,8 @@ async def test_who_leaves_early_is_recorded(upstream: ScriptedUpstream, tmp_path
     live = router(upstream.url, tmp_path)
     one = live.resolve("silent").upstream
     async with one.open(UpstreamRequest("/chat/completions", body("silent"), "r")) as reply:
-        await reply.read()
+        reader = Reader(reply)
+        await reader.read()
     late = asyncio.create_task(ask(one, "late"))
     await asyncio.sleep(0.05)
     late.cancel()
@@ -294,7 +299,8 @@ async def test_who_stops_at_the_end_that_a_stream_says_has_read_it(tmp_path: Pat
     for model, end in (("demo", b"[DONE]"), ("demo-slow", b"data:")):
         request = UpstreamRequest("/chat/completions", body(model, "400 words"), "r")
         async with live.resolve(model).upstream.open(request) as reply:
-            while end not in await reply.read():
+            reader = Reader(reply)
+            while end not in await reader.read():
                 pass
     await live.close()
     assert [each.how for each in records(the_only(tmp_path)) if isinstance(each, Ended)] == [

@@ -1,4 +1,5 @@
-"""What comes on a connection is given away in its order, and nothing of it is lost."""
+"""What comes on a connection is given to a sink in its order, and nothing of it is lost; a sink that pauses
+is given nothing."""
 
 import asyncio
 import time
@@ -8,176 +9,238 @@ from typing import Any, cast
 import pytest
 
 from openresponses_server.errors import UpstreamError
-from openresponses_server.upstreams.base import Resume
+from openresponses_server.upstreams.flow import Discard, Reader, TaskSource
 from openresponses_server.upstreams.http import HttpReply
 from openresponses_server.upstreams.http1.body import PIECE, Body, FairScheduler
+from openresponses_server.upstreams.whole_answers import WholeReply
 
 pytestmark = pytest.mark.anyio
 
 
-class Still:
-    def pause(self) -> None: ...
+class Connection:
+    """Counts what a body asks of it."""
 
-    def resume(self) -> None: ...
+    paused = 0
+
+    def pause(self) -> None:
+        self.paused += 1
+
+    def resume(self) -> None:
+        self.paused -= 1
 
 
-class Taker:
-    """Wants no more after the first `wanted` pieces."""
+class Notes:
+    """A sink that pauses its source when it has `wanted` pieces."""
 
-    def __init__(self, wanted: int) -> None:
-        self.taken: list[bytes] = []
+    def __init__(self, source: Any, wanted: int = 1000) -> None:
+        self.source = source
         self.wanted = wanted
+        self.pieces: list[bytes] = []
+        self.ends: list[Exception | None] = []
+        source.start(self)
 
-    def __call__(self, data: bytes, _again: Resume) -> bool:
-        self.taken.append(data)
-        return len(self.taken) < self.wanted
+    def feed(self, data: bytes) -> None:
+        self.pieces.append(data)
+        if len(self.pieces) >= self.wanted:
+            self.source.pause()
+
+    def end(self, error: Exception | None) -> None:
+        self.ends.append(error)
 
 
 async def reply() -> tuple[Body, HttpReply]:
-    body = Body(Still(), FairScheduler(), asyncio.get_running_loop())
+    body = Body(Connection(), FairScheduler())
     return body, HttpReply("one", cast(Any, SimpleNamespace(content=body)), 10.0, "")
 
 
 @pytest.mark.parametrize("ends", [False, True])
-async def test_what_comes_behind_the_last_that_was_wanted_is_read_next(ends: bool) -> None:
-    """Before the task that reads has run."""
-    body, reading = await reply()
-    take = Taker(2)
-    read = asyncio.create_task(reading.read(take))
-    await asyncio.sleep(0)
+async def test_what_comes_while_a_sink_pauses_waits_with_the_end(ends: bool) -> None:
+    body, source = await reply()
+    notes = Notes(source, wanted=2)
     for piece in (b"a", b"b", b"c", b"d"):
         body.feed(piece)
     if ends:
         body.end()
-    assert await read == b""
-    assert take.taken == [b"a", b"b"]
-    assert await reading.read(take) == b"cd"
-    if ends:
-        assert await reading.read(take) == b""
-    reading.close()
-
-
-class Later:
-    """Says `again` later whether it wants more."""
-
-    def __init__(self) -> None:
-        self.taken: list[bytes] = []
-        self.again: Resume
-
-    def __call__(self, data: bytes, again: Resume) -> None:
-        self.taken.append(data)
-        self.again = again
-
-
-async def test_what_comes_until_more_is_wanted_waits_for_that() -> None:
-    body, reading = await reply()
-    take = Later()
-    read = asyncio.create_task(reading.read(take))
-    await asyncio.sleep(0)
-    for piece in (b"a", b"b", b"c"):
-        body.feed(piece)
-    await asyncio.sleep(0.01)
-    assert take.taken == [b"a"]
-    take.again(True)
-    assert take.taken == [b"a", b"bc"]
-    take.again(True)
-    body.feed(b"d")
-    assert take.taken == [b"a", b"bc", b"d"]
-    assert not read.done()
-    take.again(False)
+    assert (notes.pieces, notes.ends) == ([b"a", b"b"], [])
+    source.resume()
+    assert (notes.pieces, notes.ends) == ([b"a", b"b", b"cd"], [])
+    source.resume()
     body.feed(b"e")
-    assert await read == b""
-    assert await reading.read(take) == b"e"
-    reading.close()
+    assert notes.ends == ([None] if ends else [])
+    assert notes.pieces[3:] == ([] if ends else [b"e"])
+    source.close()
 
 
-@pytest.mark.parametrize("behind", [b"", b"b"])
-async def test_end_that_comes_until_more_is_wanted_is_read_then(behind: bytes) -> None:
-    body, reading = await reply()
-    take = Later()
-    read = asyncio.create_task(reading.read(take))
-    await asyncio.sleep(0)
+async def test_a_sink_that_is_closed_is_given_nothing_more() -> None:
+    body, source = await reply()
+    notes = Notes(source)
     body.feed(b"a")
-    if behind:
-        body.feed(behind)
-    body.end()
-    await asyncio.sleep(0.01)
-    assert not read.done()
-    take.again(True)
-    if behind:
-        take.again(True)
-    assert await read == b""
-    assert b"".join(take.taken) == b"a" + behind
-    reading.close()
-
-
-async def test_more_that_is_wanted_too_late_is_not_given() -> None:
-    body, reading = await reply()
-    take = Later()
-    read = asyncio.create_task(reading.read(take))
-    await asyncio.sleep(0)
-    body.feed(b"a")
-    read.cancel()
-    await asyncio.wait([read])
+    source.close()
     body.feed(b"b")
-    take.again(True)
-    assert take.taken == [b"a"]
-    assert await reading.read() == b"b"
-    reading.close()
+    body.end()
+    assert (notes.pieces, notes.ends) == ([b"a"], [])
 
 
-async def test_what_comes_while_a_piece_is_taken_comes_behind_it() -> None:
-    body, reading = await reply()
-    taken: list[bytes] = []
-
-    def take(data: bytes, _again: Resume) -> bool:
-        if not taken:
-            body.feed(b"b")
-            body.end()
-        taken.append(data)
-        return True
-
-    read = asyncio.create_task(reading.read(take))
-    await asyncio.sleep(0)
+async def test_s4_what_is_kept_for_a_sink_that_pauses_is_bounded() -> None:
+    body, source = await reply()
+    notes = Notes(source, wanted=1)
     body.feed(b"a")
-    assert await read == b""
-    assert taken == [b"a", b"b"]
-    reading.close()
+    connection: Any = body._flow
+    for _ in range(3):
+        body.feed(b"x" * 40_000)
+    assert connection.paused == 1
+    notes.wanted = 1000
+    source.resume()
+    async with asyncio.timeout(5):
+        while sum(map(len, notes.pieces)) < 120_001:
+            await asyncio.sleep(0)
+    assert connection.paused == 0
+    assert max(map(len, notes.pieces)) <= PIECE
+    source.close()
 
 
 async def test_a_reply_is_silent_when_nothing_was_heard_for_all_of_its_looks() -> None:
-    body, reading = await reply()
-    read = asyncio.create_task(reading.read(lambda _data, _again: True))
-    await asyncio.sleep(0)
+    body, source = await reply()
+    notes = Notes(source)
     for _ in range(3):
         for _ in range(4):
-            reading._look()
+            source._look()
         body.feed(b"a")
     for _ in range(5):
-        reading._look()
-        await asyncio.sleep(0)
-        assert not read.done()
-    reading._look()
-    with pytest.raises(UpstreamError) as raised:
-        await read
-    assert raised.value.code == UpstreamError.TIMEOUT
-    reading.close()
+        source._look()
+        assert not notes.ends
+    source._look()
+    (error,) = notes.ends
+    assert isinstance(error, UpstreamError)
+    assert error.code == UpstreamError.TIMEOUT
+    body.feed(b"b")
+    body.end()
+    assert (len(notes.pieces), len(notes.ends)) == (3, 1)
+
+
+async def test_a_sink_that_pauses_is_not_the_upstream_s_silence() -> None:
+    body, source = await reply()
+    notes = Notes(source, wanted=1)
+    body.feed(b"a")
+    for _ in range(20):
+        source._look()
+    assert not notes.ends
+    source.close()
 
 
 async def test_what_waits_for_its_turn_is_not_the_upstream_s_silence() -> None:
-    body, reading = await reply()
-    while not body.scheduler.must_wait(PIECE):
-        time.sleep(0.001)
-    read = asyncio.create_task(reading.read(lambda _data, _again: True))
-    await asyncio.sleep(0)
-    while not body.scheduler.must_wait(PIECE):
+    body, source = await reply()
+    notes = Notes(source)
+    while not body._scheduler.must_wait(PIECE):
         time.sleep(0.001)
     body.feed(b"a")
-    assert not body.is_awaited
+    assert not body.waits
     for _ in range(10):
-        reading._look()
+        source._look()
     await asyncio.sleep(0.01)
-    assert body.is_awaited
-    assert not read.done()
-    read.cancel()
-    reading.close()
+    assert body.waits
+    assert (notes.pieces, notes.ends) == ([b"a"], [])
+    source.close()
+
+
+async def test_a_source_that_is_read_by_a_task_keeps_to_the_same() -> None:
+    pieces = iter((b"a", b"b", b"c"))
+
+    async def read() -> bytes:
+        return next(pieces, b"")
+
+    source = TaskSource(read)
+    notes = Notes(source, wanted=2)
+    await asyncio.sleep(0.01)
+    assert (notes.pieces, notes.ends) == ([b"a", b"b"], [])
+    notes.wanted = 1000
+    source.resume()
+    await asyncio.sleep(0.01)
+    assert (notes.pieces, notes.ends) == ([b"a", b"b", b"c"], [None])
+    late = Discard()
+    source.start(late)
+    async with asyncio.timeout(5):
+        await late.ended.wait()
+    source.close()
+
+
+async def test_a_task_source_ends_with_what_its_read_raises_and_stops_when_it_is_closed() -> None:
+    async def broken() -> bytes:
+        raise OSError("gone")
+
+    source = TaskSource(broken)
+    notes = Notes(source)
+    await asyncio.sleep(0.01)
+    assert [str(error) for error in notes.ends] == ["gone"]
+    forever = TaskSource(lambda: asyncio.sleep(60, b""))
+    silent = Notes(forever)
+    await asyncio.sleep(0)
+    forever.close()
+    await asyncio.sleep(0.01)
+    assert (silent.pieces, silent.ends) == ([], [])
+    late = TaskSource(lambda: asyncio.sleep(60, b""))
+    cut = Notes(late)
+    late.end(TimeoutError())
+    await asyncio.sleep(0.01)
+    assert [type(error) for error in cut.ends] == [TimeoutError]
+
+
+async def test_a_reader_reads_all_pauses_its_source_and_raises_what_cut_it() -> None:
+    body, source = await reply()
+    reader = Reader(source)
+    body.feed(b"a")
+    body.feed(b"b")
+    assert await reader.read() == b"ab"
+    connection: Any = body._flow
+    for _ in range(5):
+        body.feed(b"x" * 30_000)
+    await asyncio.sleep(0.01)
+    body.feed(b"x" * 70_000)
+    assert connection.paused == 1
+    body.end(ConnectionResetError())
+    sizes: list[int] = []
+
+    async def read_on() -> None:
+        while data := await reader.read():
+            sizes.append(len(data))
+
+    with pytest.raises(UpstreamError, match="was lost"):
+        await read_on()
+    assert sum(sizes) == 220_000
+
+
+async def test_the_beginning_is_collected_and_the_rest_is_for_another_sink() -> None:
+    body, source = await reply()
+    for piece in (b"ab", b"cd", b"ef"):
+        body.feed(piece)
+    reader = Reader(body)
+    assert await reader.collect(4) == b"abcdef"
+    body.feed(b"gh")
+    notes = Notes(body)
+    body.end()
+    assert (notes.pieces, notes.ends) == ([b"gh"], [None])
+    with pytest.raises(TimeoutError):
+        await Reader(Body(Connection(), FairScheduler())).collect(1, idle=0.01)
+    source.close()
+
+
+@pytest.mark.parametrize("rest", [False, True])
+async def test_a_whole_answer_is_one_frame(rest: bool) -> None:
+    body, source = await reply()
+    notes = Notes(whole := WholeReply(b'{"a":\r\n', "", source if rest else None))
+    whole.pause()
+    whole.resume()
+    body.feed(b"1}")
+    body.end()
+    wanted = b'data: {"a":  1}\n\n' if rest else b'data: {"a":  \n\n'
+    assert b"".join(notes.pieces) == wanted
+    assert notes.ends == [None]
+    source.close()
+
+
+async def test_a_whole_answer_that_is_cut_has_no_end() -> None:
+    body, source = await reply()
+    notes = Notes(WholeReply(b"{", "", source))
+    body.end(ConnectionResetError())
+    assert b"".join(notes.pieces) == b"data: {"
+    assert isinstance(notes.ends[0], UpstreamError)

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, closing
 from typing import Any
 
 import pytest
@@ -10,6 +10,7 @@ import pytest
 from openresponses_server.errors import UpstreamError
 from openresponses_server.upstreams.base import UpstreamReply, UpstreamRequest
 from openresponses_server.upstreams.demo.upstream import DemoUpstream
+from openresponses_server.upstreams.flow import Discard, Reader, TaskSource
 from openresponses_server.upstreams.shared import SharedUpstream
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(20)]
@@ -20,8 +21,6 @@ CUT = UpstreamError(502, "cut")
 class Pieces(DemoUpstream):
     """Gives pieces; an error among them is raised, None hangs. `taken` counts them, `ended` says how it was
     left."""
-
-    losses = ""
 
     def __init__(self, *pieces: bytes | Exception | None) -> None:
         self.pieces = list(pieces)
@@ -34,7 +33,8 @@ class Pieces(DemoUpstream):
         if self.pieces and self.pieces[0] is CUT:
             raise CUT
         try:
-            yield self
+            with closing(TaskSource(self.read)) as reply:
+                yield reply
             self.ended = "left"
         except asyncio.CancelledError:
             self.ended = "aborted"
@@ -55,22 +55,22 @@ async def settled() -> None:
         await asyncio.sleep(0)
 
 
-async def all_of(reply: UpstreamReply) -> list[bytes]:
-    pieces = [await reply.read()]
-    while pieces[-1]:
-        pieces.append(await reply.read())
-    return pieces
+async def whole_of(reply: UpstreamReply) -> bytes:
+    reader, pieces = Reader(reply), []
+    while piece := await reader.read():
+        pieces.append(piece)
+    return b"".join(pieces)
 
 
 async def test_all_readers_get_every_piece_of_one_request() -> None:
     upstream = Pieces(b"a", b"b", b"c")
     shared = SharedUpstream(upstream, 3)
 
-    async def read(number: int) -> list[bytes]:
+    async def read(number: int) -> bytes:
         async with shared.reader(number).open(ASKED) as reply:
-            return await all_of(reply)
+            return await whole_of(reply)
 
-    assert await asyncio.gather(*map(read, range(3))) == [[b"a", b"b", b"c", b""]] * 3
+    assert await asyncio.gather(*map(read, range(3))) == [b"abc"] * 3
     await settled()
     assert (upstream.requests, upstream.ended) == (1, "left")
 
@@ -79,24 +79,26 @@ async def test_a_slow_reader_holds_the_upstream_back_until_it_leaves() -> None:
     upstream = Pieces(*[b"x"] * 50)
     shared = SharedUpstream(upstream, 2)
     async with AsyncExitStack() as slow, shared.reader(0).open(ASKED) as quick:
-        await slow.enter_async_context(shared.reader(1).open(ASKED))
-        reading = asyncio.create_task(all_of(quick))
+        paused = await slow.enter_async_context(shared.reader(1).open(ASKED))
+        paused.start(Discard())
+        paused.pause()
+        reading = asyncio.create_task(whole_of(quick))
         await settled()
-        assert upstream.taken == 1
+        assert upstream.taken == 0
         await slow.aclose()
-        assert len(await reading) == 51
+        assert await reading == b"x" * 50
 
 
 async def test_nothing_is_read_before_all_have_joined_or_left() -> None:
     upstream = Pieces(b"a")
     shared = SharedUpstream(upstream, 3)
     async with shared.reader(0).open(ASKED) as first:
-        reading = asyncio.create_task(all_of(first))
+        reading = asyncio.create_task(whole_of(first))
         shared.leave(2)
         await settled()
         assert (upstream.requests, upstream.taken) == (1, 0)
         async with shared.reader(1).open(ASKED) as second:
-            assert await all_of(second) == await reading == [b"a", b""]
+            assert await whole_of(second) == await reading == b"a"
 
 
 @pytest.mark.parametrize("pieces", [[None], [b"a", None]])
@@ -108,8 +110,9 @@ async def test_it_is_aborted_when_the_last_reader_leaves(pieces: list[Any]) -> N
             await stack.enter_async_context(shared.reader(number).open(ASKED))
             for number, stack in enumerate((first, second))
         ]
-        for reply in replies[: len(pieces) - 1] and replies:
-            assert await reply.read() == b"a"
+        readers = [Reader(reply) for reply in replies]
+        if pieces[0]:
+            assert [await reader.read() for reader in readers] == [b"a"] * 2
         await settled()
         await first.aclose()
         await settled()
@@ -126,7 +129,8 @@ async def test_errors_are_everybody_s() -> None:
             taken = 0
             try:
                 async with shared.reader(number).open(ASKED) as reply:
-                    while await reply.read():
+                    reader = Reader(reply)
+                    while await reader.read():
                         taken += 1
             except UpstreamError:
                 return taken
@@ -139,14 +143,14 @@ async def test_asking_again_is_another_request_of_all() -> None:
     upstream = Pieces(CUT)
     shared = SharedUpstream(upstream, 2)
 
-    async def read(number: int) -> list[bytes]:
+    async def read(number: int) -> bytes:
         with pytest.raises(UpstreamError):
             async with shared.reader(number).open(ASKED):
                 pass
         upstream.pieces = [b"a"]
         await asyncio.sleep(0.01 * number)
         async with shared.reader(number).open(ASKED) as reply:
-            return await all_of(reply)
+            return await whole_of(reply)
 
-    assert await asyncio.gather(read(0), read(1)) == [[b"a", b""]] * 2
+    assert await asyncio.gather(read(0), read(1)) == [b"a"] * 2
     assert upstream.requests == 2

@@ -10,8 +10,9 @@ import pytest
 import uvloop
 
 from openresponses_server.settings import Timeouts
-from openresponses_server.upstreams.base import Resume, UpstreamRequest
+from openresponses_server.upstreams.base import UpstreamRequest
 from openresponses_server.upstreams.dialects import CHAT
+from openresponses_server.upstreams.flow import Discard
 from openresponses_server.upstreams.http import HttpUpstream
 from openresponses_server.upstreams.http1 import body as turns_module
 from openresponses_server.upstreams.http1.body import PIECE, FairScheduler
@@ -117,20 +118,19 @@ def test_a_turn_that_fails_keeps_nobody_from_his(clock: Clock) -> None:
     assert clock.run() == ["a"]
 
 
-async def test_who_is_cancelled_while_he_waits_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    scheduler = FairScheduler()
-    first, second = (
-        asyncio.create_task(scheduler.wait_for_turn()),
-        asyncio.create_task(scheduler.wait_for_turn()),
-    )
-    with monkeypatch.context() as hurried:
-        hurried.setattr(turns_module, "_SHARE", -1.0)
-        scheduler.schedule(PIECE, lambda: None)
-        await asyncio.sleep(0)
-        first.cancel()
-        await asyncio.sleep(0)
-        assert (first.cancelled(), second.done()) == (True, False)
-    await asyncio.wait_for(second, 5)
+class Counted(Discard):
+    """Counts bytes, for each piece of which it takes so many seconds of the processor."""
+
+    def __init__(self, seconds: float = 0.0) -> None:
+        super().__init__()
+        self.size = 0
+        self._seconds = seconds
+
+    def feed(self, data: bytes) -> None:
+        self.size += len(data)
+        until = time.thread_time() + self._seconds
+        while time.thread_time() < until:
+            pass
 
 
 @pytest.mark.parametrize("left_at", [None, 3])
@@ -150,25 +150,14 @@ def test_s4_those_who_have_much_do_not_hold_up_a_pass(
                 passes.append(time.thread_time() - before)
 
         async def read(number: int) -> int:
-            size = 0
-
-            def take(data: bytes, _again: Resume | None = None) -> bool:
-                nonlocal size
-                size += len(data)
-                until = time.thread_time() + 0.001
-                while time.thread_time() < until:
-                    pass
-                return True
-
+            counted = Counted(0.001)
             async with upstream.open(UpstreamRequest("/chat/completions", b'{"model":"m"}', "r")) as reply:
-                take(await reply.read())
-                reading = asyncio.create_task(_to_the_end(reply.read, take))
+                reply.start(counted)
                 if left_at is None or number % left_at:
-                    await reading
+                    await counted.ended.wait()
                 else:
                     await asyncio.sleep(0.05)
-                    reading.cancel()
-            return size
+            return counted.size
 
         async def everyone() -> list[int]:
             over = asyncio.Event()
@@ -194,11 +183,6 @@ def test_s4_those_who_have_much_do_not_hold_up_a_pass(
         assert longest(upstream) > 2 * bounded
 
 
-async def _to_the_end(read: Callable[..., object], take: Callable[[bytes], bool]) -> None:
-    while data := await read(take):  # type: ignore[misc]
-        take(data)
-
-
 async def test_a_turn_that_comes_after_the_end_leaves_the_connection_to_who_has_it_now(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -213,18 +197,12 @@ async def test_a_turn_that_comes_after_the_end_leaves_the_connection_to_who_has_
     steps = [step for _ in range(4) for step in (chunk(content="x"), 0.05)]
 
     async def ask(upstream: HttpUpstream, begins: float) -> int:
-        size = 0
-
-        def take(data: bytes, _again: Resume | None = None) -> bool:
-            nonlocal size
-            size += len(data)
-            return True
-
+        counted = Counted()
         await asyncio.sleep(begins)
         async with upstream.open(UpstreamRequest("/chat/completions", b'{"model":"m"}', "r")) as reply:
-            take(await reply.read())
-            await _to_the_end(reply.read, take)
-        return size
+            reply.start(counted)
+            await counted.ended.wait()
+        return counted.size
 
     async def two(url: str, later: float) -> list[int]:
         """The second is asked when the first answer has ended, on its connection."""

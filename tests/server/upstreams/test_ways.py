@@ -21,6 +21,7 @@ from openresponses_bridge.seal import Sealer
 from openresponses_server.errors import UpstreamError
 from openresponses_server.settings import Settings, SettingsError, Timeouts, UpstreamSettings, load_settings
 from openresponses_server.upstreams.base import UpstreamRequest
+from openresponses_server.upstreams.flow import Reader
 from openresponses_server.upstreams.http1.body import ConnectionLost, FairScheduler
 from openresponses_server.upstreams.http1.connection import Connection, request_target_of
 from openresponses_server.upstreams.http1.proxies import Exceptions, Proxy, environment_proxy
@@ -104,7 +105,8 @@ async def ask(given: UpstreamSettings, times: int = 1) -> list[bytes]:
         for _ in range(times):
             pieces = []
             async with upstream.open(UpstreamRequest("/chat/completions", b"{}", "r")) as reply:
-                while piece := await reply.read():
+                reader = Reader(reply)
+                while piece := await reader.read():
                     pieces.append(piece)
             answers.append(b"".join(pieces))
     finally:

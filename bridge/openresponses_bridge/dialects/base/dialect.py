@@ -40,8 +40,7 @@ class Inbound(Protocol):
 
     An inbound may also have these attributes, which callers look up by name:
 
-    - `try_feed_sse(data) -> list[Event] | None`: the events of one read that is a single frame which matches
-      the template; None, and no change, for any other read.
+    - `template: FrameTemplate`: its `sse` is fed the reads that are a single frame, before they are split.
     - `read_done() -> list[Event]`: called after all frames of a read were fed; it may end the response.
     - `kept_id: str | None`: the id under which the upstream keeps the response.
     """

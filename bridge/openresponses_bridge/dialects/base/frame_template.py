@@ -13,31 +13,45 @@ from typing import Final
 
 import msgspec
 
+from openresponses_bridge.errors import BridgeError
+from openresponses_bridge.protocol.events import Event
+
 _EXCHANGED: Final = "what stands here is exchanged"
 _ENCODED: Final = msgspec.json.encode(_EXCHANGED)
 _FEW: Final = 8  # frames; what was learnt for fewer was not worth it
 _WASTED: Final = 16  # how often that may be before nothing is learnt any more
 _decode = msgspec.json.Decoder(str).decode
 
+Apply = Callable[[str], list[Event] | None]
+"""The events of a frame with this string; None, and no change, when all of the frame has to be read."""
+
 
 class StringTemplate:
-    """The bytes around one string of a frame."""
+    """The bytes around one string. `apply` is given the string of each frame that matches."""
 
-    __slots__ = ("_after", "_before", "_head", "_string", "_tail")
+    __slots__ = ("_after", "_apply", "_before", "_head", "_string", "_tail", "fed")
 
-    def __init__(self, head: bytes, tail: bytes) -> None:
+    def __init__(self, head: bytes, tail: bytes, apply: Apply) -> None:
         self._head, self._tail = head, tail
         # where these stand, and the string between them: comparing slices is quicker than asking for them
         self._before, self._after = slice(len(head)), slice(-len(tail), None)
         self._string = slice(len(head), -len(tail))
+        self._apply = apply
+        self.fed = 0
+        """How many frames have matched."""
 
-    def extract(self, data: bytes) -> str | None:
-        """The string between the template's bytes; None when the data does not match the template."""
+    def feed(self, data: bytes) -> list[Event] | None:
+        """The events of a frame that differs from the template in its string alone; None, and no change, for
+        any other."""
         if data[self._before] == self._head and data[self._after] == self._tail:
             try:
-                return _decode(data[self._string])
-            except (msgspec.MsgspecError, UnicodeError):
-                pass
+                said = _decode(data[self._string])
+                events = self._apply(said) if said else None
+            except (msgspec.MsgspecError, UnicodeError, BridgeError):
+                return None  # whoever reads all of the frame reports it
+            if events is not None:
+                self.fed += 1
+            return events
         return None
 
 
@@ -45,18 +59,28 @@ class FrameTemplate:
     """The template of a stream's frames, learnt from one of them. `enabled` becomes False once the frames
     were found to differ in more than a string."""
 
-    __slots__ = ("_learnt", "_wasted", "enabled", "payload", "read")
+    __slots__ = ("_fed", "_learnt", "_wasted", "enabled", "payload", "sse")
 
     def __init__(self) -> None:
-        self.payload = self.read = _NOWHERE
-        """Of the string in a frame's payload, and in a read that is such a frame and nothing else."""
+        self.payload: StringTemplate = _NO_TEMPLATE
+        """Of the string in a frame's payload."""
+        self.sse: StringTemplate = _NO_TEMPLATE
+        """Of that in a read which is one such frame and nothing else."""
+        self._fed = 0
         self._learnt = 0  # the frame from which it was
         self._wasted = 0
         self.enabled = True
 
-    def learn(self, data: bytes, number: int, said: str, read: Callable[[bytes], object]) -> bool:
-        """Make a template from frame `number`, whose string is `said` according to `read`. Returns whether
-        the string was found. `read` raises msgspec.MsgspecError for frames that it can't decode."""
+    @property
+    def fed(self) -> int:
+        """How many frames have matched."""
+        return self._fed + self.payload.fed + self.sse.fed
+
+    def learn(
+        self, data: bytes, number: int, said: str, read: Callable[[bytes], object], apply: Apply
+    ) -> None:
+        """Make a template from frame `number`, whose string is `said` according to `read`, if the string can
+        be found. `read` raises msgspec.MsgspecError for frames that it can't decode."""
         if number - self._learnt < _FEW:
             self._wasted += 1
             self.enabled = self._wasted < _WASTED
@@ -64,16 +88,29 @@ class FrameTemplate:
         for string in (msgspec.json.encode(said), json.dumps(said).encode()):
             head, found, tail = data.partition(string)
             if found and _ENCODED not in data and _reads(read, head + _ENCODED + tail):
-                self.payload = StringTemplate(head, tail)
+                self.reset()
+                self.payload = StringTemplate(head, tail, apply)
                 if b"\n" not in data and b"\r" not in data:  # nor in any string, which would not be JSON
-                    self.read = StringTemplate(b"data: " + head, tail + b"\n\n")
-                else:
-                    self.read = _NOWHERE
-                return True
-        return False
+                    self.sse = StringTemplate(b"data: " + head, tail + b"\n\n", apply)
+                return
+
+    @property
+    def learned(self) -> bool:
+        """There is a template."""
+        return self.payload is not _NO_TEMPLATE
+
+    def reset(self) -> None:
+        """A frame was another one."""
+        if self.learned:
+            self._fed = self.fed
+            self.payload = self.sse = _NO_TEMPLATE
 
 
-_NOWHERE: Final = StringTemplate(b"", b"")
+def _never(_said: str) -> None:
+    return None
+
+
+_NO_TEMPLATE: Final = StringTemplate(b"", b"", _never)  # no data begins and ends with nothing, as it compares
 
 
 def _reads(read: Callable[[bytes], object], data: bytes) -> bool:

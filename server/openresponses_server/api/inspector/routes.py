@@ -34,7 +34,7 @@ from openresponses_server.requests.bodies import read_bytes, read_json
 from openresponses_server.requests.outgoing import open_sealed_items
 from openresponses_server.requests.prepare import prepare
 from openresponses_server.requests.service import Service, service_of
-from openresponses_server.runs.client_stream import Batch
+from openresponses_server.runs.client import Batch
 from openresponses_server.runs.run import Run
 from openresponses_server.settings import Limits
 from openresponses_server.store.history import continued

@@ -29,7 +29,6 @@ from openresponses_server.http.refusals import BUSY, envelope, in_lane, limit_re
 from openresponses_server.limits.memory import RECEIVED, SOCKET_RESERVATION, Reservation
 from openresponses_server.requests.bodies import decode_body
 from openresponses_server.requests.service import Service
-from openresponses_server.runs.client_stream import FifoLock
 from openresponses_server.settings import Limits
 from openresponses_server.tasks import LARGE
 
@@ -154,7 +153,7 @@ class Lanes:
         self._send = send
         self._write = write
         self._after_turn = after_turn
-        self._sending = FifoLock()
+        self._sending = anyio.Lock(fast_acquire=True)
         self._active = anyio.Semaphore(ACTIVE, fast_acquire=True)
         self._lanes: OrderedDict[str | None, Lane] = OrderedDict()
         self._answers = 0
@@ -261,7 +260,7 @@ class Lanes:
 
     def _writer(self, name: str | None) -> Write:
         def write(data: bytes) -> bool:
-            return self._sending.free and self._write(data if name is None else in_lane(data, name))
+            return not self._sending.locked() and self._write(data if name is None else in_lane(data, name))
 
         return write
 

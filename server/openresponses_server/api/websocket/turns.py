@@ -44,7 +44,7 @@ from openresponses_server.limits.requests import check_conversation, check_reque
 from openresponses_server.requests.bodies import decode_body
 from openresponses_server.requests.prepare import admit, check_references, prepare
 from openresponses_server.requests.service import Service
-from openresponses_server.runs.client_stream import Batch
+from openresponses_server.runs.client import Batch
 from openresponses_server.runs.follow import remaining_stream
 from openresponses_server.runs.outcome import log_ended
 from openresponses_server.runs.run import Run
@@ -293,7 +293,7 @@ class TurnRunner:
             failure: BridgeError | None = None
             try:
                 deliver = stream.deliver_now if at_once else stream.deliver
-                await run.generate(deliver, may_fall_behind=True, from_callback=at_once)
+                await run.generate(deliver, may_fall_behind=True)
                 if run.client.is_behind:
                     await stream.catch_up(
                         remaining_stream(run, self._service.gate, self._service.runs.follower)
@@ -321,7 +321,7 @@ class TurnRunner:
             if quiet < interval:
                 await anyio.sleep(interval - quiet)
                 continue
-            await run.send_keepalive()
+            run.send_keepalive()
             await anyio.sleep(interval)
 
     async def _warm_up(self, request: CreateResponse, before: Conversation) -> str:

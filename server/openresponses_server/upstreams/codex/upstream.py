@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -14,11 +15,12 @@ from openresponses_bridge.protocol.codec import encode
 from openresponses_server.observation.recordings.masking import Secrets
 from openresponses_server.settings import CodexSettings, Timeouts
 from openresponses_server.settings.files import expanded
-from openresponses_server.upstreams.base import DataReceiver, UpstreamReply, UpstreamRequest
+from openresponses_server.upstreams.base import UpstreamReply, UpstreamRequest
 from openresponses_server.upstreams.catalog import ReportedModel
 from openresponses_server.upstreams.codex import messages
 from openresponses_server.upstreams.codex.pool import Places, Pool
-from openresponses_server.upstreams.codex.turns import CodexTurn, TurnRequest
+from openresponses_server.upstreams.codex.turns import TurnRequest
+from openresponses_server.upstreams.flow import TaskSource
 
 _ACCOUNT_LENGTH: Final = 32
 _MOST_MODELS: Final = 1000
@@ -53,8 +55,11 @@ class CodexUpstream:
         async with places.place(request.owner):
             thread = await pool.begin(turn, request.owner, request.conversation)
             assert thread.turn is not None
+            # one turn, as a stream of events whose data are Codex's lines
+            reply = TaskSource(partial(thread.turn.read, self._timeouts.idle))
             try:
-                yield _CodexReply(thread.turn, self._timeouts.idle)
+                with closing(reply):
+                    yield reply
             finally:
                 pool.leave(thread)
 
@@ -86,16 +91,3 @@ class CodexUpstream:
             pool = Pool(self.name, self._settings, self.clean)
             self._made = pool, Places(self.name, self._settings)
         return self._made
-
-
-class _CodexReply:
-    """One turn, as a stream of events whose data are Codex's lines."""
-
-    losses = ""
-
-    def __init__(self, turn: CodexTurn, idle: float) -> None:
-        self._turn = turn
-        self._idle = idle
-
-    async def read(self, receive: DataReceiver | None = None) -> bytes:
-        return await self._turn.read(self._idle)

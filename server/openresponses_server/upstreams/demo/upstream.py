@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing
 from itertools import islice
 from typing import Any, Final
 
 from openresponses_bridge.protocol.codec import decode_json, encode
 from openresponses_bridge.sse import DONE, encode_data
 from openresponses_server.errors import UpstreamError
-from openresponses_server.upstreams.base import DataReceiver, UpstreamReply, UpstreamRequest
+from openresponses_server.upstreams.base import UpstreamReply, UpstreamRequest
 from openresponses_server.upstreams.catalog import ReportedModel
 from openresponses_server.upstreams.demo.behaviours import (
     BEHAVIOURS,
@@ -22,6 +22,7 @@ from openresponses_server.upstreams.demo.behaviours import (
     behaviour_of,
     read_turn,
 )
+from openresponses_server.upstreams.flow import TaskSource
 
 MODELS: Final = ("demo", *(f"demo-{name}" for name in BEHAVIOURS), "demo-overloaded")
 _OVERLOADED: Final = "demo-overloaded"
@@ -50,7 +51,8 @@ class DemoUpstream:
             what = f"The demo model takes at most {_MOST_STOPS} stop sequences."
             raise UpstreamError(400, what, error_type="invalid_request_error", param="stop", cause=what)
         behaviour = behaviour_of(turn)
-        yield _DemoReply(_frames(turn, behaviour), behaviour.pause)
+        with closing(_reply(_frames(turn, behaviour), behaviour.pause)) as reply:
+            yield reply
 
     def clean(self, text: str, client_key: str | None = None) -> str:
         return text
@@ -65,16 +67,14 @@ class DemoUpstream:
         return None
 
 
-class _DemoReply:
-    losses = ""
+def _reply(frames: Iterator[bytes], pause: float) -> TaskSource:
+    """These frames, with so many seconds before each, or several at once."""
 
-    def __init__(self, frames: Iterator[bytes], pause: float) -> None:
-        self._frames = frames
-        self._pause = pause
+    async def read() -> bytes:
+        await asyncio.sleep(pause)
+        return b"".join(islice(frames, 1 if pause else _FRAMES_PER_READ))
 
-    async def read(self, receive: DataReceiver | None = None) -> bytes:
-        await asyncio.sleep(self._pause)
-        return b"".join(islice(self._frames, 1 if self._pause else _FRAMES_PER_READ))
+    return TaskSource(read)
 
 
 def _frames(turn: DemoTurn, behaviour: Behaviour) -> Iterator[bytes]:

@@ -228,7 +228,7 @@ class Connection(asyncio.Protocol):
         if 100 <= status < 200:
             self._headers = {}
             return
-        body = body_of(headers.get("content-encoding", ""), self, self._scheduler, self._loop)
+        body = body_of(headers.get("content-encoding", ""), self, self._scheduler)
         self._ends_with_connection = "content-length" not in headers and not _is_chunked(headers)
         self._stage, self._body = _Stage.ANSWERED, body
         if not answered.done():

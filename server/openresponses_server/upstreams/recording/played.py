@@ -7,6 +7,7 @@ import asyncio
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final
@@ -31,6 +32,7 @@ from openresponses_server.observation.recordings.writer import Tap
 from openresponses_server.settings import Playback, SettingsError, Timeouts
 from openresponses_server.upstreams.connections import Connect, HttpResponse, Requests
 from openresponses_server.upstreams.dialects import HttpDialect
+from openresponses_server.upstreams.flow import TaskSource
 from openresponses_server.upstreams.http1.body import ConnectionLost
 from openresponses_server.upstreams.http1.pool import Connections
 from openresponses_server.upstreams.recording.recorded import TIMEOUT, RecordingRequests
@@ -62,7 +64,7 @@ class PlayedRequests:
         """As it was answered then. Raises what a connection would, where there was no answer."""
         if method != "POST":
             listed = {"object": "list", "data": [{"id": model, "object": "model"} for model in self._models]}
-            return PlayedAnswer(200, _JSON, _Whole(encode(listed)))
+            return PlayedAnswer(200, _JSON, _body(encode(listed)))
         exchange, refused = self._queue.next(data)
         if exchange is None:
             return self._error(404, NOT_RECORDED, f"the recording of {self._name!r} {refused}")
@@ -87,12 +89,14 @@ class PlayedRequests:
                 raise ConnectionLost(record.reason)
             if isinstance(record, Answered):
                 await reading.reach(record.at)
-                return PlayedAnswer(record.status, record.headers, _Played(reading))
+                return PlayedAnswer(
+                    record.status, record.headers, TaskSource(partial(_piece, reading)), reading
+                )
         raise ConnectionLost("the recording has no answer")
 
     def _error(self, status: int, code: str, message: str) -> HttpResponse:
         body = encode(ErrorBody(ErrorPayload("invalid_request_error", code, message, None)))
-        return PlayedAnswer(status, _JSON, _Whole(body))
+        return PlayedAnswer(status, _JSON, _body(body))
 
     async def close(self) -> None:
         return None
@@ -144,60 +148,42 @@ class Queue:
 class PlayedAnswer:
     """An `HttpResponse`."""
 
-    def __init__(self, status: int, headers: Mapping[str, str], content: _Whole | _Played) -> None:
+    def __init__(
+        self, status: int, headers: Mapping[str, str], content: TaskSource, reading: _Reading | None = None
+    ) -> None:
         self.status = status
         self.headers = headers
         self.content = content
+        self._reading = reading
 
     def close(self) -> None:
         self.content.close()
+        if self._reading is not None:
+            self._reading.close()
 
 
-class _Whole:
+def _body(data: bytes) -> TaskSource:
     """A body that is there at once."""
+    pieces = iter((data,))
 
-    def __init__(self, data: bytes) -> None:
-        self._data = data
+    async def read() -> bytes:
+        return next(pieces, b"")
 
-    async def readany(self) -> bytes:
-        data, self._data = self._data, b""
-        return data
-
-    def set_exception(self, error: BaseException) -> None:
-        return None  # it never waits
-
-    def close(self) -> None:
-        return None
+    return TaskSource(read)
 
 
-class _Played:
-    """A recorded body. What breaks it off from outside, for being idle, does so while it waits too."""
-
-    def __init__(self, reading: _Reading) -> None:
-        self._reading = reading
-        self._over = False
-
-    async def readany(self) -> bytes:
-        if self._over:
-            return b""
-        record = await self._reading.next()
-        if record is not None:
-            await self._reading.reach(record.at)
-        if isinstance(record, Chunk):
-            return record.data
-        self._over = True
-        if isinstance(record, Ended) and record.how in ("finished", "left"):
-            return b""
-        if isinstance(record, Ended) and record.code == TIMEOUT:
-            raise TimeoutError
-        reason = record.reason if isinstance(record, Ended) else "the recording stops here"
-        raise ConnectionLost(reason)
-
-    def set_exception(self, error: BaseException) -> None:
-        self._reading.interrupt(error)
-
-    def close(self) -> None:
-        self._reading.close()
+async def _piece(reading: _Reading) -> bytes:
+    """The next of a recorded body."""
+    record = await reading.next()
+    if record is not None:
+        await reading.reach(record.at)
+    if isinstance(record, Chunk):
+        return record.data
+    if isinstance(record, Ended) and record.how in ("finished", "left"):
+        return b""
+    if isinstance(record, Ended) and record.code == TIMEOUT:
+        raise TimeoutError
+    raise ConnectionLost(record.reason if isinstance(record, Ended) else "the recording stops here")
 
 
 class _Unreadable(ConnectionLost):
@@ -214,8 +200,6 @@ class _Reading:
         self._speed = speed
         self._asked_at = exchange.asked.at
         self._began = time.monotonic()
-        self._interrupted = asyncio.Event()
-        self._error: BaseException | None = None
 
     async def next(self) -> Answered | Chunk | Ended | None:
         """The next record but the request itself; None at the end."""
@@ -235,22 +219,11 @@ class _Reading:
             raise _Unreadable("the recording can't be read any more") from error
 
     async def reach(self, at: float) -> None:
-        """Wait until the recording was there. Raises what interrupts it."""
+        """Wait until the recording was there."""
         left = 0.0
         if self._speed is not None:
             left = self._began + (at - self._asked_at) / self._speed - time.monotonic()
-        if left > 0:
-            with suppress(asyncio.TimeoutError):
-                async with asyncio.timeout(left):
-                    await self._interrupted.wait()
-        else:
-            await asyncio.sleep(0)
-        if self._error is not None:
-            raise self._error
-
-    def interrupt(self, error: BaseException) -> None:
-        self._error = error
-        self._interrupted.set()
+        await asyncio.sleep(max(left, 0.0))
 
     def close(self) -> None:
         with suppress(ValueError):  # a thread still reads: the file is closed when that is done

@@ -4,8 +4,8 @@ and changes nothing."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from typing import Any, Final
 
 import msgspec
@@ -27,20 +27,21 @@ from openresponses_server.tasks import on_thread
 from openresponses_server.upstreams.base import (
     DRAIN_SECONDS,
     LOSSES_HEADER,
-    DataReceiver,
     Upstream,
     UpstreamReply,
     UpstreamRequest,
 )
 from openresponses_server.upstreams.catalog import ReportedModel
-from openresponses_server.upstreams.connections import FAILURES, Content, HttpResponse, Requests
+from openresponses_server.upstreams.connections import FAILURES, HttpResponse, Requests
 from openresponses_server.upstreams.dialects import without_password
+from openresponses_server.upstreams.flow import Content, Discard, Sink, Source
 from openresponses_server.upstreams.refusals import words_of
 
 TIMEOUT: Final = "timeout"
 UNREACHABLE: Final = "unreachable"
 LOST: Final = "lost"
 _LARGE: Final = 64 * 1024  # bytes
+_LEFT: Final[tuple[Any, ...]] = ("left",)
 
 
 class RecordingRequests:
@@ -106,7 +107,7 @@ class RecordingRequests:
 
 
 class _Recorded:
-    """An answer whose body is recorded as it is read."""
+    """An answer whose body is recorded as it comes."""
 
     def __init__(self, answer: HttpResponse, recorder: ExchangeRecorder) -> None:
         self._answer = answer
@@ -124,31 +125,61 @@ class _Recorded:
         self._answer.close()
 
 
-class _RecordedContent:
-    def __init__(self, content: Content, recorder: ExchangeRecorder) -> None:
-        self._content = content
+class _RecordedSource:
+    """A source between another one and its sink: what passes is recorded. `cut` says how an exchange ends
+    whose answer ends with an error."""
+
+    whole = False
+
+    def __init__(
+        self, source: Source, recorder: ExchangeRecorder, cut: Callable[[Exception], tuple[Any, ...]]
+    ) -> None:
+        self._source = source
         self._recorder = recorder
-        self.ending: tuple[Any, ...] = ("left",)
+        self._cut = cut
+        self._sink: Sink | None = None
+        self.pause, self.resume = source.pause, source.resume
+        self.ending: tuple[Any, ...] = _LEFT
         """How the exchange ends when it is closed now."""
 
-    async def readany(self) -> bytes:
-        try:
-            data = await self._content.readany()
-        except FAILURES as error:
-            code = TIMEOUT if isinstance(error, TimeoutError) else LOST
-            self.ending = ("cut", code, words_of(error))
-            raise
-        await self._note(data)
-        return data
+    def start(self, sink: Sink) -> None:
+        self._sink = sink
+        self._source.start(self)
 
-    def set_exception(self, error: BaseException) -> None:
-        self._content.set_exception(error)
+    def feed(self, data: bytes) -> None:
+        self._recorder.chunk(data)
+        if self._sink is not None:
+            self._sink.feed(data)
 
-    async def _note(self, data: bytes) -> None:
-        if data:
-            await self._recorder.feed(data)
+    def end(self, error: Exception | None) -> None:
+        if error is None:
+            self.ending = ("finished",)
         else:
-            self._recorder.end("finished")
+            self.ending = self._cut(error)
+        if self._sink is not None:
+            self._sink.end(error)
+
+
+class _RecordedContent(_RecordedSource):
+    def __init__(self, content: Content, recorder: ExchangeRecorder) -> None:
+        super().__init__(content, recorder, _cut_connection)
+        self._content = content
+
+    @property
+    def heard(self) -> bool:
+        return self._content.heard
+
+    @heard.setter
+    def heard(self, heard: bool) -> None:
+        self._content.heard = heard
+
+    @property
+    def waits(self) -> bool:
+        return self._content.waits
+
+
+def _cut_connection(error: Exception) -> tuple[Any, ...]:
+    return ("cut", TIMEOUT if isinstance(error, TimeoutError) else LOST, words_of(error))
 
 
 async def recorder_of(
@@ -167,7 +198,6 @@ async def recorder_of(
 
 # Recording an upstream that is not reached over HTTP, as one that is would have sent it.
 
-_LEFT: Final[tuple[Any, ...]] = ("left",)
 _NO_ANSWER = {UpstreamError.TIMEOUT: TIMEOUT, UpstreamError.UNREACHABLE: UNREACHABLE}
 
 
@@ -234,36 +264,27 @@ class RecordedUpstream:
         await self._upstream.close()
 
 
-class _RecordedReply:
+class _RecordedReply(_RecordedSource):
     """An `UpstreamReply`."""
 
     def __init__(self, reply: UpstreamReply, recorder: ExchangeRecorder) -> None:
-        self._reply = reply
-        self._recorder = recorder
-        self.losses = reply.losses
-        self.ending: tuple[Any, ...] = _LEFT
-
-    async def read(self, receive: DataReceiver | None = None) -> bytes:
-        try:
-            data = await self._reply.read()
-        except UpstreamError as error:
-            self.ending = ("cut", TIMEOUT if error.code == UpstreamError.TIMEOUT else LOST, error.cause)
-            raise
-        if data:
-            await self._recorder.feed(data)
-        else:
-            self.ending = ("finished",)
-        return data
+        super().__init__(reply, recorder, _cut_reply)
+        self.losses, self.whole = reply.losses, reply.whole
 
     async def drain(self) -> None:
-        """Read what is left when the stream has said its end, as an upstream over HTTP does: so it is known
-        that nothing more came."""
-        try:
-            async with asyncio.timeout(DRAIN_SECONDS):
-                while self.ending == _LEFT and await self.read():
-                    pass
-        except (UpstreamError, TimeoutError):
-            return  # its client has had all that it wanted
+        """Wait for what is left when the stream has said its end, as an upstream over HTTP does: so it is
+        known that nothing more came."""
+        if self.ending == _LEFT:
+            rest = Discard()
+            self.start(rest)
+            with suppress(TimeoutError):  # its client has had all that it wanted
+                async with asyncio.timeout(DRAIN_SECONDS):
+                    await rest.ended.wait()
+
+
+def _cut_reply(error: Exception) -> tuple[Any, ...]:
+    late = isinstance(error, UpstreamError) and error.code == UpstreamError.TIMEOUT
+    return ("cut", TIMEOUT if late else LOST, error.cause if isinstance(error, UpstreamError) else "")
 
 
 def _refused(recorder: ExchangeRecorder, error: UpstreamError) -> tuple[Any, ...]:

@@ -19,8 +19,8 @@ from openresponses_bridge.protocol.response import ErrorPayload
 from openresponses_bridge.sse import DONE
 from openresponses_server.api.websocket.turns import TurnStream
 from openresponses_server.errors import HttpError
-from openresponses_server.runs import client_stream as clients
-from openresponses_server.runs.client_stream import Batch
+from openresponses_server.runs import client as clients
+from openresponses_server.runs.client import Batch
 from openresponses_server.settings import Limits, Settings, UpstreamSettings
 from tests.support.services import own_redis, postgres_database
 from tests.support.serving import call, serving, wait_for

@@ -6,7 +6,6 @@ as failed: an upstream that contradicts itself or is cut never ends as completed
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from openresponses_bridge.diagnostics import Diagnostics
@@ -142,12 +141,11 @@ class Inbound:
         "_machine",
         "_message",
         "_misses",
-        "_next",
         "_number",
-        "_template",
         "_usage",
         "_whole",
         "diagnostics",
+        "template",
     )
 
     def __init__(
@@ -161,9 +159,7 @@ class Inbound:
         self._usage: ChatUsage | None = None
         self._finish = FinishState(machine.diagnostics)
         self._frames = 0
-        self._template = FrameTemplate()
-        # takes the string of a chunk that is like the one before it
-        self._next: Callable[[str], list[Event] | None] | None = None
+        self.template = FrameTemplate()
         self._misses = 0  # chunks in a row that were not plain
         self._message: ChatDelta | None = None  # the last that came beside deltas or behind them
         self._whole = False  # a complete answer came in one object
@@ -172,17 +168,9 @@ class Inbound:
 
     def feed(self, data: bytes, event: str = "") -> list[Event]:
         """One frame's payload: a chunk, a whole completion, an error, or `[DONE]`."""
-        if self._next is not None:
-            said = self._template.payload.extract(data)
-            if said:
-                try:
-                    events = self._next(said)
-                except BridgeError as error:
-                    events = self._fail(error)
-                if events is not None:
-                    self._frames += 1
-                    return events
-            self._next = None
+        if (events := self.template.payload.feed(data)) is not None:
+            return events
+        self.template.reset()
         if not self._live:
             return self._feed_outside(data)
         self._frames += 1
@@ -197,23 +185,6 @@ class Inbound:
         except UNDECODABLE:
             return self._feed_irregular(data)
         return self._dispatch(output, data)
-
-    def try_feed_sse(self, data: bytes) -> list[Event] | None:
-        """The events of one read, at a frame boundary, if it is a single frame that matches the template;
-        None, and no change, for any other read."""
-        apply = self._next
-        if apply is None:
-            return None
-        said = self._template.read.extract(data)
-        if not said:
-            return None
-        try:
-            events = apply(said)
-        except BridgeError as error:
-            events = self._fail(error)
-        if events is not None:
-            self._frames += 1
-        return events
 
     def close(self) -> list[Event]:
         """The upstream has ended. Without `[DONE]` or a finish reason before, it was cut."""
@@ -235,14 +206,14 @@ class Inbound:
                 events = self._deltas.text(delta.content)
         except BridgeError as error:
             return self._fail(error)
-        if events is not None and self._template.enabled:
+        if events is not None and self.template.enabled:
             self._learn(data, delta)
         return events
 
     def _learn(self, data: bytes, delta: PlainDelta) -> None:
         pieces = self._deltas.chunk_text(delta)
-        if pieces is not None and self._template.learn(data, self._frames, pieces.text, pieces.read):
-            self._next = pieces.apply
+        if pieces is not None:
+            self.template.learn(data, self._position, pieces.text, pieces.read, pieces.apply)
 
     def _feed_outside(self, data: bytes) -> list[Event]:
         if self._ended:
@@ -264,16 +235,21 @@ class Inbound:
         try:
             value = decode_frame(frame)
         except WireError as error:
-            return self._fail(failure(INVALID_JSON, f"{self._position}: {error.message}"))
+            return self._fail(
+                failure(INVALID_JSON, f"frame {self._position} of the upstream's stream: {error.message}")
+            )
         if isinstance(value, list) and value:
             value = value[0]  # Gemini puts its error into an array
         if not isinstance(value, dict):
-            return self._fail(failure(INVALID_SHAPE, f"{self._position}: not a JSON object"))
+            return self._fail(
+                failure(INVALID_SHAPE, f"frame {self._position} of the upstream's stream: not a JSON object")
+            )
         return self._dispatch(read(ChatOutput, value, self.diagnostics), frame, value)
 
     @property
-    def _position(self) -> str:
-        return f"frame {self._frames} of the upstream's stream"
+    def _position(self) -> int:
+        """The number of the newest frame."""
+        return self._frames + self.template.fed
 
     def _dispatch(self, output: ChatOutput, data: bytes, value: Any = None) -> list[Event]:
         events: list[Event] = []
@@ -353,7 +329,7 @@ class Inbound:
         try:
             events += self._deltas.close()
             events += self._read_deferred_message()
-            finish.conclude(said_done, self._frames, self._machine)
+            finish.conclude(said_done, self._position, self._machine)
             if finish.failure is not None:
                 return events + self._fail(finish.failure)
             self._report_usage()
@@ -374,7 +350,8 @@ class Inbound:
             self._machine.usage(counted(usage_of(self._usage, self.diagnostics), self.diagnostics))
 
     def _mark_ended(self) -> None:
-        self._live, self._ended, self._next = False, True, None
+        self._live, self._ended = False, True
+        self.template.reset()
 
     def _fail(self, error: ErrorPayload | BridgeError) -> list[Event]:
         self._mark_ended()

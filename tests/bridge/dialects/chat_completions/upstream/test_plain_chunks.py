@@ -49,7 +49,7 @@ class InReads(Inbound):
     """Is given each frame as a read of its own."""
 
     def feed(self, data: bytes, event: str = "") -> list[Event]:
-        events = self.try_feed_sse(encode_data(data))
+        events = self.template.sse.feed(encode_data(data))
         return super().feed(data, event) if events is None else events
 
 

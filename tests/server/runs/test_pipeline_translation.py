@@ -5,7 +5,7 @@ import pytest
 from openresponses_bridge.dialects.chat_completions import Inbound
 from openresponses_bridge.protocol.codec import encode_sse
 from openresponses_bridge.sse import SSEDecoder
-from openresponses_server.runs.translation import Translation
+from openresponses_server.runs.pipeline import Translation
 from openresponses_server.settings import Limits
 from tests.support.machines import machine
 from tests.support.upstream import call, chunk, frame

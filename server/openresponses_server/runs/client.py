@@ -1,0 +1,118 @@
+"""The client that reads while its response is made."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+from msgspec import Struct
+
+from openresponses_bridge.errors import BridgeError
+from openresponses_bridge.protocol.codec import encode_sse
+from openresponses_bridge.protocol.events import Event
+
+_PATIENCE: Final = 2.0  # seconds that the run of a stored response waits for a client that takes nothing
+
+
+class Batch(Struct, frozen=True):
+    """Events that leave together, and their server-sent form where it was made already, to be stored. `last`:
+    the response ends with them."""
+
+    events: list[Event]
+    frames: bytes | None = None
+    last: bool = False
+
+    def encoded(self) -> bytes:
+        """The events as server-sent ones."""
+        return encode_sse(self.events) if self.frames is None else self.frames
+
+
+Deliver = Callable[[Batch], Awaitable[None] | None]
+"""Sends events to the client. What it returns is awaited until the client can take more, and has sent nothing
+when it was closed before; None: they were sent, and it can take more."""
+
+
+class Client:
+    """The reader of one run. With `may_leave` the run goes on without it."""
+
+    def __init__(self, *, may_leave: bool) -> None:
+        self._may_leave = may_leave
+        self.deliver: Deliver | None = None
+        """None when there is no client, or no more."""
+        self.has_sent = False
+        """Something has been sent, so that a failure is reported by events from now on."""
+        self.last_sent = -1
+        """The number of the last event that was sent."""
+        self._behind: asyncio.Future[None] | None = None  # none when the run waits for it
+
+    def attach(self, deliver: Deliver, *, may_fall_behind: bool = False) -> None:
+        """Send what follows to this client. One that `may_fall_behind` reads the rest elsewhere; a delivery
+        to it that is cancelled has sent nothing."""
+        self.deliver = deliver
+        if may_fall_behind and self._may_leave:
+            self._behind = asyncio.get_running_loop().create_future()
+
+    def detach(self) -> None:
+        """The client has left: discard what follows."""
+        self.deliver = None
+
+    @property
+    def is_behind(self) -> bool:
+        """It took nothing for so long that the run goes on without it."""
+        return self._behind is not None and self._behind.done()
+
+    async def wait(self, made: asyncio.Task[None]) -> None:
+        """Until the run is made, or goes on without this client. Raises what the run does, until then."""
+        if self._behind is not None:
+            await asyncio.wait((made, self._behind), return_when=asyncio.FIRST_COMPLETED)
+        if not self.is_behind:
+            await asyncio.shield(made)
+
+    async def drain(self, rest: Awaitable[None], batch: Batch) -> None:
+        """Wait until these are sent and the client can take more."""
+        try:
+            async with asyncio.timeout(None if self._behind is None else _PATIENCE) as patience:
+                await rest
+            self.last_sent = batch.events[-1].sequence_number
+        except BridgeError:
+            raise
+        except Exception:
+            if patience.expired() and self._behind is not None:
+                self.detach()
+                self._behind.set_result(None)
+            elif self._may_leave:
+                self.detach()
+            else:
+                raise
+
+    async def send_last(self, batch: Batch, seconds: float) -> None:
+        """Send the last events. A client that takes nothing for `seconds` is detached: it would hold its run
+        for ever."""
+        self.has_sent = True
+        if self.deliver is None:
+            return
+        try:
+            rest = self.deliver(batch)
+        except Exception as error:
+            rest = failing(error)
+        if rest is None:
+            self.last_sent = batch.events[-1].sequence_number
+            return
+        try:
+            async with asyncio.timeout(seconds):
+                await self.drain(rest, batch)
+        except TimeoutError:
+            self.detach()
+
+
+async def failing(error: Exception) -> None:
+    """What fails when it is awaited."""
+    raise error
+
+
+def drop(work: Awaitable[Any]) -> None:
+    """It is not awaited any more, whether it was begun or not."""
+    if isinstance(work, asyncio.Future):
+        return
+    work.close()  # type: ignore[attr-defined]

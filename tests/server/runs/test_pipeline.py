@@ -1,0 +1,533 @@
+"""What comes from an upstream is kept and sent where it arrives, in its order, once; what has to be waited
+for pauses the upstream."""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Awaitable
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from openresponses_bridge import ResponseStreamStateMachine
+from openresponses_bridge.protocol.events import Event, OutputTextDelta
+from openresponses_server.errors import HttpError, UpstreamError
+from openresponses_server.runs.client import Batch, Client
+from openresponses_server.runs.pipeline import STAGES, Pipeline, Stage
+from openresponses_server.store.base import StoreError
+from openresponses_server.store.frames import Frames
+from openresponses_server.store.persistence import frames_of
+from openresponses_server.upstreams.http import HttpReply
+from openresponses_server.upstreams.http1.body import Body, FairScheduler
+from tests.support.waiting import until
+
+pytestmark = pytest.mark.anyio
+
+GONE = StoreError(StoreError.UNAVAILABLE, "The store is gone.")
+
+
+class Connection:
+    """Counts what a body asks of it."""
+
+    paused = 0
+
+    def pause(self) -> None:
+        self.paused += 1
+
+    def resume(self) -> None:
+        self.paused -= 1
+
+
+class Spoken:
+    """A translation of bytes, of which each read is a text; `.` ends the response."""
+
+    question: Any = None
+
+    def __init__(self) -> None:
+        self.machine = ResponseStreamStateMachine("m")
+        self.is_complete = False
+
+    @property
+    def begun(self) -> bool:
+        return self.machine.snapshot is not None and bool(self.machine.phase.value != "idle")
+
+    @property
+    def ended(self) -> bool:
+        return self.is_complete
+
+    def begin(self) -> list[Event]:
+        return [] if self._started else self._start()
+
+    def keepalive(self) -> list[Event]:
+        return self.machine.extension_event("x:alive", {})
+
+    _started = False
+
+    def _start(self) -> list[Event]:
+        self._started = True
+        return self.machine.start()
+
+    def feed(self, data: bytes) -> list[Event]:
+        events = self.begin()
+        text, end, _ = data.decode().partition(".")
+        if text:
+            events += self.machine.text(text)
+        return events + self.end() if end else events
+
+    def end(self) -> list[Event]:
+        self.is_complete = True
+        return self.begin() + self.machine.finish("stop")
+
+    def cancel(self) -> list[Event]:
+        self.is_complete = True
+        return self.begin() + self.machine.cancel()
+
+    def settle(self, objection: str | None) -> list[Event]:
+        return self.end()
+
+
+class Persistence:
+    """What keeps a response: its beginning in a task, what follows where `far` in a log elsewhere, which says
+    later that it has it."""
+
+    def __init__(self, *, far: bool = False, begun: bool = False) -> None:
+        self.far, self.begun = far, begun
+        self.batch = Frames(0, -1, b"")
+        self.kept: list[int] = []
+        self.asked: list[asyncio.Future[None]] = []
+        self.failure: Exception | None = None
+        self.beginning = asyncio.Event()
+
+    def append(self, events: list[Event]) -> Awaitable[None] | None:
+        if self.failure is not None:
+            raise self.failure
+        self._note(events)
+        if not self.begun:
+            return self._begin()
+        if not self.far:
+            return None
+        self.asked.append(asyncio.get_running_loop().create_future())
+        return self.asked[-1]
+
+    async def persist(self, events: list[Event]) -> list[Event]:
+        self._note(events)
+        return events
+
+    def _note(self, events: list[Event]) -> None:
+        self.kept += [event.sequence_number for event in events]
+        self.batch = frames_of(events)
+
+    async def _begin(self) -> None:
+        await self.beginning.wait()
+        self.begun = True
+
+
+class Bench:
+    """A run without its outer parts: `body` is what comes from its upstream, `sent` what its client has."""
+
+    def __init__(self, persistence: Persistence | None = None) -> None:
+        self.connection = Connection()
+        self.body = Body(self.connection, FairScheduler())
+        self.reply = HttpReply("one", cast(Any, SimpleNamespace(content=self.body)), 10.0, "")
+        self.spoken, self.persistence = Spoken(), persistence
+        self.sent: list[Event] = []
+        self.lasts: list[bool] = []
+        self.frames: list[bytes | None] = []
+        self.failure: Exception | None = None
+        self.takes = asyncio.Event()
+        self.takes.set()
+        self.client = Client(may_leave=persistence is not None)
+        self.client.attach(self.deliver)
+        outcome: Any = SimpleNamespace(
+            first_bytes_received=lambda: None, timing=SimpleNamespace(read=lambda _: None)
+        )
+        self.objection = asyncio.get_running_loop().create_future()
+        judge = SimpleNamespace(objection=self._object)
+        self.pipeline = Pipeline(
+            cast(Any, self.spoken), self.client, cast(Any, persistence), cast(Any, judge), outcome, ""
+        )
+        self.running = asyncio.create_task(self._run())
+
+    async def _object(self, _question: object, _owner: str) -> str | None:
+        return await self.objection  # type: ignore[no-any-return]
+
+    async def _run(self) -> None:
+        try:
+            last = await self.pipeline.follow(cast(Any, self))
+        except asyncio.CancelledError:
+            last = self.pipeline.last or self.spoken.cancel()
+        await self.pipeline.finish(last, 1.0, lambda _instead: None)
+
+    # ── as `Attempts` ──────────────────────────────────────────────────────────────────────────────────
+    may_ask_otherwise = False
+
+    async def __aenter__(self) -> HttpReply:
+        return self.reply
+
+    async def __aexit__(self, *_: object) -> None:
+        self.reply.close()
+
+    # ── as its client ──────────────────────────────────────────────────────────────────────────────────
+    def deliver(self, batch: Batch) -> Awaitable[None] | None:
+        if self.failure is not None:
+            raise self.failure
+        if not self.takes.is_set():
+            return self._later(batch)
+        self._take(batch)
+        return None
+
+    async def _later(self, batch: Batch) -> None:
+        await self.takes.wait()
+        self._take(batch)
+
+    def _take(self, batch: Batch) -> None:
+        if self.persistence is not None:
+            assert batch.events[-1].sequence_number in self.persistence.kept, "sent before it was kept"
+        self.sent += batch.events
+        self.lasts.append(batch.last)
+        self.frames.append(batch.frames)
+
+    @property
+    def numbers(self) -> list[int]:
+        return [event.sequence_number for event in self.sent]
+
+    @property
+    def text(self) -> str:
+        return "".join(event.delta for event in self.sent if isinstance(event, OutputTextDelta))
+
+    async def begin(self) -> None:
+        await asyncio.sleep(0)
+        self.body.feed(b"a")
+        if self.persistence is not None:
+            self.persistence.beginning.set()
+            await until(lambda: bool(self.sent))
+
+    async def have_it(self) -> None:
+        """The log says that it has the batch, and callbacks have run."""
+        assert self.persistence is not None
+        self.persistence.asked[-1].set_result(None)
+        await asyncio.sleep(0)
+
+    async def end(self) -> None:
+        async with asyncio.timeout(5):
+            await self.running
+        assert self.numbers == list(range(len(self.numbers)))
+        assert self.lasts[-1]
+        assert not any(self.lasts[:-1])
+        assert self.pipeline.stage is Stage.ENDED
+
+
+@pytest.fixture
+async def far() -> AsyncIterator[Bench]:
+    made = Bench(Persistence(far=True))
+    await made.begin()
+    yield made
+    made.running.cancel()
+
+
+@pytest.fixture
+async def plain() -> AsyncIterator[Bench]:
+    made = Bench()
+    await made.begin()
+    yield made
+    made.running.cancel()
+
+
+def test_stages_lead_from_asking_to_ended_alone() -> None:
+    reached, ways = {Stage.ASKING}, [Stage.ASKING]
+    while ways:
+        for stage in STAGES[ways.pop()].next - reached:
+            reached.add(stage)
+            ways.append(stage)
+    assert reached == set(Stage)
+    assert [stage for stage in Stage if not STAGES[stage].next] == [Stage.ENDED]
+    for stage, rules in STAGES.items():
+        assert Stage.ENDED not in rules.next or stage is Stage.ENDING, (
+            "nothing ends without having been stored"
+        )
+        assert Stage.ASKING not in rules.next
+        assert not (rules.asks and stage not in (Stage.ASKING, Stage.BUFFERING))
+
+
+async def test_a_stage_that_may_not_follow_is_a_defect() -> None:
+    bench = Bench()
+    await bench.begin()
+    bench.body.feed(b".")
+    await bench.end()
+    with pytest.raises(AssertionError, match="from ENDED to ENDING"):
+        await bench.pipeline.finish([], 1.0, lambda _instead: None)
+
+
+async def test_what_waits_for_nothing_is_sent_when_the_call_returns(plain: Bench) -> None:
+    for text in ("b", "c"):
+        plain.body.feed(text.encode())
+        assert plain.text.endswith(text)
+    assert plain.text == "abc"
+    plain.body.end()
+    await plain.end()
+
+
+async def test_s1_what_is_kept_in_this_process_is_kept_and_then_sent() -> None:
+    bench = Bench(persistence := Persistence())
+    await bench.begin()
+    bench.body.feed(b"b")
+    assert bench.text == "ab"
+    assert persistence.kept == bench.numbers
+    assert bench.frames[-1] == persistence.batch.data
+    bench.client.detach()
+    bench.body.feed(b"c")
+    assert (bench.text, persistence.kept[-1]) == ("ab", bench.numbers[-1] + 1)
+    bench.running.cancel()
+
+
+async def test_s1_nothing_is_sent_before_the_beginning_is_stored() -> None:
+    bench = Bench(persistence := Persistence())
+    await asyncio.sleep(0)
+    for text in (b"a", b"b", b"c"):
+        bench.body.feed(text)
+    await asyncio.sleep(0.01)
+    assert (bench.sent, bench.body._size) == ([], 2)
+    persistence.beginning.set()
+    bench.body.end()
+    await bench.end()
+    assert bench.text == "abc"
+
+
+async def test_s1_what_is_kept_elsewhere_leaves_when_it_is_there_without_the_task_of_the_run(
+    far: Bench,
+) -> None:
+    assert far.persistence is not None
+    for number, text in enumerate(("b", "c", "d"), 1):
+        before = far.text
+        far.body.feed(text.encode())
+        assert len(far.persistence.asked) == number
+        assert far.text == before
+        await far.have_it()
+        assert far.text == before + text
+    far.body.end()
+    await far.end()
+
+
+async def test_s4_what_comes_meanwhile_is_not_read(far: Bench) -> None:
+    assert far.persistence is not None
+    for text in (b"b", b"c", b"d"):
+        far.body.feed(text)
+    assert far.body._size == 2
+    await far.have_it()
+    assert far.body._size == 0
+    assert len(far.persistence.asked) == 2
+    far.body.end()
+    await far.have_it()
+    await far.end()
+    assert far.text == "abcd"
+
+
+async def test_s4_client_that_cannot_take_it_pauses_its_upstream_and_nothing_passes_it(plain: Bench) -> None:
+    plain.takes.clear()
+    plain.body.feed(b"b")
+    plain.body.feed(b"x" * 100_000)
+    await asyncio.sleep(0.01)
+    assert (plain.text, plain.body._size, plain.connection.paused) == ("a", 100_000, 1)
+    assert plain.pipeline.draining
+    assert not plain.pipeline.send_keepalive(as_event=True)
+    plain.takes.set()
+    await until(lambda: plain.body._size == 0)
+    assert plain.connection.paused == 0
+    assert not plain.pipeline.draining
+    plain.body.end()
+    await plain.end()
+
+
+async def test_client_that_takes_nothing_when_the_log_has_it_is_waited_for_by_the_task(far: Bench) -> None:
+    assert far.persistence is not None
+    far.takes.clear()
+    far.body.feed(b"b")
+    await far.have_it()
+    far.body.feed(b"c")
+    await asyncio.sleep(0.01)
+    assert (far.text, far.body._size) == ("a", 1)
+    far.takes.set()
+    await until(lambda: len(far.persistence.asked) == 2)
+    await far.have_it()
+    far.body.end()
+    await far.end()
+
+
+@pytest.mark.parametrize("failure", [RuntimeError("a defect"), HttpError(500, "refused")])
+async def test_sending_that_fails_fails_in_the_task_of_the_run(plain: Bench, failure: Exception) -> None:
+    """What calls is a connection to an upstream, which could do nothing with it."""
+    plain.failure = failure
+    plain.body.feed(b"b")
+    with pytest.raises(type(failure)):
+        await plain.running
+
+
+async def test_client_that_may_leave_is_detached_when_sending_fails() -> None:
+    bench = Bench(persistence := Persistence())
+    await bench.begin()
+    bench.failure = OSError("gone")
+    bench.body.feed(b"b")
+    await until(lambda: bench.body.waits)
+    bench.failure = None
+    bench.body.feed(b"c")
+    bench.body.end()
+    await bench.running
+    assert bench.text == "a"
+    assert persistence.kept == list(range(len(persistence.kept)))
+
+
+async def test_s1_what_cannot_be_kept_is_not_sent() -> None:
+    bench = Bench(persistence := Persistence())
+    persistence.failure = GONE
+    await asyncio.sleep(0)
+    bench.body.feed(b"a")
+    with pytest.raises(StoreError):
+        await bench.running
+    assert bench.sent == []
+
+
+async def test_what_came_before_a_cut_is_sent_before_the_cut_is_raised(plain: Bench) -> None:
+    plain.body.feed(b"b")
+    plain.body.end(ConnectionResetError())
+    with pytest.raises(UpstreamError, match="was lost"):
+        await plain.running
+    assert plain.text == "ab"
+
+
+async def test_a_defect_ends_the_run_and_does_no_harm_to_the_connection(plain: Bench) -> None:
+    plain.spoken.feed = None  # type: ignore[method-assign, assignment]
+    plain.body.feed(b"b")
+    plain.body.feed(b"c")
+    with pytest.raises(TypeError):
+        await plain.running
+
+
+async def test_a_stream_without_a_byte_is_an_error() -> None:
+    bench = Bench()
+    bench.body.end()
+    with pytest.raises(UpstreamError, match="empty stream"):
+        await bench.running
+
+
+async def test_s6_nothing_is_sent_to_keep_a_connection_alive_before_the_status_is_known() -> None:
+    bench = Bench()
+    assert not bench.pipeline.send_keepalive(as_event=True)
+    await asyncio.sleep(0)
+    assert bench.pipeline.send_keepalive(as_event=True)
+    assert [event.type for event in bench.sent] == ["response.created", "response.in_progress"]
+    bench.body.feed(b"a.")
+    await bench.end()
+
+
+async def test_what_is_kept_alive_while_an_answer_is_judged_is_sent_before_its_end(plain: Bench) -> None:
+    plain.spoken.question = object()
+    plain.spoken.is_complete = True
+    plain.body.feed(b"b")
+    await asyncio.sleep(0.01)
+    assert plain.text == "ab"
+    plain.spoken.is_complete = False
+    plain.takes.clear()
+    assert plain.pipeline.send_keepalive(as_event=True)
+    plain.objection.set_result(None)
+    await asyncio.sleep(0)
+    plain.takes.set()
+    await plain.end()
+
+
+@pytest.mark.parametrize("takes", [True, False])
+async def test_interrupted_run_sends_what_was_on_its_way_before_its_end_and_once(
+    far: Bench, takes: bool
+) -> None:
+    if not takes:
+        far.takes.clear()
+    far.body.feed(b"b")
+    far.running.cancel()
+    await asyncio.sleep(0)
+    await far.have_it()
+    far.takes.set()
+    await far.end()
+    assert far.text == "ab"
+    assert far.sent[-1].type == "response.incomplete"
+
+
+class Schedule:
+    """What happens to a run, at random: a stream in pieces, a client, a log and a store that take their time,
+    and an interruption."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+        self.text = "".join(self.random.choice("abcdefgh") for _ in range(self.random.randrange(1, 30)))
+        kind = self.random.choice(["plain", "near", "far"])
+        persistence = None if kind == "plain" else Persistence(far=kind == "far")
+        self.bench = Bench(persistence)
+        self.cut = self.random.random() < 0.2
+        self.interrupted = self.random.random() < 0.3
+        self.ends_itself = self.random.random() < 0.5
+
+    async def play(self) -> None:
+        await asyncio.sleep(0)
+        bench, left = self.bench, self.text.encode() + (b"." if self.ends_itself else b"")
+        while left or not self.over():
+            await self.step()
+            if left and self.random.random() < 0.5:
+                size = self.random.randrange(1, len(left) + 1)
+                bench.body.feed(left[:size])
+                left = left[size:]
+                if self.cut and self.random.random() < 0.3:
+                    break
+                if not left:
+                    bench.body.end()
+            elif self.interrupted and self.random.random() < 0.1:
+                break
+        if self.interrupted and not STAGES[bench.pipeline.stage].next <= {Stage.ENDED}:
+            bench.running.cancel()
+        elif not bench.body._ended:
+            bench.body.end(ConnectionResetError())
+        while not self.over():
+            await self.step()
+
+    def over(self) -> bool:
+        return self.bench.running.done()
+
+    async def step(self) -> None:
+        bench = self.bench
+        if self.random.random() < 0.3:
+            bench.takes.set() if self.random.random() < 0.7 else bench.takes.clear()
+        if bench.persistence is not None:
+            if self.random.random() < 0.3:
+                bench.persistence.beginning.set()
+            for asked in bench.persistence.asked:
+                if not asked.done() and self.random.random() < 0.5:
+                    asked.set_result(None)
+        if self.random.random() < 0.1:
+            bench.pipeline.send_keepalive(as_event=self.random.random() < 0.5)
+        for _ in range(self.random.randrange(3)):
+            await asyncio.sleep(0)
+
+
+async def test_any_schedule_sends_the_same_events_once_and_leaves_nothing() -> None:
+    """A thousand of them: nothing twice, nothing out of order, nothing before it was kept, no task and no
+    bytes left; the text is what came, or its beginning where the run was interrupted or cut."""
+    tasks = asyncio.all_tasks()
+    for seed in range(1000):
+        schedule = Schedule(seed)
+        bench = schedule.bench
+        try:
+            await asyncio.wait_for(schedule.play(), 10)
+        except TimeoutError:
+            pytest.fail(f"schedule {seed} hangs")
+        failed = bench.running.exception()
+        where = f"schedule {seed}"
+        assert bench.numbers == list(range(len(bench.numbers))), where
+        assert schedule.text.startswith(bench.text), where
+        if failed is not None:
+            assert isinstance(failed, UpstreamError), where
+        else:
+            assert bench.lasts[-1], where
+            assert bench.pipeline.stage is Stage.ENDED, where
+            if not (schedule.interrupted or schedule.cut):
+                assert bench.text == schedule.text, where
+        assert bench.pipeline._kept is None, where
+        assert bench.pipeline._rest is None, where
+        assert asyncio.all_tasks() == tasks, where
+        assert schedule.bench.body._size == 0 or failed or schedule.interrupted, where
