@@ -1,7 +1,7 @@
 """The program `openresponses-bridge`, also as `python -m openresponses_server`.
 
-It is installed with the library alone too, and then says what to install: what may be missing is imported in
-`main` only.
+The program is installed with the library alone too, and then says what else to install: modules that may be
+missing are imported in `main` only.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _USAGE = 2  # the exit code of every wrong use
 def main() -> None:
     """Run the command line. A module that is not installed ends it with exit code 2 and a line on stderr."""
     if not sys.flags.safe_path and os.path.isdir(sys.path[0] or os.curdir):
-        del sys.path[0]  # `python -m` put the working directory there, a script the folder in which it lies
+        del sys.path[0]  # the working directory with `python -m`, the script's folder otherwise
     try:
         from openresponses_server.commands.cli import main as commands
 
@@ -38,7 +38,7 @@ def main() -> None:
 def _flush() -> None:
     try:
         sys.stdout.flush()
-    except BrokenPipeError:  # nobody reads it, which the interpreter would report when it flushes at its end
+    except BrokenPipeError:  # stdout is closed, which the interpreter would report when it flushes at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

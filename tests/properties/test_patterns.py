@@ -159,7 +159,7 @@ ROWS: dict[str, tuple[Any, ...]] = {
     ),
     "server/openresponses_server/agents/tools/semantic.py:_HUMP": ("sub", "a", "A", "aA"),
     "server/openresponses_server/agents/tools/semantic.py:_WORD": ("findall", "a", "_", "a "),
-    "server/openresponses_server/agents/surroundings.py:_NAMED": (
+    "server/openresponses_server/agents/task_context.py:_NAMED": (
         "findall",
         "#file:",
         (" ", '#file:"', ""),
@@ -225,7 +225,7 @@ ROWS: dict[str, tuple[Any, ...]] = {
     "server/openresponses_server/observation/recordings/writer.py:_NOT_IN_A_NAME": ("sub", "a", "/"),
     "server/openresponses_server/limits/requests.py:_STRINGS": ("sub", '"', ('"', "a", ""), '"a'),
     "server/openresponses_server/observation/trace_folder.py:_ID": ("fullmatch", "a"),
-    "server/openresponses_server/api/middleware.py:_USABLE": ("fullmatch", "a"),
+    "server/openresponses_server/api/middleware.py:_VALID_ID": ("fullmatch", "a"),
     "server/openresponses_server/api/origins.py:_ORIGIN": ("fullmatch", "a", ("a://", "a", "")),
     "server/openresponses_server/api/openapi/document.py:_CONVERTER": ("sub", ":", (":", "a", ""), ":a"),
     "bridge/openresponses_bridge/schemas/checking.py:_INDEX": ("fullmatch", "1"),

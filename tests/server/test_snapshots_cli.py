@@ -240,7 +240,7 @@ def test_serve(
         for each in sockets:
             each.close()
         for thread in threading.enumerate():
-            if thread.name == "greeting":  # it asks upstreams
+            if thread.name == "startup":  # it asks upstreams
                 thread.join(10)
 
     monkeypatch.setattr(uvicorn.Server, "run", end)

@@ -43,8 +43,8 @@ class _Recorder(Player):
         super().__init__(base, {}, 30)
         self.seen: list[Exchange] = []
 
-    async def _do(self, step: Step) -> ServerAnswer:
-        answer = await super()._do(step)
+    async def _run_step(self, step: Step) -> ServerAnswer:
+        answer = await super()._run_step(step)
         self.seen.append((step, answer))
         return answer
 

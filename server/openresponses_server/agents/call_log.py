@@ -1,4 +1,4 @@
-"""Each call of a tool as a line of JSON in a file: when, with what, how it ended."""
+"""A log of tool calls: lines of JSON with the time, the input and the result of each."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from openresponses_bridge.tools.errors import ToolFailureEncountered
 from openresponses_bridge.tools.registry import DidInvokeTool, WillInvokeTool
 from openresponses_bridge.tools.service import ToolsService
 
-_LONGEST: Final = 10_000  # characters of an input's JSON, and of an error
+_LONGEST: Final = 10_000  # characters of an input's JSON and of an error
 
 
 class CallLog:
-    """A context manager: opens the file, made for its user alone if there is none, and appends to it. Raises
-    OSError where it can't be used.
+    """A context manager that opens the file and appends to it. A new file is readable by its user alone.
+    Raises OSError if the file can't be used.
 
     The lines: `{"event": "begun", "time", "tool", "call", "input"}` before a call is made, then `ended` with
-    `seconds` and `error` (null when there is none), and `failed` for each call that was not made or not to
-    its end, with its `code`."""
+    `seconds` and `error` (null when there is none), and `failed`, with its `code`, for each call that was
+    refused or did not end."""
 
     def __init__(self, path: Path, clock: Callable[[], float] = time.monotonic) -> None:
         self._path = path
         self._clock = clock
-        self._begun: dict[str, float] = {}
+        self._started_at: dict[str, float] = {}
         self._lock = threading.Lock()
         self._file = -1
 
@@ -51,27 +51,27 @@ class CallLog:
         status = os.fstat(self._file)
         return status.st_dev, status.st_ino
 
-    def listen(self, tools: ToolsService) -> None:
-        """To all calls of this service."""
-        tools.on_will_invoke_tool(self._will)
-        tools.on_did_invoke_tool(self._did)
-        tools.on_tool_failure(self._failed)
+    def subscribe(self, tools: ToolsService) -> None:
+        """Log all calls of this service."""
+        tools.on_will_invoke_tool(self._on_will_invoke)
+        tools.on_did_invoke_tool(self._on_did_invoke)
+        tools.on_tool_failure(self._on_failure)
 
-    def _will(self, event: WillInvokeTool) -> None:
+    def _on_will_invoke(self, event: WillInvokeTool) -> None:
         call = event.options.call_id
-        self._begun[call] = self._clock()
-        self._write("begun", event.tool_name, call=call, input=_short(event.options.input))
+        self._started_at[call] = self._clock()
+        self._write("begun", event.tool_name, call=call, input=_shortened(event.options.input))
 
-    def _did(self, event: DidInvokeTool) -> None:
+    def _on_did_invoke(self, event: DidInvokeTool) -> None:
         call = event.options.call_id
-        seconds = round(self._clock() - self._begun.pop(call, self._clock()), 3)
-        error = None if event.error is None else _words(event.error)
+        seconds = round(self._clock() - self._started_at.pop(call, self._clock()), 3)
+        error = None if event.error is None else _error_text(event.error)
         if error is None and event.result is not None and event.result.is_error:
             error = event.result.text[:_LONGEST]
         self._write("ended", event.tool_name, call=call, seconds=seconds, error=error)
 
-    def _failed(self, event: ToolFailureEncountered) -> None:
-        self._write("failed", event.tool_name, code=event.error.code, error=_words(event.error))
+    def _on_failure(self, event: ToolFailureEncountered) -> None:
+        self._write("failed", event.tool_name, code=event.error.code, error=_error_text(event.error))
 
     def _write(self, event: str, tool: str, **fields: Any) -> None:
         line = {"event": event, "time": datetime.now(UTC), "tool": tool, **fields}
@@ -79,12 +79,12 @@ class CallLog:
             os.write(self._file, msgspec.json.encode(line) + b"\n")
 
 
-def _short(given: dict[str, Any]) -> Any:
-    """The input; the beginning of its JSON where that is long."""
+def _shortened(given: dict[str, Any]) -> Any:
+    """The input, or the beginning of its JSON if that is long."""
     text = msgspec.json.encode(given).decode()
     return given if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
 
 
-def _words(error: BaseException) -> str:
+def _error_text(error: BaseException) -> str:
     words = error.message if isinstance(error, BridgeError) else str(error) or type(error).__name__
     return words[:_LONGEST]

@@ -28,18 +28,18 @@ AskYesNo = Callable[[str], Awaitable[bool]]
 
 
 class Model(Protocol):
-    """What a loop's requests go to."""
+    """The model that a loop sends its requests to."""
 
     async def ask(self, action: AskModel, token: CancellationToken) -> ModelAnswer | ModelFailure:
-        """Wait for `action.delay` seconds, send the prompt, feed a reader. Ends soon after the token is
+        """Wait for `action.delay` seconds, send the prompt and feed a reader. Returns soon after the token is
         cancelled."""
         ...
 
 
 class LoopDriver:
-    """Does what a loop wants. `ask_user` answers its questions, without it they are answered no; at most
-    `side_by_side` calls run at once. Cancelling the loop's token ends the request or the tools that run;
-    cancelling the task does so too, and the loop can be gone on with from its entries."""
+    """Performs the actions of a loop. `ask_user` answers its questions; without it they are declined. At most
+    `max_concurrency` calls run at once. Cancelling the loop's token, or the task, ends the current request or
+    tools; the loop can be resumed from its entries."""
 
     def __init__(
         self,
@@ -48,17 +48,17 @@ class LoopDriver:
         tools: ToolsService,
         *,
         ask_user: AskYesNo | None = None,
-        side_by_side: int = 8,
+        max_concurrency: int = 8,
     ) -> None:
         self._loop = loop
         self._model = model
         self._tools = tools
         self._ask_user = ask_user
-        self._places = anyio.CapacityLimiter(side_by_side)
+        self._slots = anyio.CapacityLimiter(max_concurrency)
 
     async def run(self) -> LoopResult:
-        """To the end. Raises what recording an entry raises, and BridgeError for a tool whose schema can't be
-        used."""
+        """Run the loop to its end. Raises what recording an entry raises, and BridgeError for a tool whose
+        schema can't be used."""
         steps, outcome = self._loop.run(), None
         while True:
             try:
@@ -88,15 +88,15 @@ class LoopDriver:
     async def _ask(self, question: str) -> bool:
         return self._ask_user is not None and await self._ask_user(question)
 
-    async def _call(self, call: ToolCall, room: TokenizationOptions | None) -> None:
-        async with self._places:
+    async def _call(self, call: ToolCall, options: TokenizationOptions | None) -> None:
+        async with self._slots:
             try:
                 outcome = await self._tools.run_call(
                     call.name,
                     call.arguments,
                     call_id=call.id,
                     token=self._loop.token,
-                    tokenization_options=room,
+                    tokenization_options=options,
                     retry_attempt=self._loop.retry_attempt(call),
                 )
             except ToolCallCancelledError:
@@ -104,15 +104,15 @@ class LoopDriver:
         self._loop.call_ended(call.id, outcome)
 
 
-# Handlers run on the event loop or in threads, for so long, until the run is cancelled.
+# Handlers run on the event loop or in threads, until their timeout or until the run is cancelled.
 
 
 async def call_with_anyio(
     tool: Tool, run: Callable[[], Any], timeout: float | None, token: CancellationToken
 ) -> Any:
-    """The ToolCaller over anyio. An async handler is cancelled where it waits. One that is not async runs in
-    a thread, which can't be stopped: its call ends at once and the thread is left to itself, so what is slow
-    looks at `context.token`. The token is to be cancelled on the event loop's thread."""
+    """The ToolCaller over anyio. An async handler is cancelled where it waits. A sync handler runs in a
+    thread, which can't be stopped: its call ends at once while the thread runs on, so a slow handler should
+    check `context.token`. Cancel the token on the event loop's thread only."""
     with anyio.CancelScope() as cancelled:
         dispose = token.on_cancellation_requested(cancelled.cancel)
         try:

@@ -1,6 +1,7 @@
 """A loop's view as HTML: a fragment for a page, without scripts or styles of its own.
 
-All that models and tools wrote is escaped; thinking, inputs and results are `<details>`, folded at first.
+Everything that models and tools wrote is escaped. Thinking, inputs and results are `<details>`, closed at
+first.
 """
 
 from __future__ import annotations
@@ -22,11 +23,11 @@ _RANGES: Final = (
     (0x2066, 0x2069),
     (0xD800, 0xDFFF),  # surrogates
 )
-_LEFT_OUT: Final = dict.fromkeys(code for first, last in _RANGES for code in range(first, last + 1))
+_REMOVED: Final = dict.fromkeys(code for first, last in _RANGES for code in range(first, last + 1))
 
 
 def html_of(view: LoopView) -> str:
-    """All of a view, as it stands: an `<article class="run">`."""
+    """The whole view as an `<article class="run">`."""
     query = f'<p class="query">{_text(view.query)}</p>' if view.query else ""
     message = f'<p class="message">{_text(view.message)}</p>' if view.message else ""
     rounds = "".join(map(_round, view.rounds))
@@ -74,6 +75,6 @@ def _folded(name: str, title: str, text: str, is_open: bool = False) -> str:
 
 
 def _text(text: str) -> str:
-    """Escaped, without control characters and halves of surrogate pairs, which HTML does not allow, and
-    without what turns the direction of the text that follows."""
-    return escape(text.translate(_LEFT_OUT))
+    """The text escaped, without control characters and surrogates, which HTML does not allow, and without
+    characters that change the direction of text."""
+    return escape(text.translate(_REMOVED))

@@ -1,4 +1,4 @@
-"""A loop's requests, made as runs of the service in this process, so over every upstream that it knows."""
+"""The model of a loop, over the service in this process and all of its upstreams."""
 
 from __future__ import annotations
 
@@ -26,11 +26,12 @@ _PREVIOUS = "previous_response_id"
 
 
 class ServiceModel:
-    """Asks `model`. Nothing is stored, unless `stateful`: then each round's response is, and the next request
-    goes on from it (its id is the stateful marker) with the new results alone.
+    """Sends a loop's requests to `model`. With `stateful` each round's response is stored, and the next
+    request continues it (its id is the stateful marker) with the new results alone; otherwise nothing is
+    stored.
 
-    `options` are further fields of the request, `max_output_tokens` say. `diagnostics` are what requests
-    could not express of their prompts: breakpoints of a cache, parts for other APIs.
+    `options` are further fields of each request, such as `max_output_tokens`. `diagnostics` are the parts of
+    prompts that a request can't express: cache breakpoints, parts for other APIs.
     """
 
     def __init__(
@@ -43,8 +44,8 @@ class ServiceModel:
         self.diagnostics = Diagnostics()
 
     async def ask(self, action: AskModel, token: CancellationToken) -> ModelAnswer | ModelFailure:
-        """The answer, read as it comes. Cancelling the token, or the callback's wish to stop, ends the
-        request at its upstream."""
+        """Stream one response. Cancelling the token, or a callback that asks to stop, ends the upstream's
+        request."""
         reader = action.reader()
         with anyio.CancelScope() as reading:
             dispose = token.on_cancellation_requested(reading.cancel)
@@ -70,10 +71,10 @@ class ServiceModel:
         marker = action.stateful_marker if self._stateful else None
         if marker is not None:
             try:
-                return await self._generate(self._continuing(action.prompt, marker), deliver)
+                return await self._generate(self._continuation(action.prompt, marker), deliver)
             except BridgeError as error:
                 if error.param != _PREVIOUS:
-                    raise  # else it is not stored any more, and the whole prompt does as well
+                    raise  # else it is no longer stored: send the whole prompt
         await self._generate(self._request(action.prompt), deliver)
 
     async def _generate(self, request: CreateResponse, deliver: Deliver) -> None:
@@ -86,8 +87,8 @@ class ServiceModel:
                 await run.abandon()
             raise
 
-    def _continuing(self, prompt: BuildPromptResult, marker: str) -> CreateResponse:
-        """A request for what follows the model's last message: the results of its calls."""
+    def _continuation(self, prompt: BuildPromptResult, marker: str) -> CreateResponse:
+        """A request with what follows the model's last message: the results of its calls."""
         last = max(at for at, message in enumerate(prompt.messages) if message.role == "assistant")
         rest = replace(prompt, messages=prompt.messages[last + 1 :])
         return self._request(rest, previous_response_id=marker)

@@ -1,4 +1,4 @@
-"""A task run by a model with tools, from settings to a result."""
+"""Runs a task with a model and tools, from settings to a result."""
 
 from __future__ import annotations
 
@@ -38,22 +38,23 @@ from openresponses_server.agents.call_log import CallLog
 from openresponses_server.agents.driving import LoopDriver, call_with_anyio
 from openresponses_server.agents.model import ServiceModel
 from openresponses_server.agents.screen import Screen
-from openresponses_server.agents.surroundings import Attached
+from openresponses_server.agents.task_context import TaskAttachments
 from openresponses_server.requests.composition import compose, service_lifespan
 from openresponses_server.requests.service import Service
 from openresponses_server.settings import Settings, SettingsError
 from openresponses_server.upstreams.listing import first_choice
 
-# A loop's entries in a file: each durable before the loop goes on, read when it is resumed.
+# The journal holds a loop's entries in a file. Each is durable before the loop continues; all are read when
+# the run is resumed.
 
 _MOST_BYTES: Final = 1 << 30
-_BEGINNING: Final = encode_entry(LoopBegun(""))[:15]  # of any journal
+_FIRST_BYTES: Final = encode_entry(LoopBegun(""))[:15]  # of any journal
 
 
 class JournalFile:
-    """A context manager: opens the file, made for its user alone if there is none, and locks it against other
-    runs; `entries` are those that it has. Raises JournalError for a file that another run has open or that is
-    not a journal, OSError where it can't be used."""
+    """A context manager that opens the file, locks it against other runs and reads its `entries`. A new file
+    is readable by its user alone. Raises JournalError for a file that another run has open or that is not a
+    journal, OSError if it can't be used."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -83,7 +84,8 @@ class JournalFile:
         return status.st_dev, status.st_ino
 
     def record(self, entry: LoopEntry) -> None:
-        """Append an entry, on the disk when this returns. Raises OSError, and the file is then as it was."""
+        """Append an entry; it is on the disk when this returns. Raises OSError, and then the file is
+        unchanged."""
         before = os.lseek(self._file, 0, os.SEEK_END)
         rest = memoryview(encode_entry(entry, self._last_round))
         try:
@@ -93,10 +95,10 @@ class JournalFile:
         except OSError:
             os.ftruncate(self._file, before)
             raise
-        self._remember(entry)
+        self._set_last_round(entry)
 
-    def _remember(self, entry: LoopEntry) -> None:
-        """The next round's line refers to this one's."""
+    def _set_last_round(self, entry: LoopEntry) -> None:
+        """Keep the last round: the line of the next one is encoded relative to it."""
         if isinstance(entry, RoundMade):
             self._last_round = entry
 
@@ -108,7 +110,7 @@ class JournalFile:
 
     def _read(self) -> None:
         status = os.fstat(self._file)
-        if not stat.S_ISREG(status.st_mode):  # a device may be read without end
+        if not stat.S_ISREG(status.st_mode):  # reading a device may never end
             raise JournalError(JournalError.INVALID, f"{self._path} is not a regular file")
         if status.st_size > _MOST_BYTES:
             raise JournalError(JournalError.INVALID, f"{self._path} is larger than {_MOST_BYTES} bytes")
@@ -120,10 +122,12 @@ class JournalFile:
         except JournalError as error:
             raise JournalError(JournalError.INVALID, f"{self._path}: {error.message}") from error
         for entry in self.entries:
-            self._remember(entry)
-        if not self.entries and not data.startswith(_BEGINNING) and not _BEGINNING.startswith(data):
+            self._set_last_round(entry)
+        if not self.entries and not data.startswith(_FIRST_BYTES) and not _FIRST_BYTES.startswith(data):
             raise JournalError(JournalError.INVALID, f"{self._path} is not a journal of a run")
-        os.ftruncate(self._file, data.rfind(LINE_END) + 1)  # a process stopped while it wrote the rest
+        os.ftruncate(
+            self._file, data.rfind(LINE_END) + 1
+        )  # the rest is half a line: the process stopped while it was writing
 
 
 SYSTEM: Final = (
@@ -135,13 +139,13 @@ SYSTEM: Final = (
 
 
 class Task(NamedTuple):
-    """What is to be done and how. Without a `model` it is the default one, else the first that calls tools.
-    `query` "" goes on with the journal's question; `yes` allows every call
-    without asking; `limit` is in rounds; `workspace` is how the model is shown the folder. `stateful`
-    stores each round's response, and the next request goes on from it. `disabled` are names and tags of tools
-    that are neither offered nor run, `repair` has arguments repaired that are not JSON, `model_summaries` has
-    the model summarise what passes its room. `surroundings` say where it works, more than `workspace` does;
-    `calls` logs each call."""
+    """What to do and how. Without a `model` it is the default one, else the first that calls tools. `query`
+    "" continues the journal's last question; `yes` allows every call without asking; `limit` is in rounds;
+    `workspace` is the path of the folder as the model sees it. With `stateful` each round's response is
+    stored and continued by the next request. `disabled` are names and tags of tools that are neither offered
+    nor run. `repair`: arguments that are not JSON are repaired. `model_summaries`: the model summarises a
+    conversation that exceeds its limits. `global_context` describes the workspace, of which only the path is
+    sent otherwise; `call_log` logs each call."""
 
     query: str
     model: str | None
@@ -156,26 +160,25 @@ class Task(NamedTuple):
     disabled: tuple[str, ...] = ()
     repair: bool = False
     model_summaries: bool = True
-    attached: Attached = Attached([], [])
-    surroundings: GlobalContext | None = None
-    calls: CallLog | None = None
+    attachments: TaskAttachments = TaskAttachments([], [])
+    global_context: GlobalContext | None = None
+    call_log: CallLog | None = None
 
 
 class TaskResult(NamedTuple):
-    """How a task ended, and what was repaired, lost or asked again on the way."""
+    """How a task ended, and the repairs, losses and retries on the way."""
 
     result: LoopResult
     notes: list[Diagnostic]
 
     def as_json(self) -> dict[str, Any]:
-        """The result's JSON, with `notes` where there are some."""
+        """The result's JSON, with `notes` if there are any."""
         return self.result.as_json() | ({"notes": [str(each) for each in self.notes]} if self.notes else {})
 
 
 async def run_task(task: Task, settings: Settings, screen: Screen) -> TaskResult:
-    """To its end; SIGINT and SIGTERM cancel it, and so does a reader of what it prints that is gone. Raises
-    SettingsError, also where no model is found, OSError when the journal can't be written, BridgeError for a
-    tool that can't be used."""
+    """Run a task to its end. SIGINT, SIGTERM and a closed output cancel it. Raises SettingsError, also if no
+    model is found, OSError if the journal can't be written, BridgeError for a tool that can't be used."""
     service = compose(settings)
     token = CancellationToken()
     screen.on_reader_gone(token.cancel)
@@ -184,7 +187,7 @@ async def run_task(task: Task, settings: Settings, screen: Screen) -> TaskResult
         group.start_soon(_cancel_by_signal, token)
         try:
             ended.append(await _run(task, service, screen, token))
-        except (BridgeError, SettingsError, OSError) as error:  # out of the group it would be one of several
+        except (BridgeError, SettingsError, OSError) as error:  # the group would wrap it in an ExceptionGroup
             ended.append(error)
         group.cancel_scope.cancel()
     if isinstance(ended[0], Exception):
@@ -194,54 +197,56 @@ async def run_task(task: Task, settings: Settings, screen: Screen) -> TaskResult
 
 async def _run(task: Task, service: Service, screen: Screen, token: CancellationToken) -> TaskResult:
     entries = [] if task.journal is None else task.journal.entries
-    screen.resumed(entries)
-    asking = None if task.yes else screen.asking(token)
-    listed = await service.listing.models()  # with what upstreams say of their limits
+    screen.show_resumed(entries)
+    prompt = None if task.yes else screen.confirmation_prompt(token)
+    listed = await service.listing.models()  # including the limits that upstreams report
     name = task.model or service.settings.default_model or first_choice(listed)
     if name is None:
         raise SettingsError("no model was found: name one with --model")
-    able = service.router.resolve(name).able
+    capabilities = service.router.resolve(name).able
     offered = ToolRegistry(
         get_agent_tools(
-            task.tools, ModelCapabilities(able.tools is not False, max_tools=able.max_tools), task.disabled
+            task.tools,
+            ModelCapabilities(capabilities.tools is not False, max_tools=capabilities.max_tools),
+            task.disabled,
         )
     )
     tools = ToolsService(
         offered,
         call=call_with_anyio,
-        confirm=_always if task.yes else None if asking is None else asking.confirm,
+        confirm=_allow if task.yes else None if prompt is None else prompt.confirm,
         repair=task.repair,
-        on_progress=screen.progress,
+        on_progress=screen.show_progress,
     )
-    if task.calls is not None:
-        task.calls.listen(tools)
-    room = EnrichedModelData.of(
+    if task.call_log is not None:
+        task.call_log.subscribe(tools)
+    limits = EnrichedModelData.of(
         name,
         "",
-        context_window=able.context_window,
-        max_input_tokens=able.max_input_tokens,
-        max_output_tokens=able.max_output_tokens,
+        context_window=capabilities.context_window,
+        max_input_tokens=capabilities.max_input_tokens,
+        max_output_tokens=capabilities.max_output_tokens,
     )
-    most = task.max_prompt_tokens or (room.max_input_tokens if room.limits_known else None)
+    max_prompt_tokens = task.max_prompt_tokens or (limits.max_input_tokens if limits.limits_known else None)
     renderer = PromptRenderer(
         service.meters.counter(""),
         model=name,
-        max_prompt_tokens=most,
-        supports_images=able.images is not False,
+        max_prompt_tokens=max_prompt_tokens,
+        supports_images=capabilities.images is not False,
     )
     loop = ToolCallingLoop(
         PromptContext(
             system=SYSTEM,
             query=task.query,
-            attachments=task.attached.attachments,
-            references=task.attached.references,
-            global_context=task.surroundings or GlobalContext(workspace_root=task.workspace),
+            attachments=task.attachments.files,
+            references=task.attachments.references,
+            global_context=task.global_context or GlobalContext(workspace_root=task.workspace),
             tools=list(offered),
         ),
         renderer,
         state=LoopState(entries),
-        record=_recording(task.journal, screen),
-        finished_cb=screen.finished_cb,
+        record=_recorder(task.journal, screen),
+        finished_cb=screen.show_delta,
         parallel=lambda name: (tool := offered.get(name)) is not None and tool.parallel,
         tool_call_limit=task.limit,
         limit_behavior=task.limit_behavior,
@@ -251,36 +256,36 @@ async def _run(task: Task, service: Service, screen: Screen, token: Cancellation
         model_summaries=task.model_summaries,
     )
     model = ServiceModel(service, name, stateful=task.stateful)
-    result = await LoopDriver(loop, model, tools, ask_user=asking).run()
+    result = await LoopDriver(loop, model, tools, ask_user=prompt).run()
     notes = [*renderer.diagnostics, *loop.diagnostics, *model.diagnostics]
-    screen.ended(result, notes)
+    screen.show_result(result, notes)
     return TaskResult(result, notes)
 
 
-def _recording(journal: JournalFile | None, screen: Screen) -> Callable[[LoopEntry], None]:
+def _recorder(journal: JournalFile | None, screen: Screen) -> Callable[[LoopEntry], None]:
     def record(entry: LoopEntry) -> None:
         if journal is not None:
             journal.record(entry)
-        screen.entry(entry)
+        screen.show_entry(entry)
 
     return record
 
 
-async def _always(tool_name: str, question: str) -> bool:
+async def _allow(tool_name: str, question: str) -> bool:
     return True
 
 
 async def _cancel_by_signal(token: CancellationToken) -> None:
-    """The first signal; after that they end the process, as they do by themselves."""
+    """Cancel at the first signal. Further ones end the process, as is the default."""
     with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
         async for _ in signals:
             break
     token.cancel()
 
 
-def tools_of(name: str) -> ToolRegistry:
-    """The registry that `MODULE:REGISTRY` names, or that a function of that name returns. Raises ValueError
-    saying what is wrong with it."""
+def load_registry(name: str) -> ToolRegistry:
+    """The registry that `MODULE:REGISTRY` names, or that the function of that name returns. Raises ValueError
+    with the reason if there is none."""
     from importlib import import_module
 
     module_name, _, attribute = name.partition(":")

@@ -1,4 +1,4 @@
-"""What a person at a terminal sees of a loop while it goes on, and is asked."""
+"""A loop in the terminal: its progress, and questions to the user."""
 
 from __future__ import annotations
 
@@ -34,14 +34,13 @@ from openresponses_bridge.protocol.usage import Usage
 from openresponses_bridge.text import shown
 from openresponses_bridge.tools.cancellation import CancellationToken
 
-# A loop's view in the terminal: a panel for each call, thinking in one line, usage at the end.
-#
-# What models and tools wrote is shown without what would move the cursor or ring the bell.
+# A loop's view in the terminal: a panel for each call, thinking in one line, usage at the end. Text of models
+# and tools is shown without control characters, which could move the cursor or ring the bell.
 
 CALLING: Final = "Calling tools…"
 _MOST_LINES: Final = 12
 _MOST_COLUMNS: Final = 400
-_MOST_THINKING: Final = 60  # characters of it that are shown
+_MOST_THINKING: Final = 60  # characters that are shown
 # status → (sign, words, colour)
 SIGNS: Final = {
     ToolStatus.CALLING: ("…", CALLING, "cyan"),
@@ -55,33 +54,33 @@ SIGNS: Final = {
 
 
 def panel_of(element: ToolResultElement) -> Panel:
-    """A call: its name, input, status, progress, result or error; long texts are cut with a note."""
+    """A call: its name, input, status, progress, result or error. Long texts are shortened with a note."""
     sign, words, colour = SIGNS[element.status]
     parts: list[RenderableType] = [
-        Text.assemble(("Input: ", "bold"), _cut(input_text(element))),
+        Text.assemble(("Input: ", "bold"), _shortened(input_text(element))),
         Text.assemble(("Status: ", "bold"), (f"{sign} {words}", colour)),
     ]
     if element.notes:
-        parts.append(Text(f"({_cut('; '.join(element.notes))})", "dim"))
+        parts.append(Text(f"({_shortened('; '.join(element.notes))})", "dim"))
     if element.progress and element.status is ToolStatus.RUNNING:
-        parts.append(Text(_cut("\n".join(element.progress[-3:])), "dim"))
+        parts.append(Text(_shortened("\n".join(element.progress[-3:])), "dim"))
     for heading, text in (("Result:\n", element.result), ("", element.error)):
         if text is not None:
-            parts += [Rule(style="dim"), Text.assemble((heading, "bold"), _cut(text))]
+            parts += [Rule(style="dim"), Text.assemble((heading, "bold"), _shortened(text))]
     title = Text(f"🔧 {shown(element.name)}")
     return Panel(Group(*parts), title=title, title_align="left", border_style=colour, expand=False)
 
 
 def thinking_line(thinking: str) -> Text:
-    """Thinking, folded: how much, and how it begins."""
+    """Thinking in one line: its length and its beginning."""
     words = shown(" ".join(thinking.split()))
     beginning = words if len(words) <= _MOST_THINKING else f"{words[:_MOST_THINKING]}…"
-    return Text(f"▸ Thinking ({_of(len(words.split()), 'word')}): {beginning}", "dim italic")
+    return Text(f"▸ Thinking ({_counted(len(words.split()), 'word')}): {beginning}", "dim italic")
 
 
 def usage_line(usage: Usage | None, rounds: int, calls: int) -> Text:
-    """What it took."""
-    counts = f"{_of(rounds, 'round')}, {_of(calls, 'tool call')}"
+    """The line with rounds, tool calls and tokens."""
+    counts = f"{_counted(rounds, 'round')}, {_counted(calls, 'tool call')}"
     if usage is not None:
         about = "about " if usage.estimated is True else ""
         counts += f" · {about}{usage.input_tokens} input + {usage.output_tokens} output tokens"
@@ -91,7 +90,7 @@ def usage_line(usage: Usage | None, rounds: int, calls: int) -> Text:
 
 
 def render(view: LoopView) -> Group:
-    """All of a view, as it stands."""
+    """The whole view."""
     parts: list[RenderableType] = [Text(f"❯ {shown(view.query)}", "bold")] if view.query else []
     for made in view.rounds:
         parts += _round(made)
@@ -101,7 +100,7 @@ def render(view: LoopView) -> Group:
 
 
 def input_text(element: ToolResultElement) -> str:
-    """A call's input on one line: text as far as it came, else as JSON."""
+    """A call's input on one line: incomplete input as text, else JSON."""
     given: Any = element.input
     if given is None:
         return ""
@@ -119,112 +118,112 @@ def _round(made: RoundView) -> list[RenderableType]:
     return parts + [panel_of(each) for each in made.elements if each.status is not ToolStatus.CALLING]
 
 
-def _cut(text: str) -> str:
+def _shortened(text: str) -> str:
     lines = shown(text).rstrip("\n").split("\n")
     kept = [
         each if len(each) <= _MOST_COLUMNS else f"{each[:_MOST_COLUMNS]}…" for each in lines[:_MOST_LINES]
     ]
     more = len(lines) - len(kept)
-    return "\n".join([*kept, f"… {_of(more, 'more line')}"] if more else kept)
+    return "\n".join([*kept, f"… {_counted(more, 'more line')}"] if more else kept)
 
 
 def _narrow(line: str) -> str:
     return line if len(line) <= _MOST_COLUMNS else f"{line[:_MOST_COLUMNS]}…"
 
 
-def _of(number: int, what: str) -> str:
+def _counted(number: int, what: str) -> str:
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
-_LONGEST_ANSWER: Final = 1_000  # bytes typed at a question
+_LONGEST_ANSWER: Final = 1_000  # bytes of an answer that is typed
 
 
 class Output(Console):
-    """Standard output or errors. When nobody reads it any more nothing more is printed, and `reader_gone` is
-    called, which must not raise."""
+    """Standard output or standard error. When its reader has closed it, nothing more is printed and
+    `reader_gone` is called, which must not raise."""
 
     reader_gone: Callable[[], object] | None = None
 
     def on_broken_pipe(self) -> None:
         self.quiet = True
         nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, self.file.fileno())  # what is still buffered is flushed at the end
+        os.dup2(nowhere, self.file.fileno())  # buffered data are flushed at exit
         os.close(nowhere)
         if self.reader_gone is not None:
             self.reader_gone()
 
 
 class Screen:
-    """Shows text as it comes, a panel for each call, what runs meanwhile. With `quiet` it shows nothing."""
+    """Shows text as it arrives, a panel for each call and a status line. With `quiet` it shows nothing."""
 
     def __init__(self, console: Output, *, quiet: bool = False) -> None:
         self.view = LoopView()
         self._console = console
         self._quiet = quiet
         self._status: Status | None = None
-        self._thought: list[str] = []
-        self._in_line = False  # the cursor is behind text
+        self._thinking_parts: list[str] = []
+        self._mid_line = False  # the cursor is not at the beginning of a line
 
     def on_reader_gone(self, call: Callable[[], object]) -> None:
-        """Call it when nobody reads what is shown, as behind `| head`."""
+        """Call this when the reader of the output has closed it, like `head`."""
         self._console.reader_gone = call
 
-    def resumed(self, entries: list[LoopEntry]) -> None:
-        """What was kept of the question that is gone on with."""
+    def show_resumed(self, entries: list[LoopEntry]) -> None:
+        """Show the entries of a run that is resumed."""
         for entry in entries:
             self.view.entry(entry)
         if not self._quiet and self.view.rounds:
             self._console.print(render(self.view))
 
-    def finished_cb(self, text: object, index: int, delta: ResponseDelta) -> None:
-        """For the loop: what the model says."""
+    def show_delta(self, text: object, index: int, delta: ResponseDelta) -> None:
+        """Show a delta of the model's answer (the loop's `finished_cb`)."""
         self.view.delta(delta)
         if self._quiet:
             return
         if delta.retry_reason is not None:
-            self._thought.clear()
-            self._line(Text(f"↻ {shown(str(delta.retry_reason))}: asked again", "yellow"))
+            self._thinking_parts.clear()
+            self._print_line(Text(f"↻ {shown(str(delta.retry_reason))}: asked again", "yellow"))
         if delta.thinking is not None and delta.thinking.text:
-            self._thought.append(delta.thinking.text)
-            self._busy("Thinking…")
-        if delta.text.strip() or (delta.text and self._in_line):
-            self._idle()
-            self._thinking()
+            self._thinking_parts.append(delta.thinking.text)
+            self._show_status("Thinking…")
+        if delta.text.strip() or (delta.text and self._mid_line):
+            self._hide_status()
+            self._print_thinking()
             self._console.print(Text(shown(delta.text)), end="", soft_wrap=True)
-            self._in_line = not delta.text.endswith("\n")
+            self._mid_line = not delta.text.endswith("\n")
         if delta.begin_tool_calls:
-            self._thinking()
+            self._print_thinking()
             self._end_line()
-            self._busy(CALLING)
+            self._show_status(CALLING)
 
-    def entry(self, entry: LoopEntry) -> None:
-        """What was recorded."""
+    def show_entry(self, entry: LoopEntry) -> None:
+        """Show an entry that was recorded."""
         self.view.entry(entry)
         if self._quiet:
             return
         if isinstance(entry, RoundMade):
-            self._idle()
-            self._thinking()
+            self._hide_status()
+            self._print_thinking()
             self._end_line()
         elif isinstance(entry, CallsBegun):
-            self._running(entry.ids)
+            self._show_running(entry.ids)
         elif isinstance(entry, CallEnded):
-            self._idle()
+            self._hide_status()
             element = self.view.element(entry.id)
             if element is not None:
                 self._console.print(panel_of(element))
 
-    def progress(self, tool_name: str, call_id: str, text: str) -> None:
-        """For the tools: what one reports."""
+    def show_progress(self, tool_name: str, call_id: str, text: str) -> None:
+        """Show the progress that a tool reports."""
         self.view.progress(call_id, text)
         if not self._quiet:
-            self._busy(f"{shown(tool_name)}: {shown(text)}")
+            self._show_status(f"{shown(tool_name)}: {shown(text)}")
 
-    def ended(self, result: LoopResult, notes: Iterable[Diagnostic] = ()) -> None:
-        """How it ended, what was repaired or lost on the way, and what it took."""
+    def show_result(self, result: LoopResult, notes: Iterable[Diagnostic] = ()) -> None:
+        """Show how the run ended, its repairs and losses, and its usage."""
         if self._quiet:
             return
-        self._idle()
+        self._hide_status()
         self._end_line()
         if result.message:
             self._console.print(Text(shown(result.message), "yellow"))
@@ -234,39 +233,39 @@ class Screen:
             usage_line(result.usage, len(result.tool_call_rounds), len(result.tool_call_results))
         )
 
-    def asking(self, token: CancellationToken) -> ConfirmationPrompt | None:
-        """Asks at this terminal; None when nobody sits there."""
+    def confirmation_prompt(self, token: CancellationToken) -> ConfirmationPrompt | None:
+        """A prompt at this terminal; None if standard input is not a terminal."""
         return ConfirmationPrompt(self, token) if sys.stdin.isatty() else None
 
-    def question(self, question: str) -> None:
-        """Show a question; the answer is typed behind it."""
-        self._idle()
+    def show_question(self, question: str) -> None:
+        """Show a question, which is answered on the same line."""
+        self._hide_status()
         self._end_line()
         self._console.print(Text.assemble((shown(question), "bold"), " [y/N] "), end="")
 
-    def _running(self, ids: list[str]) -> None:
+    def _show_running(self, ids: list[str]) -> None:
         names = [element.name for each in ids if (element := self.view.element(each)) is not None]
-        self._busy(f"Running {shown(', '.join(names))}…")
+        self._show_status(f"Running {shown(', '.join(names))}…")
 
-    def _thinking(self) -> None:
-        if self._thought:
-            self._idle()
-            self._console.print(thinking_line("".join(self._thought)))
-            self._thought.clear()
+    def _print_thinking(self) -> None:
+        if self._thinking_parts:
+            self._hide_status()
+            self._console.print(thinking_line("".join(self._thinking_parts)))
+            self._thinking_parts.clear()
 
-    def _line(self, text: Text) -> None:
-        self._idle()
+    def _print_line(self, text: Text) -> None:
+        self._hide_status()
         self._end_line()
         self._console.print(text)
 
     def _end_line(self) -> None:
-        if self._in_line:
+        if self._mid_line:
             self._console.print()
-            self._in_line = False
+            self._mid_line = False
 
-    def _busy(self, what: str) -> None:
-        """A line that moves, on a terminal only."""
-        if not self._console.is_terminal or self._in_line:
+    def _show_status(self, what: str) -> None:
+        """Show an animated status line, on terminals only."""
+        if not self._console.is_terminal or self._mid_line:
             return
         if self._status is None:
             self._status = self._console.status(Text(what, "cyan"))
@@ -274,27 +273,27 @@ class Screen:
         else:
             self._status.update(Text(what, "cyan"))
 
-    def _idle(self) -> None:
+    def _hide_status(self) -> None:
         if self._status is not None:
             self._status.stop()
             self._status = None
 
 
 class ConfirmationPrompt:
-    """Yes or no, typed at the terminal. Cancelling the run answers no. One question at a time."""
+    """Asks for yes or no at the terminal, one question at a time. Cancelling the run answers no."""
 
     def __init__(self, screen: Screen, token: CancellationToken) -> None:
         self._screen = screen
         self._token = token
-        self._one = anyio.Lock()
+        self._lock = anyio.Lock()
 
     async def __call__(self, question: str) -> bool:
-        async with self._one:
+        async with self._lock:
             with anyio.CancelScope() as waiting:
                 dispose: Callable[[], None] = self._token.on_cancellation_requested(waiting.cancel)
                 try:
-                    self._screen.question(question)
-                    with suppress(termios.error):  # what was typed before the question is not its answer
+                    self._screen.show_question(question)
+                    with suppress(termios.error):  # discard what was typed before the question
                         termios.tcflush(sys.stdin, termios.TCIFLUSH)
                     await anyio.wait_readable(sys.stdin.fileno())
                     answer = os.read(sys.stdin.fileno(), _LONGEST_ANSWER)
@@ -304,5 +303,5 @@ class ConfirmationPrompt:
             return False
 
     async def confirm(self, tool_name: str, question: str) -> bool:
-        """For the tools."""
+        """Ask whether a tool may run (the tools' `confirm`)."""
         return await self(f"{tool_name}: {question}")

@@ -1,4 +1,4 @@
-"""`agent`: a task in the terminal, by a model that calls tools in one folder."""
+"""`agent`: a model does a task with tools in one folder, in the terminal."""
 
 from __future__ import annotations
 
@@ -121,11 +121,11 @@ def command(
             journal = _journal(open_until_the_end, resume)
             if not task.strip() and journal is not None and not journal.entries:
                 exit_unreadable(f"{resume}: there is no task in it to go on with")
-            calls = _call_log(open_until_the_end, flags["log_calls"])
-            for kept in (journal, calls):
+            call_log = _call_log(open_until_the_end, flags["log_calls"])
+            for kept in (journal, call_log):
                 if kept is not None:
                     inside.hide(kept.identity)
-            done = _run(task.strip(), settings, registry, inside, journal, calls, as_json, flags)
+            done = _run(task.strip(), settings, registry, inside, journal, call_log, as_json, flags)
     except SettingsError as error:
         raise click.UsageError(printable(str(error))) from error
     except BridgeError as error:
@@ -147,7 +147,7 @@ def _run(
     registry: ToolRegistry,
     folder: Folder,
     journal: JournalFile | None,
-    calls: CallLog | None,
+    call_log: CallLog | None,
     as_json: bool,
     flags: dict[str, Any],
 ) -> TaskResult:
@@ -158,9 +158,9 @@ def _run(
     from openresponses_bridge.loop import ToolCallLimitBehavior
     from openresponses_server.agents.running import Task, run_task
     from openresponses_server.agents.screen import Output, Screen
-    from openresponses_server.agents.surroundings import attached, global_context
+    from openresponses_server.agents.task_context import attachments_of, global_context
 
-    # what fails is shown as the run's end; a log line in between would tear the screen
+    # failures are shown as the run's end; a log line would break the display
     structlog.configure(logger_factory=structlog.ReturnLoggerFactory())
     task = Task(
         query,
@@ -176,15 +176,15 @@ def _run(
         disabled=flags["disabled"],
         repair=flags["repair"],
         model_summaries=not flags["condense"],
-        attached=attached(query, folder, flags["attach"]),
-        surroundings=global_context(
+        attachments=attachments_of(query, folder, flags["attach"]),
+        global_context=global_context(
             folder,
             folder.shown_as,
             open_files=flags["open_files"],
             modified_files=flags["modified"],
             notes=flags["notes"],
         ),
-        calls=calls,
+        call_log=call_log,
     )
     screen = Screen(Output(highlight=False, stderr=as_json), quiet=as_json)
     return asyncio.run(run_task(task, settings, screen))
@@ -199,11 +199,11 @@ def _settings(
     stateful: bool,
     **_others: Any,
 ) -> tuple[Settings, dict[str, Any]]:
-    """The settings, and those of them that flags gave. Nothing is stored unless it is `stateful`."""
-    from openresponses_server.commands.greeting import check_upstreams
+    """The settings, with those that flags gave. Nothing is stored unless `stateful`."""
+    from openresponses_server.commands.startup import check_upstreams
     from openresponses_server.settings import load_settings
 
-    named = model if upstream is not None else None  # else it is one of the config's, or the demo's
+    named = model if upstream is not None else None  # else it is a model of the config, or the demo model
     fields = fields_of(upstream, dialect, named, api_key_env, config)
     kept = {} if stateful else {"store": "memory://"}
     with naming_flags(config, fields):
@@ -221,19 +221,19 @@ def _folder(opened: ExitStack, path: Path) -> Folder:
 
 
 def _tools(tools: str | None, inside: Folder) -> ToolRegistry:
-    from openresponses_server.agents.running import tools_of
+    from openresponses_server.agents.running import load_registry
     from openresponses_server.agents.tools import sample_tools
 
     if tools is None:
         return sample_tools(inside)
     here = str(Path.cwd())
-    sys.path.append(here)  # behind all else: what a file there is called takes no module's place
+    sys.path.append(here)  # at the end: a file in the folder must not shadow a module
     try:
-        return tools_of(tools)
+        return load_registry(tools)
     except ValueError as error:
         raise click.UsageError(f"--tools: {error}") from error
     finally:
-        sys.path.remove(here)  # the model may write there
+        sys.path.remove(here)  # the model can write there
 
 
 def _check_names(registry: ToolRegistry, disabled: tuple[str, ...]) -> None:

@@ -63,14 +63,14 @@ def command(
     --server and --upstream the server at its usual address is asked, else the demo model. Exit code 0: the
     model answered, 1: it did not, 2: something given is wrong, 130: it was cancelled.
     """
-    from openresponses_server.agents.coding.reaching import Unusable
-    from openresponses_server.commands.run import reached_server
+    from openresponses_server.agents.coding.discovery import UnusableServer
+    from openresponses_server.commands.run import server_to_use
     from openresponses_server.settings import SettingsError
 
     try:
-        with reached_server(**flags) as (reached, _hidden):
+        with server_to_use(**flags) as (reached, _hidden):
             ended = _talk(reached, message, list(attachments), instructions, as_json, flags["model"])
-    except (ValueError, Unusable, SettingsError) as error:
+    except (ValueError, UnusableServer, SettingsError) as error:
         raise click.UsageError(printable(str(error))) from error
     except KeyboardInterrupt:
         ended = _CANCELLED
@@ -89,16 +89,16 @@ def _talk(
 
     from rich.console import Console
 
-    from openresponses_server.commands.chatting import Conversation, attached
+    from openresponses_server.commands.chatting import Conversation, attachment_part
 
     conversation = Conversation(instructions)
-    conversation.attachments = [attached(path) for path in attachments]
+    conversation.attachments = [attachment_part(path) for path in attachments]
     console = Console(highlight=False, stderr=as_json)
     chat = _Chat(reached, conversation, console, _model(reached, model), as_json)
     with asyncio.Runner() as runner:
         try:
             if message is None and sys.stdin.isatty():
-                return chat.at_a_terminal(runner)
+                return chat.run_interactive(runner)
             text = message if message is not None else sys.stdin.read(_MOST_BYTES)
             if not text.strip():
                 exit_unreadable("there is nothing to ask")
@@ -121,26 +121,26 @@ class _Chat:
     ) -> None:
         from openresponses_server.client import OpenResponsesClient
 
-        self._reached = reached
+        self._server = reached
         self._conversation = conversation
         self._console = console
         self._model = model
         self._as_json = as_json
-        self._client = OpenResponsesClient(reached.base, reached.key, on_wait=self._waits)
+        self._client = OpenResponsesClient(reached.base, reached.key, on_wait=self._show_retry)
 
     async def close(self) -> None:
         await self._client.close()
 
     def once(self, runner: asyncio.Runner, text: str) -> int:
-        """One message and its answer; the exit code."""
+        """Send one message and show the answer; returns the exit code."""
         response = self._ask(runner, text)
         return _ANSWERED if response is not None and response.status == "completed" else _NOT_ANSWERED
 
-    def at_a_terminal(self, runner: asyncio.Runner) -> int:
-        """Messages as they are typed, to the end of input."""
+    def run_interactive(self, runner: asyncio.Runner) -> int:
+        """Send messages as they are typed, until the end of input; returns the exit code."""
         import readline  # noqa: F401 - editing and history at the prompt
 
-        self._say(f"{_shown(self._model)} at {self._reached.base}. /help shows what else can be typed.")
+        self._print(f"{_shown(self._model)} at {self._server.base}. /help shows what else can be typed.")
         for line in _lines():
             if line.startswith("/"):
                 word, _, rest = line.partition(" ")
@@ -148,7 +148,7 @@ class _Chat:
                 if word == "/quit":
                     break
                 if does is None:
-                    self._say(f"{_shown(word)} is not a command; /help shows those there are", "yellow")
+                    self._print(f"{_shown(word)} is not a command; /help shows those there are", "yellow")
                 else:
                     does(self, rest.strip())
                 continue
@@ -156,11 +156,11 @@ class _Chat:
                 self._ask(runner, line)
             except KeyboardInterrupt:
                 self._console.print()
-                self._say("stopped; the message is not kept", "yellow")
+                self._print("stopped; the message is not kept", "yellow")
         return _ANSWERED
 
     def _ask(self, runner: asyncio.Runner, text: str) -> Response | None:
-        """An answer, shown while it comes."""
+        """Send a message and show the answer while it arrives."""
         from openresponses_bridge.errors import BridgeError
         from openresponses_bridge.protocol.codec import encode
         from openresponses_server.commands.chatting import AnswerView
@@ -169,53 +169,53 @@ class _Chat:
         try:
             runner.run(self._stream(text, view.feed))
         except BridgeError as error:
-            self._say(f"✗ {printable(error.message)} [{printable(str(error.code))}]", "red")
+            self._print(f"✗ {printable(error.message)} [{printable(str(error.code))}]", "red")
             return None
         response = view.response
-        view.ended()
+        view.show_end()
         if response is not None:
-            self._conversation.answered(response)
+            self._conversation.add_response(response)
             if self._as_json:
                 click.echo(encode(response).decode())
         return response
 
     async def _stream(self, text: str, feed: Callable[[Any], None]) -> None:
-        async for event in self._client.stream(self._conversation.ask(self._model, text)):
+        async for event in self._client.stream(self._conversation.request(self._model, text)):
             feed(event)
 
-    def _waits(self, seconds: float, error: OpenResponsesError) -> None:
-        self._say(
+    def _show_retry(self, seconds: float, error: OpenResponsesError) -> None:
+        self._print(
             f"{printable(error.message)} [{printable(str(error.code))}]: asked again in {seconds:.0f} s"
         )
 
     def attach(self, name: str) -> None:
-        from openresponses_server.commands.chatting import Unattachable, attached
+        from openresponses_server.commands.chatting import AttachmentError, attachment_part
 
         try:
-            self._conversation.attachments.append(attached(Path(name).expanduser()))
-        except Unattachable as error:
-            self._say(printable(str(error)), "yellow")
+            self._conversation.attachments.append(attachment_part(Path(name).expanduser()))
+        except AttachmentError as error:
+            self._print(printable(str(error)), "yellow")
         else:
-            self._say(f"{_shown(name)} goes with the next message")
+            self._print(f"{_shown(name)} goes with the next message")
 
     def change_model(self, name: str) -> None:
-        listed = [each["id"] for each in self._reached.models.listed if isinstance(each.get("id"), str)]
+        listed = [each["id"] for each in self._server.models.listed if isinstance(each.get("id"), str)]
         if not name:
-            self._say(", ".join(_shown(each) for each in listed[:_MOST_MODELS]) or "the server lists none")
+            self._print(", ".join(_shown(each) for each in listed[:_MOST_MODELS]) or "the server lists none")
             return
         self._model = name
         note = "" if name in listed else ", which the server does not list"
-        self._say(f"{_shown(name)} is asked from now on{note}")
+        self._print(f"{_shown(name)} is asked from now on{note}")
 
     def clear(self, _rest: str) -> None:
         self._conversation.clear()
-        self._say("a new conversation")
+        self._print("a new conversation")
 
     def help(self, _rest: str) -> None:
         for words, what in _HELP:
-            self._say(f"{words:14}{what}")
+            self._print(f"{words:14}{what}")
 
-    def _say(self, text: str, style: str = "dim") -> None:
+    def _print(self, text: str, style: str = "dim") -> None:
         from rich.text import Text
 
         self._console.print(Text(text, style), soft_wrap=True)
@@ -230,7 +230,7 @@ _COMMANDS: Final[dict[str, Callable[[_Chat, str], None]]] = {
 
 
 def _lines() -> Iterator[str]:
-    """What is typed, line by line; one that ends in a backslash goes on in the next."""
+    """The messages that are typed: a line that ends in a backslash is continued by the next."""
     begun: list[str] = []
     while True:
         try:

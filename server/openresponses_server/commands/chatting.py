@@ -1,4 +1,4 @@
-"""An answer as it is shown in a chat: text as it comes, thinking in a line, calls that are not run."""
+"""The parts of `chat`: the view of an answer, attachments, and the conversation."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ class AnswerView:
 
     @property
     def response(self) -> Response | None:
-        """What the events add up to."""
+        """The response so far."""
         return self._fold.response
 
     def feed(self, event: Event) -> None:
-        """The next event."""
+        """Show the next event."""
         self._fold.feed(event)
         if self._quiet:
             return
@@ -60,8 +60,8 @@ class AnswerView:
         elif isinstance(event, ev.OutputItemDone) and event.item is not None:
             self._call(event.item)
 
-    def ended(self) -> None:
-        """How it ended, and what it took."""
+    def show_end(self) -> None:
+        """Show how the response ended, its time and its usage."""
         response = self.response
         if self._quiet or response is None:
             return
@@ -99,7 +99,7 @@ class AnswerView:
             self._in_line = False
 
 
-# Files of the user's as parts of a message.
+# The user's files as parts of a message.
 
 MOST_BYTES: Final = 20 * 1024 * 1024
 _MOST_TEXT: Final = 1024 * 1024
@@ -112,12 +112,12 @@ _IMAGES: Final = (
 _PDF: Final = b"%PDF-"
 
 
-class Unattachable(ValueError):
-    """A file that can't be sent; the message says why."""
+class AttachmentError(ValueError):
+    """A file that can't be sent, with the reason."""
 
 
-def attached(path: Path) -> dict[str, Any]:
-    """An image, a PDF or a text as a part of a message, by what is in it. Raises Unattachable."""
+def attachment_part(path: Path) -> dict[str, Any]:
+    """A file as a part of a message: an image, a PDF or a text, by its content. Raises AttachmentError."""
     data = _read(path)
     kind = next((kind for magic, kind in _IMAGES if data.startswith(magic)), None)
     if kind is None and data[:4] == b"RIFF" and data[8:12] == b"WEBP":
@@ -131,25 +131,25 @@ def attached(path: Path) -> dict[str, Any]:
             "file_data": _data_url("application/pdf", data),
         }
     if len(data) > _MOST_TEXT:
-        raise Unattachable(f"{path}: a text may have {_MOST_TEXT >> 20} MiB at most")
+        raise AttachmentError(f"{path}: a text may have {_MOST_TEXT >> 20} MiB at most")
     try:
         text = data.decode()
     except UnicodeDecodeError as error:
-        raise Unattachable(f"{path}: neither an image, a PDF nor text in UTF-8") from error
+        raise AttachmentError(f"{path}: neither an image, a PDF nor text in UTF-8") from error
     return {"type": "input_text", "text": f"{path.name}:\n{text}"}
 
 
 def _read(path: Path) -> bytes:
-    """The bytes of a regular file: a pipe or a device could have no end."""
+    """Read a regular file; reading a pipe or a device may never end."""
     try:
         with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as opened:
             if not stat.S_ISREG(os.fstat(opened.fileno()).st_mode):
-                raise Unattachable(f"{path}: not a regular file")
+                raise AttachmentError(f"{path}: not a regular file")
             data = opened.read(MOST_BYTES + 1)
     except OSError as error:
-        raise Unattachable(f"{path}: {error.strerror or error}") from error
+        raise AttachmentError(f"{path}: {error.strerror or error}") from error
     if len(data) > MOST_BYTES:
-        raise Unattachable(f"{path}: a file may have {MOST_BYTES >> 20} MiB at most")
+        raise AttachmentError(f"{path}: a file may have {MOST_BYTES >> 20} MiB at most")
     return data
 
 
@@ -157,25 +157,25 @@ def _data_url(kind: str, data: bytes) -> str:
     return f"data:{kind};base64,{b64encode(data).decode()}"
 
 
-# A conversation that its client keeps: what goes into the next request.
+# A conversation that is kept here and sent with each request.
 
 Item = dict[str, Any]
 
 
 class Conversation:
-    """Messages so far. Nothing of it is stored on the server."""
+    """The messages so far. Nothing is stored on the server."""
 
     def __init__(self, instructions: str | None = None) -> None:
         self._instructions = instructions
         self._items: list[Item] = []
         self._asked: Item | None = None
         self.attachments: list[Item] = []
-        """Parts that go with the next message."""
+        """Parts to send with the next message."""
 
     def __len__(self) -> int:
         return len(self._items)
 
-    def ask(self, model: str, text: str) -> dict[str, Any]:
+    def request(self, model: str, text: str) -> dict[str, Any]:
         """The request for this message."""
         parts = [*self.attachments, {"type": "input_text", "text": text}]
         self._asked = {"type": "message", "role": "user", "content": parts}
@@ -187,23 +187,24 @@ class Conversation:
         }
         return request if self._instructions is None else {**request, "instructions": self._instructions}
 
-    def answered(self, response: Response) -> None:
-        """Keep the message and its answer; of one that failed nothing is kept, and it can be asked again."""
+    def add_response(self, response: Response) -> None:
+        """Keep the message and its answer. After a failure neither is kept, so that the message can be sent
+        again."""
         if self._asked is None or response.status == "failed":
             return
-        self._items += [self._asked, *_to_keep(response)]
+        self._items += [self._asked, *_items_to_send(response)]
         self._asked = None
         self.attachments = []
 
     def clear(self) -> None:
-        """Begin anew."""
+        """Start a new conversation."""
         self._items.clear()
         self.attachments = []
 
 
-def _to_keep(response: Response) -> list[Item]:
-    """What a next request may have of an answer: a call without its output would be refused, and so would
-    reasoning that led to it, or that the server has to have kept."""
+def _items_to_send(response: Response) -> list[Item]:
+    """The items of an answer that the next request may contain. A server refuses calls without their outputs,
+    the reasoning before them, and reasoning that only it could have kept."""
     calls = any(not isinstance(item, Message | ReasoningItem) for item in response.output)
     kept: list[Item] = []
     for item in response.output:

@@ -1,4 +1,4 @@
-"""The looks that `doctor` takes: at upstreams and their models, at what is written to, at agents."""
+"""The checks of `doctor`: upstreams and their models, stores and folders, agents."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from typing import Final, Literal
 
 from msgspec import Struct
 
-from openresponses_server.agents.coding.agents import CodingAgent, Start, installed
-from openresponses_server.agents.coding.reaching import Unusable, listens, models_of
-from openresponses_server.commands.greeting import (
+from openresponses_server.agents.coding.agents import CodingAgent, LaunchOptions, find_installed
+from openresponses_server.agents.coding.discovery import UnusableServer, is_listening, models_of
+from openresponses_server.commands.startup import (
     UpstreamCheck,
     check_of,
     is_key_refused,
@@ -37,7 +37,7 @@ State = Literal["ok", "note", "missing"]
 
 
 class Finding(Struct, frozen=True):
-    """`note`: it may be left as it is."""
+    """The result of a check. `note` is not an error."""
 
     what: str
     state: State
@@ -45,13 +45,14 @@ class Finding(Struct, frozen=True):
 
 
 async def service_checks(settings: Settings, config: str) -> list[Finding]:
-    """Everything that `serve` needs with these settings; `config` is their file, "" without."""
+    """Check everything that `serve` needs with these settings; `config` is their file, "" if there is
+    none."""
     return [
         Finding("settings", "ok", f"{config or 'flags and defaults'} can be used"),
         _port(settings),
         *await _upstreams(settings),
-        *await _kept(settings),
-        _folder(),
+        *await _check_storage(settings),
+        _check_folder(),
     ]
 
 
@@ -62,12 +63,12 @@ def _address(settings: Settings) -> str:
 
 def _port(settings: Settings) -> Finding:
     what, address = "port", _address(settings)
-    if not settings.port or not listens(settings.host, settings.port):
+    if not settings.port or not is_listening(settings.host, settings.port):
         return Finding(what, "ok", f"{address} is free" if settings.port else "a free one will be taken")
     try:
         count = len(models_of(address, None).listed)
-    except Unusable as error:
-        if error.answers:
+    except UnusableServer as error:
+        if error.is_ours:
             return Finding(what, "ok", f"a server that asks for a key runs at {address}")
         other = f"something else listens at {address}; `--port 0` takes a free port"
         return Finding(what, "note", other)
@@ -108,25 +109,25 @@ def _key(asked: UpstreamCheck) -> Finding:
     return Finding(what, "ok", "not set; requests are sent without a key")
 
 
-async def _kept(settings: Settings) -> list[Finding]:
-    """The store takes what is written, the event log answers."""
+async def _check_storage(settings: Settings) -> list[Finding]:
+    """Check that the store can be written to and that the event log answers."""
     store, log = build_store(settings), open_event_log(settings.event_log)
     try:
         return [
-            await _checked("store", shown_store(settings.store), _use(store)),
-            await _checked("event log", without_password(settings.event_log), check_log(log)),
+            await _probe("store", shown_store(settings.store), _probe_store(store)),
+            await _probe("event log", without_password(settings.event_log), check_log(log)),
         ]
     finally:
         await store.close()
         await log.shutdown()
 
 
-async def _use(store: ResponseStore) -> None:
+async def _probe_store(store: ResponseStore) -> None:
     await store.get(NO_ID)
     await store.probe()
 
 
-async def _checked(what: str, shown: str, check: Awaitable[None]) -> Finding:
+async def _probe(what: str, shown: str, check: Awaitable[None]) -> Finding:
     try:
         async with asyncio.timeout(_PATIENCE):
             await check
@@ -137,8 +138,8 @@ async def _checked(what: str, shown: str, check: Awaitable[None]) -> Finding:
     return Finding(what, "ok", f"{shown} can be used")
 
 
-def _folder() -> Finding:
-    """Where the key that seals and the agents' configurations are."""
+def _check_folder() -> Finding:
+    """Check the data folder, where the sealing key and the agents' configurations are."""
     folder = data_folder()
     try:
         make_private(folder)
@@ -152,22 +153,24 @@ def _folder() -> Finding:
 
 
 def agent_check(agent: CodingAgent, *, needed: bool) -> Finding:
-    """Whether it is installed, can be started, and is of a version that was tried."""
+    """Check that the agent is installed, can be started, and has a version that was tested."""
     what = f"agent {agent.name}"
     absent: State = "missing" if needed else "note"
     with tempfile.TemporaryDirectory(prefix="openresponses-bridge-") as empty:
         own = {"HOME": empty, "CODEX_HOME": empty, "CLAUDE_CONFIG_DIR": empty}
-        found = installed(agent, agent.environment(os.environ, frozenset(), Start([], own)))
+        found = find_installed(agent, agent.environment(os.environ, frozenset(), LaunchOptions([], own)))
     if found is None:
         return Finding(what, absent, f"{agent.program} was not found: {agent.install}")
     if found.version is None:
         node = ": it is a program for Node.js, which was not found" if _lacks_node(found.path) else ""
         return Finding(what, absent, f"{found.path} does not say its version{node}")
-    tried = "to".join(f" {major}.{minor} " for major, minor in (agent.oldest, agent.tried)).strip()
-    if found.version < agent.oldest:
-        return Finding(what, absent, f"{agent.title} {found.shown} is too old, {tried} work: {agent.install}")
-    here = f"{agent.title} {found.shown} at {found.path}"
-    if found.version > agent.tried:
+    tried = "to".join(f" {major}.{minor} " for major, minor in (agent.minimum, agent.tested)).strip()
+    if found.version < agent.minimum:
+        return Finding(
+            what, absent, f"{agent.title} {found.version_text} is too old, {tried} work: {agent.install}"
+        )
+    here = f"{agent.title} {found.version_text} at {found.path}"
+    if found.version > agent.tested:
         return Finding(what, "note", f"{here} is newer than what was tried ({tried})")
     return Finding(what, "ok", here)
 

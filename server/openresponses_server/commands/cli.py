@@ -1,4 +1,5 @@
-"""The command line. Each command's module is loaded when it is called, so that `--help` is quick."""
+"""The command line. Each command's module is imported when the command is called, so that `--help` is
+fast."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ from typing import Final
 
 import click
 
-# name → the module that holds it, and what it does in a line
+# name → its module, and its help text
 _COMMANDS: Final = {
     "serve": (
         "openresponses_server.commands.serve",
@@ -50,7 +51,7 @@ _COMMANDS: Final = {
 
 
 class _Commands(click.Group):
-    """A group whose members are named in a table; the command of a module is called `command`."""
+    """A group whose commands are in a table; each module has one as `command`."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(_COMMANDS)

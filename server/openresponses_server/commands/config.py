@@ -1,4 +1,4 @@
-"""`config check`: what `serve` would run with, and where each value comes from."""
+"""`config check`: the settings that `serve` would use, and where each value comes from."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from click.core import ParameterSource
 
 from openresponses_bridge.text import printable
 from openresponses_server.commands.flags import naming_flags
-from openresponses_server.commands.serve import checked, fields_of
+from openresponses_server.commands.serve import check_settings, fields_of
 from openresponses_server.commands.serve import command as serve
 
 
@@ -41,7 +41,7 @@ def check(context: click.Context, /, file: Path | None, everything: bool, **flag
     try:
         with naming_flags(config, fields := fields_of(**flags | {"config": config})):
             settings = load_settings(config, **fields)
-            checked(settings)
+            check_settings(settings)
     except SettingsError as error:
         click.echo(printable(str(error)), err=True)
         sys.exit(1)

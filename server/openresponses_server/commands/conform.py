@@ -1,4 +1,4 @@
-"""`conform`: whether a live server keeps the protocol."""
+"""`conform`: checks a running server against the protocol."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def _write(path: str, report: bytes) -> None:
 
 
 class _Lines:
-    """One scenario after the other as lines of text. What one fault did to several is written out once."""
+    """Prints scenarios as lines of text. A fault that several have in common is described once."""
 
     def __init__(self) -> None:
         self._first: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""`db`: looking after the session store."""
+"""`db`: maintains the session store."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from openresponses_bridge.text import printable
-from openresponses_server.commands.flags import counted, force_flag, reading, written
+from openresponses_server.commands.flags import counted, force_flag, input_file, output_file
 from openresponses_server.commands.progress import CountedReader, progress
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def export(store: str, file: Path | None, force: bool) -> None:
 
     async def work(opened: ResponseStore) -> None:
         responses = size = 0
-        with written(file, replace=force) as target, progress("exporting", unit="bytes") as advance:
+        with output_file(file, replace=force) as target, progress("exporting", unit="bytes") as advance:
             async for line in opened.export():
                 target.write(line)
                 advance(len(line))
@@ -108,7 +108,7 @@ def import_(store: str, file: str) -> None:
     from openresponses_server.store.sql.transfer import import_lines
 
     with (
-        reading(file) as source,
+        input_file(file) as source,
         _reported_failures(),
         progress("importing", _size(file), "bytes") as advance,
     ):
@@ -152,7 +152,7 @@ def _run(store: str, work: Callable[[ResponseStore], Awaitable[None]]) -> None:
 
 
 def _existing(store: str) -> URL:
-    """The address of a database that is there. Raises SettingsError and StoreError."""
+    """The URL of an existing database. Raises SettingsError and StoreError."""
     from openresponses_server.settings import SettingsError
     from openresponses_server.store.sql.locations import database_url, shown
     from openresponses_server.store.sql.migrate import is_set_up
@@ -164,7 +164,7 @@ def _existing(store: str) -> URL:
 
 
 def _size(file: str) -> int | None:
-    """How many bytes a file has; None for a pipe."""
+    """The size of a file in bytes; None for a pipe."""
     path = Path(file)
     return path.stat().st_size if file != "-" and path.is_file() else None
 
@@ -175,7 +175,7 @@ def _name_line(number: int, why: str) -> None:
 
 @contextmanager
 def _reported_failures() -> Iterator[None]:
-    """Exit code 2 for a store that was named wrongly, 1 for one that fails."""
+    """Exit with code 2 for a wrong store URL, 1 for a store that fails."""
     from openresponses_bridge.errors import BridgeError
     from openresponses_server.errors import Outage
     from openresponses_server.settings import SettingsError

@@ -1,4 +1,4 @@
-"""`demo`: a round trip in the terminal, calls → events → parts, and what it shows."""
+"""`demo`: shows a round trip in the terminal: calls → events → parts."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import click
 if TYPE_CHECKING:
     from openresponses_bridge.protocol.events import Event
 
-_WIDTH: Final = 96  # characters of an event or part that are shown
+_WIDTH: Final = 96  # characters of an event or a part that are shown
 _PAUSE: Final = 0.12  # seconds between two calls, on a terminal only
 
-# what a model might do: the machine's calls, in order
+# the machine's calls, in order, as a model's stream may cause them
 _CALLS: Final[tuple[tuple[str, dict[str, Any]], ...]] = (
     ("start", {}),
     ("reasoning", {"delta": "Weather first, "}),

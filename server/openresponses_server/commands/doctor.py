@@ -1,4 +1,4 @@
-"""`doctor`: what is missing before a server and an agent can work."""
+"""`doctor`: names what a server or an agent still needs."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import click
 
 from openresponses_bridge.text import printable
 from openresponses_server.commands.flags import naming_flags
-from openresponses_server.commands.serve import checked, fields_of
+from openresponses_server.commands.serve import check_settings, fields_of
 from openresponses_server.commands.serve import command as serve
 
 _MARKS: Final = {"ok": "ok", "note": "note", "missing": "MISSING"}
-# what says how `serve` leaves or who may ask does not matter here
+# without those that say how `serve` shuts down and which clients it accepts
 _FLAGS: Final = (
     "host",
     "port",
@@ -53,7 +53,7 @@ def command(agents: tuple[str, ...], as_json: bool, config: Path | None, **flags
         fields = fields_of(**flags, config=config)
         with naming_flags(config, fields):
             settings = load_settings(config, **fields)
-            checked(settings)
+            check_settings(settings)
     except SettingsError as error:
         findings = [Finding("settings", "missing", str(error))]
     else:

@@ -1,4 +1,4 @@
-"""What `serve` would run with, as TOML, and where each value comes from."""
+"""The settings that `serve` would use, as TOML, and where each value comes from."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from openresponses_server.upstreams.profiles import profile
 
 _DEFAULT: Final = "default"
 _MASKED: Final = "***"
-_SECRET: Final = frozenset({"api_key", "args", "env", "headers"})  # what these hold may be secret
+_SECRET: Final = frozenset({"api_key", "args", "env", "headers"})  # their values may be secret
 _KEYS: Final = frozenset({"$.trace.keys", *(f"$.{name}" for name in KEYS_VARIABLES)})
 _ADDRESSES: Final = frozenset({"url", "store", "event_log", "proxy"})
 
 
 class ValueSources:
-    """Where the value of a setting comes from."""
+    """Finds the source of a setting's value."""
 
     def __init__(self, config: Path | None, flags: Mapping[str, str]) -> None:
         self._config = config
@@ -45,7 +45,7 @@ class ValueSources:
 
 
 def shown(settings: Settings, places: ValueSources, *, everything: bool) -> Iterator[str]:
-    """Line by line: settings by themselves, then tables, then upstreams; with `everything` defaults too."""
+    """The lines of TOML: settings, then tables, then upstreams. With `everything` defaults too."""
     fields = {name: getattr(settings, name) for name in settings.__struct_fields__}
     upstreams = fields.pop("upstreams")
     tables = {name: value for name, value in fields.items() if _is_table(value)}
@@ -62,7 +62,7 @@ def shown(settings: Settings, places: ValueSources, *, everything: bool) -> Iter
 
 
 def _of_profile(settings: Settings, given: dict[str, Any], name: str) -> Iterator[str]:
-    """What a profile fills in."""
+    """The values that come from a profile."""
     known = profile(name, None if settings.profiles is None else Path(settings.profiles))
     spoken = given["dialect"] or known.dialect
     at = known.dialects.get(spoken)
@@ -88,7 +88,7 @@ def _lines(fields: Mapping[str, Any], path: str, places: ValueSources, everythin
 
 
 def _leaves(fields: Mapping[str, Any], path: str, key: str) -> Iterator[tuple[str, str, Any]]:
-    """(path, dotted key, value) of all that is set; tables in it by their fields."""
+    """(path, dotted key, value) of each setting, also of those in tables."""
     for name, value in fields.items():
         where, dotted = f"{path}.{name}", f"{key}.{_key(name)}".removeprefix(".")
         if _is_table(value) and (inner := _as_dict(value)):
@@ -113,7 +113,7 @@ def _key(name: str) -> str:
 
 
 def _toml(value: Any, path: str) -> str:
-    """The value as the file would have it, without what is secret in it."""
+    """The value as TOML, with secrets masked."""
     names = path.removeprefix("$.").replace("[", ".").split(".")
     if path in _KEYS:
         value = [_MASKED] * len(value)

@@ -1,5 +1,5 @@
-"""Flags that several commands have. Each command imports this for its `--help`, so it needs click and
-the names of dialects alone."""
+"""Flags that several commands share, and their input and output files. Every command imports this for
+`--help`, so it imports little: click and the names of dialects."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from click.core import ParameterSource
 from openresponses_bridge.dialects.table import TABLE
 from openresponses_bridge.text import printable
 
-# fields of an upstream → the parameter that gives them, where that has another name
+# field of an upstream → the parameter that sets it, if that has another name
 _OF_UPSTREAM: Final = {
     "url": "upstream",
     "profile": "upstream",
@@ -27,29 +27,30 @@ _OF_UPSTREAM: Final = {
 _Decorated = TypeVar("_Decorated", bound=Callable[..., Any])
 
 SOURCES: Final = ("auto", *(each.name for each in TABLE))
-"""What a capture may be in: the names in `openresponses_server.observation.recordings.dialects`, which takes
-long to load."""
+"""The dialects of captures: the names in `openresponses_server.observation.recordings.dialects`, which is
+slow to import."""
 SINKS: Final = ("responses", "openai", *(each.name for each in TABLE if each.client), "snapshot")
-"""What a capture may be turned into: the names in `openresponses_server.observation.recordings.dialects`."""
+"""The formats that captures are translated into: the names in
+`openresponses_server.observation.recordings.dialects`."""
 
 DIALECTS: Final = tuple(each.name for each in reversed(TABLE) if each.upstream)
-"""What an upstream may speak: the names in `openresponses_server.upstreams.dialects`, which takes long to
-load."""
+"""The dialects of upstreams: the names in `openresponses_server.upstreams.dialects`, which is slow to
+import."""
 
 REACHED: Final = "Where the model is: a server, or a known one: ollama, …"
 ASKED: Final = "Ask this server, or a known one (without: the demo model)."
-"""What `--upstream` is, for commands that use a server in between and for those that do not."""
+"""The help of `--upstream`, for commands that use a server in between and for those that do not."""
 
 
 class SetOption(click.Option):
-    """A flag that an environment variable stands for: what is wrong names whichever of them was given."""
+    """An option that an environment variable can set. Errors name the one that was given."""
 
     def get_error_hint(self, ctx: click.Context | None) -> str:
         return f"'{given_by(self, ctx)}'" if ctx is not None else super().get_error_hint(ctx)
 
 
 def given_by(option: click.Parameter, context: click.Context) -> str:
-    """The flag, or the variable when the value is from there."""
+    """The name of the flag, or of the variable if the value comes from it."""
     by_variable = context.get_parameter_source(str(option.name)) is ParameterSource.ENVIRONMENT
     return str(option.envvar) if by_variable else option.opts[0]
 
@@ -79,11 +80,11 @@ server_key_flag = click.option(
     metavar="VAR",
     help="Environment variable with the key that the server asks for.",
 )
-"""Of commands that ask a server and have no upstream. `--key-env` is the server's in every command."""
+"""For commands that use a server and have no upstream. `--key-env` is the server's key in every command."""
 
 
 class Duration(click.ParamType[str]):
-    """A time as settings have it."""
+    """A duration in the format of the settings."""
 
     name = "TIME"
 
@@ -100,7 +101,7 @@ class Duration(click.ParamType[str]):
 
 
 def parameter_of(path: str) -> str:
-    """The parameter of `serve` that gives the setting at this path (`$.upstreams[0].url`), if one does."""
+    """The parameter of `serve` for the setting at this path (`$.upstreams[0].url`); None if there is none."""
     names = path.removeprefix("$.").replace("[", ".").split(".")
     if names[0] != "upstreams":
         return {"trace.folder": "trace"}.get(".".join(names), names[0] if names[0] != "trace" else "")
@@ -110,8 +111,8 @@ def parameter_of(path: str) -> str:
 
 @contextmanager
 def naming_flags(config: Path | None, fields: Mapping[str, Any]) -> Iterator[None]:
-    """Every ConfigError in it names what it is about: the flag or variable that gave it, else the file and
-    its line. `fields` are the settings that flags gave."""
+    """A context whose ConfigErrors name the source of the value: the flag or variable that set it, else the
+    file and its line. `fields` are the settings that flags gave."""
     from openresponses_server.settings.files import ConfigError, located
 
     try:
@@ -125,12 +126,12 @@ def naming_flags(config: Path | None, fields: Mapping[str, Any]) -> Iterator[Non
             for option in context.command.params:
                 if option.name == wanted:
                     error.place, error.at = given_by(option, context), ""
-                    error.message = error.message.removeprefix("upstream: ")  # it has no name of its own
+                    error.message = error.message.removeprefix("upstream: ")  # it has no parameter of its own
         raise
 
 
 def with_flags(*options: Callable[[Any], Any]) -> Callable[[_Decorated], _Decorated]:
-    """A decorator for all of them, in the order of the help."""
+    """A decorator that adds these options, in the order of the help."""
 
     def add(function: _Decorated) -> _Decorated:
         for option in reversed(options):
@@ -141,7 +142,8 @@ def with_flags(*options: Callable[[Any], Any]) -> Callable[[_Decorated], _Decora
 
 
 def upstream_flags(what: str, model: str = "The model to ask.") -> Callable[[_Decorated], _Decorated]:
-    """Where the model is and how it is asked; `what` is said of `--upstream`, `model` of `--model`."""
+    """The options of an upstream and its model; `what` is the help of `--upstream`, `model` that of
+    `--model`."""
     return with_flags(
         click.option("--upstream", metavar="URL|NAME", help=what),
         dialect_flag,
@@ -151,7 +153,7 @@ def upstream_flags(what: str, model: str = "The model to ask.") -> Callable[[_De
 
 
 class _Speed(click.ParamType[float | str]):
-    """How fast a recording is played."""
+    """The speed of a recording."""
 
     name = "real|N|max"
 
@@ -170,15 +172,16 @@ class _Speed(click.ParamType[float | str]):
 SPEED: Final = _Speed()
 
 
-# Files and pipes, as the commands use them.
+# Input and output files of commands; both may be pipes.
 
 CLEAN, VIOLATIONS, UNREADABLE = 0, 1, 2
 """Exit codes."""
 
 
 @contextmanager
-def reading(file: str) -> Iterator[BinaryIO]:
-    """The capture's bytes. A capture that can't be read ends the command with exit code 2 and says where."""
+def input_file(file: str) -> Iterator[BinaryIO]:
+    """Open the capture. One that can't be read ends the command with exit code 2 and an error that says
+    where."""
     from openresponses_server.observation.recordings.captures import Unreadable
 
     name = "stdin" if file == "-" else file
@@ -189,7 +192,7 @@ def reading(file: str) -> Iterator[BinaryIO]:
         exit_unreadable(printable(f"{name}: {error}"))
     except OSError as error:
         if isinstance(error, BrokenPipeError):
-            _nobody_listens()
+            _discard_stdout()
         exit_unreadable(f"{name}: {error.strerror or error}")
 
 
@@ -202,9 +205,10 @@ def counted(number: int, what: str) -> str:
 
 
 @contextmanager
-def written(file: Path | None, *, replace: bool) -> Iterator[BinaryIO]:
-    """The file, which has its name when all is written and not before, or standard output. One that is there
-    ends the command with exit code 2, unless it is to be replaced; what is not a file never is."""
+def output_file(file: Path | None, *, replace: bool) -> Iterator[BinaryIO]:
+    """Open the output file, or standard output. The file gets its name when everything is written. An
+    existing file ends the command with exit code 2 unless `replace`; what is not a regular file is never
+    replaced."""
     if file is None:
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
@@ -227,7 +231,8 @@ def written(file: Path | None, *, replace: bool) -> Iterator[BinaryIO]:
 
 
 def write(data: bytes) -> None:
-    """Put it on stdout at once. A closed pipe ends the command quietly, as for any tool before `head`."""
+    """Write to stdout and flush. A closed pipe ends the command without an error, as for any tool before
+    `head`."""
     if data:
         sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()
@@ -239,7 +244,7 @@ def exit_unreadable(message: str) -> NoReturn:
     sys.exit(UNREADABLE)
 
 
-def _nobody_listens() -> NoReturn:
-    # what is still buffered must have somewhere to go when the interpreter flushes at its end
+def _discard_stdout() -> NoReturn:
+    # the interpreter flushes buffered data at exit
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     sys.exit(CLEAN)

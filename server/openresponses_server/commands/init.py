@@ -1,4 +1,4 @@
-"""`init`: a few questions, and the config for `serve` that follows from the answers."""
+"""`init`: asks a few questions and writes the config for `serve`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 class _Flags(NamedTuple):
-    """What is given in the place of answers."""
+    """The flags that replace answers."""
 
     upstream: str | None
     dialect: str | None
@@ -61,7 +61,7 @@ def command(file: Path, force: bool, **given: Any) -> None:
 def _given(
     file: Path, force: bool, flags: _Flags, upstream: str
 ) -> tuple[list[dict[str, Any]], str, int, str]:
-    """What `_write` takes, by the flags alone. Raises UsageError."""
+    """The arguments of `_write`, from the flags alone. Raises UsageError."""
     from openresponses_server.settings.hosts import is_loopback
     from openresponses_server.upstreams.dialects import DEFAULT, DIALECTS, HttpDialect
     from openresponses_server.upstreams.profiles import names
@@ -91,7 +91,7 @@ def _given(
 
 
 def _asked(file: Path, force: bool) -> tuple[list[dict[str, Any]], str, int, str]:
-    """The same by questions."""
+    """The same from answers."""
     if file.exists() and not force:
         click.confirm(f"{file} already exists. Replace it?", abort=True)
     upstreams: list[dict[str, Any]] = []
@@ -118,7 +118,7 @@ def _write(file: Path, upstreams: list[dict[str, Any]], host: str, port: int, ke
 
 
 def _upstream(taken: set[str]) -> dict[str, Any]:
-    """One upstream as the fields of its table."""
+    """Ask for one upstream; its fields in the config."""
     from openresponses_server.upstreams.dialects import DEFAULT, DIALECTS, HttpDialect
     from openresponses_server.upstreams.profiles import names, profile
 
@@ -141,7 +141,7 @@ def _upstream(taken: set[str]) -> dict[str, Any]:
 
 
 def _of_profile(known: Profile) -> dict[str, Any]:
-    """What a profile leaves open."""
+    """Ask for the fields that a profile does not set."""
     if known.api_key_env is None:
         address = known.dialects[known.dialect].url
         url = click.prompt("Its address", default=address, value_proc=_address)
@@ -151,7 +151,7 @@ def _of_profile(known: Profile) -> dict[str, Any]:
 
 
 def _reach() -> tuple[str, str]:
-    """(host, variable with the key that clients have to show): beyond loopback there has to be one."""
+    """Ask for the host, and for the variable with the clients' key, which is required beyond loopback."""
     if not click.confirm("Accept requests from other machines?", default=False):
         return "127.0.0.1", ""
     return "0.0.0.0", _variable("Environment variable with the key that clients show", "BRIDGE_API_KEY")
@@ -165,7 +165,7 @@ def _variable(question: str, default: str) -> str:
 
 
 def _address(text: str) -> str:
-    """An answer that is an address. Raises UsageError, upon which it is asked again."""
+    """Check an address. Raises UsageError, and then the question is asked again."""
     from openresponses_server.upstreams.dialects import base_url
 
     try:
@@ -176,7 +176,8 @@ def _address(text: str) -> str:
 
 
 def _variable_name(text: str) -> str:
-    """The same of a variable's name, or nothing: a key that is typed here would be in the file."""
+    """Check the name of a variable, or "": a key that is typed here by mistake would be written to the
+    file."""
     if text and not _NAME.fullmatch(text):
         raise click.UsageError("this is not the name of a variable: letters, digits and _")
     return text
@@ -190,5 +191,5 @@ def _free_name(wanted: str, taken: set[str]) -> str:
 def _toml(value: Any) -> str:
     import msgspec
 
-    # what is asked here are strings, numbers and lists of strings, which TOML writes as JSON does
+    # strings, numbers and lists of strings are the same in TOML and JSON
     return msgspec.json.encode(value).decode()

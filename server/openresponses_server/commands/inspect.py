@@ -1,4 +1,4 @@
-"""`inspect`: a stream as a tree of its items, while it comes or when it is over."""
+"""`inspect`: shows a stream as a tree of its items, live or complete."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from openresponses_server.commands.flags import (
     UNREADABLE,
     VIOLATIONS,
     exit_unreadable,
-    reading,
+    input_file,
     server_key_flag,
 )
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from openresponses_server.observation.recordings.captures import Payload
 
 _INTERRUPTED: Final = 130
-_FIRST: Final = 4096  # bytes of the first line that say whether this is a recording
+_FIRST: Final = 4096  # bytes of the first line that distinguish a recording
 
 
 @click.command()
@@ -75,7 +75,7 @@ def command(what: str, full: bool, as_json: bool, **flags: Any) -> None:
 def _inspect(
     what: str, console: Any, quiet: bool, flags: dict[str, Any]
 ) -> tuple[list[Inspection], int | str]:
-    """What was read, and an exit code, or what went wrong before the end."""
+    """Inspect the source; returns the inspection, and the exit code or the error that ended it early."""
     import asyncio
 
     from openresponses_server.commands.inspecting import Inspection, LiveView
@@ -104,8 +104,8 @@ def _inspect(
 def _asked(
     what: str, ask: str | None, request: str | None, server: str | None, **_others: Any
 ) -> tuple[str | None, str | None] | None:
-    """The server's address, None for the usual one, and the id of a response, None when it is to be asked
-    something; None for a file. Raises UsageError."""
+    """The server's address, None for the default one, and the id of a response, None for a new request. The
+    result is None for a file. Raises UsageError."""
     sends = ask is not None or request is not None
     if ask is not None and request is not None:
         raise click.UsageError("--ask and --request are two ways to say one thing")
@@ -128,12 +128,12 @@ def _asked(
 
 
 def _read(file: str, speed: float | str | None, begin: Any, live: LiveView) -> int | str:
-    """A file to its end."""
+    """Inspect a file to its end."""
     from openresponses_server.commands.replaying import recording_of
     from openresponses_server.observation.recordings.captures import Unreadable
     from openresponses_server.observation.recordings.records import is_recording
 
-    with reading(file) as lines:
+    with input_file(file) as lines:
         first = lines.readline(_FIRST)
         if is_recording(first):
             return _play(recording_of(file, first, lines), speed, begin, live)
@@ -143,7 +143,7 @@ def _read(file: str, speed: float | str | None, begin: Any, live: LiveView) -> i
             first += lines.readline()
         try:
             _feed(begin(None), chain([first] if first else [], lines), live)
-        except Unreadable as error:  # what came before it is shown all the same
+        except Unreadable as error:  # everything before it is shown nevertheless
             return printable(f"{'stdin' if file == '-' else file}: {error}")
     return CLEAN
 
@@ -162,7 +162,7 @@ def _feed(inspection: Inspection, lines: Iterable[bytes], live: LiveView) -> Non
 
 
 def _play(recording: Any, speed: float | str | None, begin: Any, live: LiveView) -> int | str:
-    """Every answer of a recording, with the times at which it came."""
+    """Inspect every answer of a recording, at its recorded times."""
     from openresponses_server.observation.recordings.captures import Unreadable
     from openresponses_server.observation.recordings.reader import Changed, Clock, body_lines, speed_of
 
@@ -182,16 +182,16 @@ def _play(recording: Any, speed: float | str | None, begin: Any, live: LiveView)
 async def _fetch(
     address: str | None, response_id: str | None, flags: dict[str, Any], begin: Any, live: LiveView
 ) -> int | str:
-    """An answer of a server to its end."""
+    """Inspect a server's answer to its end."""
     import time
 
     from openresponses_server.client import OpenResponsesError
-    from openresponses_server.commands.reaching import MissingKey, Server, key_in
+    from openresponses_server.commands.server_client import MissingKey, ServerClient, key_from
     from openresponses_server.observation.recordings.captures import Unreadable
 
     inspection = begin(time.monotonic)
     try:
-        async with Server(address, key_in(flags["api_key_env"])) as server:
+        async with ServerClient(address, key_from(flags["api_key_env"])) as server:
             body = None if response_id else await _body(server, flags)
             path = f"/responses/{response_id}" if response_id else "/responses"
             query = {"stream": "true"} if response_id else None
@@ -223,7 +223,7 @@ async def _body(server: Any, flags: dict[str, Any]) -> Any:
 
 
 async def _payloads(reply: Any) -> Any:
-    """What a reply has, as it comes: the frames of a stream, or one whole response."""
+    """The payloads of an answer as they arrive: the frames of a stream, or one JSON response."""
     from openresponses_bridge.sse import SSEDecoder
     from openresponses_server.observation.recordings.captures import payload_of
 
@@ -239,7 +239,7 @@ async def _payloads(reply: Any) -> Any:
                 count += 1
                 yield payload_of(count, frame.event, frame.data)
 
-    async for piece in reply.pieces():
+    async for piece in reply.chunks():
         for payload in read(frames.feed(piece)):
             yield payload
     for payload in read(frames.close()):

@@ -1,4 +1,4 @@
-"""Payloads of any dialect in, watched responses out."""
+"""Payloads of any dialect to watched responses, and the live view of them."""
 
 from __future__ import annotations
 
@@ -28,14 +28,13 @@ from openresponses_server.observation.recordings.dialects import (
 from openresponses_server.observation.recordings.judging import CaptureJudge
 from openresponses_server.observation.recordings.observing import Reported
 
-_WIRE: Final = "openai"  # the spelling in which foreign tool calls keep their own names
+_WIRE: Final = "openai"  # the spelling in which tool calls of other dialects keep their names
 
 
 class Inspection:
-    """Reads one stream or capture. Events of the protocol are watched as they were sent and held to its
-    rules; those of other dialects as they are translated, with what had to be repaired or was lost.
-
-    `now` gives the time of what is fed, in seconds; without it nothing is said of times.
+    """Reads one stream or capture. Events of the protocol are checked against its rules; payloads of other
+    dialects are translated, and repairs and losses are noted. `now` returns the time, in seconds, of the
+    payload that is fed; without it there are no times.
     """
 
     def __init__(self, source: str = AUTO, now: Callable[[], float] | None = None) -> None:
@@ -46,10 +45,10 @@ class Inspection:
         self._foreign: Source | None = None
         self._reported: Reported | None = None
         self._seen = False
-        self._over = False  # what begins now is another response
+        self._over = False  # the next event begins another response
 
     def feed(self, payload: Payload) -> None:
-        """The next payload. Raises Unreadable for what no dialect knows."""
+        """Read the next payload. Raises Unreadable if no dialect knows it."""
         if not self._seen and payload.value is not None:
             self._seen = True
             name = dialect_of(payload) if self._source_name == AUTO else self._source_name
@@ -60,20 +59,20 @@ class Inspection:
         elif payload.value is None:
             self._latest().add_violations(self._judge.feed(payload))
         else:
-            self._own(payload)
+            self._feed_responses(payload)
 
     def close(self) -> None:
-        """It has ended."""
+        """End the last response."""
         if self._foreign is not None:
             self._feed_events(self._foreign.close())
             self._pin()
         elif self.watched:
             self.watched[-1].add_violations(self._judge.close())
 
-    def _own(self, payload: Payload) -> None:
+    def _feed_responses(self, payload: Payload) -> None:
         whole = payload.value is not None and "type" not in payload.value
         if self._over and begins_response(payload):
-            # what the judge finds with this event is the new response's: what the old one lacks comes first
+            # violations at this event belong to the new response: add those of the old one first
             self.watched[-1].add_violations(self._judge.close())
             self._begin()
         watched = self._latest()
@@ -83,7 +82,7 @@ class Inspection:
                 watched.whole(decode_response(payload.data))
             else:
                 watched.feed(decode_event(payload.data))
-        except WireError:  # the judge says what is wrong with it
+        except WireError:  # the judge reports the error
             watched.count_unreadable()
         self._over = watched.ended or type_of(payload.value or {}) == "error"
         watched.add_violations(found)
@@ -91,8 +90,8 @@ class Inspection:
     def _feed_events(self, translated: Iterable[Translated]) -> None:
         for event in chain.from_iterable(each.events for each in translated):
             if isinstance(event, ResponseCreated) and self.watched and self.watched[-1].ended:
-                self._pin()  # what showed at the end of the one before
-                self._reported = None  # each answer has a report of its own
+                self._pin()  # diagnostics from the end of the previous response
+                self._reported = None  # each answer has its own report
                 self._begin()
             self._latest().feed(event)
             self._pin()
@@ -111,15 +110,15 @@ class Inspection:
         return self.watched[-1]
 
 
-# What changes on the screen while something comes: redrawn in place on a terminal, not shown elsewhere.
+# The live view is redrawn in place on a terminal, and not shown elsewhere.
 
-_PAUSE: Final = 0.1  # seconds between two drawings
-_SHARE: Final = 0.1  # of the time may go into drawing
+_PAUSE: Final = 0.1  # seconds between redraws
+_SHARE: Final = 0.1  # of the time that may be spent drawing
 
 
 class LiveView:
-    """Draws what `build` gives for the space there is, at `tick`, and not more often than is seen. At its end
-    the drawing is gone, so that the whole can be printed in its place."""
+    """Draws what `build` returns for the available space, when `tick` is called, at a limited rate. It is
+    erased at the end, so that the complete tree can be printed in its place."""
 
     def __init__(self, console: Console, build: Callable[[Space], RenderableType]) -> None:
         self._live = (
@@ -143,7 +142,7 @@ class LiveView:
             self._live.stop()
 
     def tick(self) -> None:
-        """Something has come."""
+        """Redraw if it is time: something has changed."""
         if self._live is None:
             return
         begun = time.monotonic()

@@ -1,4 +1,4 @@
-"""Playing conformance scenarios against a live server: their steps over HTTP and WebSockets."""
+"""Plays conformance scenarios against a running server, over HTTP and WebSockets."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ from openresponses_bridge.errors import WireError
 from openresponses_bridge.protocol.codec import decode_json, encode
 from openresponses_bridge.text import printable
 
-# What conformance scenarios had a server store, and its deletion.
+# Responses that scenarios store are deleted afterwards.
 
-_RUNNING: Final = frozenset({400, 409, 425})  # "still in progress", as servers put it
+_RUNNING: Final = frozenset({400, 409, 425})  # statuses for "still in progress" on various servers
 _GONE: Final = frozenset({200, 202, 204, 404})
 _TRIES: Final = 5
 _PAUSE: Final = 0.2  # seconds
@@ -42,16 +42,16 @@ _LONGEST: Final = 256  # characters of an id
 
 
 class StoredResponses:
-    """The responses that the steps of a scenario left with the server. `ask` sends one request."""
+    """The responses that a scenario has stored on the server. `send_request` sends one request."""
 
-    def __init__(self, ask: Callable[[HttpRequest], Awaitable[ServerAnswer]]) -> None:
-        self._ask = ask
+    def __init__(self, send_request: Callable[[HttpRequest], Awaitable[ServerAnswer]]) -> None:
+        self._send_request = send_request
         self._ids: dict[str, None] = {}
-        self.left_behind: list[str] = []
-        """The ids of those that could not be deleted, of all scenarios so far."""
+        self.not_deleted: list[str] = []
+        """The ids that could not be deleted, of all scenarios so far."""
 
-    def note(self, step: Step, answer: ServerAnswer) -> None:
-        """Remember what this step had the server store."""
+    def record(self, step: Step, answer: ServerAnswer) -> None:
+        """Record the ids of responses that this step has stored."""
         if answer.status >= 400:
             return
         if isinstance(step, HttpRequest):
@@ -65,40 +65,40 @@ class StoredResponses:
             if isinstance(found, str) and 0 < len(found) <= _LONGEST:
                 self._ids[found] = None
 
-    async def clean_up(self) -> None:
-        """Delete them, those that are still being made too. What is gone already, is not an error, and a
-        server that can't be reached any more is not asked for the rest."""
+    async def delete_all(self) -> None:
+        """Delete all responses, also those in progress. One that no longer exists is not an error. Stops when
+        the server becomes unreachable."""
         pending = list(self._ids)
         self._ids.clear()
         while pending:
             try:
                 if not await self._delete(f"/responses/{quote(pending[0], safe='')}"):
-                    self.left_behind.append(pending[0])
+                    self.not_deleted.append(pending[0])
             except (aiohttp.ClientError, OSError, TimeoutError, ValueError):
-                self.left_behind += pending
+                self.not_deleted += pending
                 return
             del pending[0]
 
     async def _delete(self, path: str) -> bool:
         for _ in range(_TRIES):
-            status = (await self._ask(HttpRequest(path=path, method="DELETE"))).status
+            status = (await self._send_request(HttpRequest(path=path, method="DELETE"))).status
             if status not in _RUNNING:
                 return status in _GONE
-            await self._ask(HttpRequest(path=f"{path}/cancel", method="POST"))
+            await self._send_request(HttpRequest(path=f"{path}/cancel", method="POST"))
             await asyncio.sleep(_PAUSE)
         return False
 
 
 Outcome = Literal["passed", "failed", "skipped"]
-_TURN_ENDS: Final = TERMINALS | {"error"}
+_LAST_EVENTS: Final = TERMINALS | {"error"}
 _JSON: Final = {"content-type": "application/json"}
 _MOST: Final = 64 * 1024 * 1024  # bytes of one answer
 _UNREADABLE: Final = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError)
 
 
 class Verdict(Struct, frozen=True):
-    """What one scenario came to. `message` says why it failed or was skipped, `causes` what is at fault
-    without saying where: scenarios that fail of one fault have one cause in common."""
+    """The result of one scenario. `message` says why it failed or was skipped. `causes` name the faults
+    without their places, so that scenarios that fail because of one fault have the same cause."""
 
     id: str
     outcome: Outcome
@@ -111,11 +111,11 @@ class Verdict(Struct, frozen=True):
 
 
 class Unreachable(Exception):
-    """The server can't be reached, or does not say what to test it with."""
+    """The server can't be reached, or lists no model to test with."""
 
 
 class TooLong(OSError):
-    """An answer that is longer than this reads."""
+    """An answer beyond the size limit."""
 
 
 class Player:
@@ -130,12 +130,12 @@ class Player:
         self._timeout = timeout
         self._http: ClientSession
         self._sockets: dict[int, ClientWebSocketResponse] = {}
-        self._stored = StoredResponses(self._ask)
+        self._stored = StoredResponses(self._send_request)
 
     @property
-    def left_behind(self) -> list[str]:
+    def not_deleted(self) -> list[str]:
         """The ids of stored responses that could not be deleted."""
-        return self._stored.left_behind
+        return self._stored.not_deleted
 
     async def __aenter__(self) -> Player:
         limit = ClientTimeout(total=self._timeout)
@@ -149,32 +149,32 @@ class Player:
 
     async def first_model(self) -> str:
         """The first model that the server lists. Raises Unreachable when it lists none."""
-        answer = await self._reach(HttpRequest(path="/models", method="GET"))
+        answer = await self._first_request(HttpRequest(path="/models", method="GET"))
         listed = answer.json if isinstance(answer.json, dict) else {}
         for model in listed.get("data") or []:
             if isinstance(model, dict) and isinstance(model.get("id"), str):
                 return str(model["id"])
         raise Unreachable(f"{self._base}/models lists no model: say which with --model")
 
-    async def check_reach(self) -> None:
-        """Raises Unreachable when nothing answers."""
-        await self._reach(HttpRequest(path="/models", method="GET"))
+    async def check_reachable(self) -> None:
+        """Raises Unreachable if the server does not answer."""
+        await self._first_request(HttpRequest(path="/models", method="GET"))
 
-    async def _reach(self, ask: HttpRequest) -> ServerAnswer:
+    async def _first_request(self, request: HttpRequest) -> ServerAnswer:
         try:
-            return await self._ask(ask)
+            return await self._send_request(request)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             why = str(error) or type(error).__name__
             raise Unreachable(f"{self._base} can't be reached: {why}") from error
 
     async def play(self, scenario: Scenario, target: ServerUnderTest) -> Verdict:
-        """One scenario to its verdict. What it had the server store is deleted."""
+        """Play one scenario, then delete the responses that it has stored."""
         outcome: Outcome = "passed"
         message = ""
         causes: tuple[str, ...] = ()
         begun = perf_counter()
         try:
-            await self._perform(scenario, target)
+            await self._run_steps(scenario, target)
         except NotOffered as reason:
             outcome, message = "skipped", str(reason)
         except Broken as reason:
@@ -186,73 +186,77 @@ class Player:
         except (aiohttp.ClientError, OSError, WireError) as error:
             outcome, message = "failed", f"the connection failed: {error}"
         except _UNREADABLE as error:
-            # a step took for granted what the answer does not have
+            # a step accessed something that the answer does not have
             outcome, message = "failed", f"the answer can't be read: {type(error).__name__}: {error}"
         seconds = round(perf_counter() - begun, 3)
-        await self._hang_up()
-        await self._stored.clean_up()
+        await self._close_sockets()
+        await self._stored.delete_all()
         if outcome == "failed" and not causes:
             causes = (message,)
         about = (scenario.id, outcome, scenario.description, scenario.source)
         return Verdict(*about, message, scenario.level, causes, seconds)
 
-    async def _perform(self, scenario: Scenario, target: ServerUnderTest) -> None:
+    async def _run_steps(self, scenario: Scenario, target: ServerUnderTest) -> None:
         steps = scenario.play(target)
         with suppress(StopIteration):
             step = next(steps)
             while True:
-                answer = await self._do(step)
-                self._stored.note(step, answer)
+                answer = await self._run_step(step)
+                self._stored.record(step, answer)
                 step = steps.send(answer)
 
-    async def _do(self, step: Step) -> ServerAnswer:
+    async def _run_step(self, step: Step) -> ServerAnswer:
         if isinstance(step, HttpRequest):
-            return await self._ask(step)
+            return await self._send_request(step)
         if isinstance(step, WebSocketMessage):
-            return await asyncio.wait_for(self._say(step), self._timeout)
+            return await asyncio.wait_for(self._send_message(step), self._timeout)
         await asyncio.sleep(step.seconds)
         return ServerAnswer(status=0)
 
-    async def _ask(self, ask: HttpRequest) -> ServerAnswer:
-        body = ask.body if isinstance(ask.body, bytes) or ask.body is None else encode(ask.body)
+    async def _send_request(self, request: HttpRequest) -> ServerAnswer:
+        body = (
+            request.body if isinstance(request.body, bytes) or request.body is None else encode(request.body)
+        )
         headers = _JSON if body is not None else {}
-        async with self._http.request(ask.method, self._base + ask.path, data=body, headers=headers) as reply:
+        async with self._http.request(
+            request.method, self._base + request.path, data=body, headers=headers
+        ) as reply:
             fields = {name.lower(): value for name, value in reply.headers.items()}
             read = bytearray()
             ends = 0
             async for piece in reply.content.iter_any():
-                before = max(0, len(read) - 1)  # the two line ends of a frame may come in two pieces
+                before = max(0, len(read) - 1)  # the two line ends of a frame may arrive in two chunks
                 read += piece
                 if len(read) > _MOST:
                     raise TooLong(f"the answer is longer than {_MOST // 2**20} MiB")
                 ends += read.count(b"\n\n", before)
-                if ask.leave_after is not None and ends >= ask.leave_after:
+                if request.leave_after is not None and ends >= request.leave_after:
                     reply.close()
                     break
             body = bytes(read)
-            if ask.leave_after is None:
+            if request.leave_after is None:
                 return ServerAnswer(status=reply.status, headers=fields, body=body)
             return ServerAnswer(
-                status=reply.status, headers=fields, body=_frames(body, ask.leave_after), left=True
+                status=reply.status, headers=fields, body=_frames(body, request.leave_after), left=True
             )
 
-    async def _say(self, say: WebSocketMessage) -> ServerAnswer:
+    async def _send_message(self, message: WebSocketMessage) -> ServerAnswer:
         try:
-            socket = self._sockets.get(say.socket) or await self._connect(say.socket)
+            socket = self._sockets.get(message.socket) or await self._connect(message.socket)
         except aiohttp.WSServerHandshakeError as refused:
             return ServerAnswer(status=refused.status)
-        await socket.send_str(encode(say.message).decode())
+        await socket.send_str(encode(message.message).decode())
         messages: list[bytes] = []
         size = 0
-        async for message in socket:
-            if message.type not in (WSMsgType.TEXT, WSMsgType.BINARY):
+        async for received in socket:
+            if received.type not in (WSMsgType.TEXT, WSMsgType.BINARY):
                 break
-            data = message.data.encode() if isinstance(message.data, str) else message.data
+            data = received.data.encode() if isinstance(received.data, str) else received.data
             messages.append(data)
             size += len(data)
             if size > _MOST:
                 raise TooLong(f"the turn is longer than {_MOST // 2**20} MiB")
-            if _type(data) in _TURN_ENDS:
+            if _type(data) in _LAST_EVENTS:
                 break
         return ServerAnswer(status=101, messages=messages)
 
@@ -262,7 +266,7 @@ class Player:
         self._sockets[number] = socket
         return socket
 
-    async def _hang_up(self) -> None:
+    async def _close_sockets(self) -> None:
         for socket in self._sockets.values():
             with suppress(aiohttp.ClientError, OSError, TimeoutError):
                 await asyncio.wait_for(socket.close(), 5)
@@ -278,9 +282,10 @@ async def play_all(
     timeout: float,
     show: Callable[[Verdict], None] = lambda verdict: None,
 ) -> tuple[list[Verdict], list[str]]:
-    """The verdicts, each shown as it comes, and the ids of stored responses that could not be deleted.
+    """Play all scenarios; the verdicts, for each of which `show` is called at once, and the ids of stored
+    responses that could not be deleted.
 
-    `base` is where the API begins; without a `model` the first that the server lists is asked; `timeout` is
+    `base` is the base URL of the API; without a `model` the first that the server lists is used; `timeout` is
     the limit of one step, in seconds. Raises Unreachable.
     """
     verdicts = []
@@ -288,16 +293,16 @@ async def play_all(
         if model is None:
             model = await player.first_model()
         else:
-            await player.check_reach()
+            await player.check_reachable()
         target = ServerUnderTest(model, wire)
         for scenario in scenarios:
             verdicts.append(await player.play(scenario, target))
             show(verdicts[-1])
-        return verdicts, player.left_behind
+        return verdicts, player.not_deleted
 
 
 def api_base(url: str) -> str:
-    """Where the API begins: `/v1` is put behind an address that has no path. Raises ValueError."""
+    """The base URL of the API: `/v1` is appended to an address without a path. Raises ValueError."""
     address = urlsplit(url if "://" in url else f"http://{url}")
     if address.scheme not in ("http", "https") or not address.hostname:
         raise ValueError(f"URL is not an http address: {url}")
@@ -305,7 +310,7 @@ def api_base(url: str) -> str:
 
 
 def _frames(body: bytes, count: int) -> bytes:
-    """The first so many frames."""
+    """The first `count` frames."""
     return b"".join(frame + b"\n\n" for frame in body.split(b"\n\n")[:-1][:count])
 
 
@@ -313,15 +318,15 @@ def _type(data: bytes) -> Any:
     try:
         event = decode_json(data)
     except WireError:
-        return None  # the scenario says what is wrong with it
+        return None  # the scenario reports the error
     return event.get("type") if isinstance(event, dict) else None
 
 
-# Verdicts of conformance scenarios as reports: failures by their causes, and JUnit's XML.
+# Reports of verdicts: failures by cause, and JUnit XML.
 
 
 def failures_by_cause(verdicts: Sequence[Verdict]) -> str:
-    """Each cause with the scenarios that fail of it, the one that most fail of first; "" without failures."""
+    """Each cause with the scenarios that it fails, the most frequent first; "" without failures."""
     causes: dict[str, list[str]] = {}
     for verdict in verdicts:
         for cause in verdict.causes:
@@ -334,7 +339,7 @@ def failures_by_cause(verdicts: Sequence[Verdict]) -> str:
 
 
 def junit_report(name: str, verdicts: Sequence[Verdict]) -> bytes:
-    """A JUnit report: one suite of this name, one case per scenario, its area as the class."""
+    """A JUnit report: one suite of this name, one case per scenario with its area as the class."""
     counts = {
         "tests": str(len(verdicts)),
         "failures": str(sum(each.outcome == "failed" for each in verdicts)),
@@ -348,7 +353,7 @@ def junit_report(name: str, verdicts: Sequence[Verdict]) -> bytes:
         area, _, _ = verdict.id.partition(".")
         about = {"classname": area, "name": verdict.id, "time": f"{verdict.seconds:.3f}"}
         case = ElementTree.SubElement(suite, "testcase", about)
-        message = {"message": printable(verdict.message)}  # XML has no control characters
+        message = {"message": printable(verdict.message)}  # XML does not allow control characters
         if verdict.outcome == "failed":
             failure = ElementTree.SubElement(case, "failure", message)
             failure.text = f"{verdict.description} [{verdict.source}]"

@@ -1,4 +1,4 @@
-"""A bar for what takes long: on stderr, and only where a person sees it."""
+"""Progress bars on stderr, on terminals only."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from contextlib import contextmanager
 from typing import Any, BinaryIO, Final, Literal
 
 Advance = Callable[[int], None]
-"""Called with how many more are done."""
+"""Called with the progress since the last call."""
 Unit = Literal["bytes", ""]
-_PER_SECOND: Final = 5  # drawings
+_PER_SECOND: Final = 5  # redraws
 
 
 @contextmanager
 def progress(what: str, total: int | None = None, unit: Unit = "") -> Iterator[Advance]:
-    """A bar with this heading for as long as the context lasts; without a `total` only how much is done. On
-    anything but a terminal, nothing is shown."""
+    """Show a progress bar while the context lasts; without a `total` only the count. Nothing is shown if
+    stderr is not a terminal."""
     if not _is_seen():
         yield _nothing
         return
@@ -35,7 +35,7 @@ def progress(what: str, total: int | None = None, unit: Unit = "") -> Iterator[A
     counted = [BarColumn()] if total is not None else [SpinnerColumn("line")]
     columns = [TextColumn("{task.description}", markup=False), *counted, done, TimeElapsedColumn()]
     console = Console(stderr=True, highlight=False)
-    # what is printed meanwhile goes above the bar; what is piped stays out of it
+    # what is printed meanwhile appears above the bar; piped output is not touched
     with Progress(
         *columns,
         console=console,
@@ -49,7 +49,7 @@ def progress(what: str, total: int | None = None, unit: Unit = "") -> Iterator[A
 
 
 class CountedReader:
-    """A file that reports the bytes that are read of it line by line."""
+    """A file that reports how many bytes have been read, line by line."""
 
     def __init__(self, source: BinaryIO, advance: Advance) -> None:
         self._source = source

@@ -1,7 +1,7 @@
-"""The plugin for pytest: fixtures that hold streams and servers to the protocol (docs/testing.md).
+"""The pytest plugin: fixtures that check streams and servers against the protocol (docs/testing.md).
 
-pytest loads it into every run of an environment that has this package, so that it imports nothing but pytest
-until a fixture is used.
+pytest loads it into every run in an environment with this package, so it imports only pytest until a fixture
+is used.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from openresponses_server.commands.playing import Verdict
 
 Result = TypeVar("Result")
-_SHOWN = 20  # violations that are written out; the rest are counted
+_SHOWN = 20  # violations that are listed; the others are counted
 
 
 class CheckStream(Protocol):
-    """What `openresponses_stream` is."""
+    """The type of the fixture `openresponses_stream`."""
 
     def __call__(
         self,
@@ -32,7 +32,7 @@ class CheckStream(Protocol):
 
 
 class Conform(Protocol):
-    """What `openresponses_conform` is."""
+    """The type of the fixture `openresponses_conform`."""
 
     def __call__(
         self,
@@ -129,7 +129,7 @@ def _names(given: Collection[str]) -> Collection[str]:
 
 
 def _run(begin: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
-    """What the coroutine returns. It runs on a thread, since the test may be in an event loop itself."""
+    """Run the coroutine on a thread, because the test may run in an event loop itself; returns its result."""
     import asyncio
     from concurrent.futures import ThreadPoolExecutor
 

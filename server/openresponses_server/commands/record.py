@@ -1,4 +1,4 @@
-"""`record`: a model is asked, and what its server sends is written to a file as it comes."""
+"""`record`: asks a model and records the bytes that its server sends."""
 
 from __future__ import annotations
 
@@ -78,11 +78,13 @@ def command(
 
 
 def _settings(config: Path | None, model: str | None, flags: dict[str, Any]) -> tuple[Settings, str | None]:
-    """The settings and the model to ask, None for that of a request."""
-    from openresponses_server.commands.greeting import example_model
+    """The settings and the model; None: each request names its own."""
+    from openresponses_server.commands.startup import example_model
     from openresponses_server.settings import SettingsError, load_settings
 
-    named = model if flags["upstream"] is not None else None  # else it is one of the config's, or the demo's
+    named = (
+        model if flags["upstream"] is not None else None
+    )  # else it is a model of the config, or the demo model
     try:
         fields = fields_of(model=named, config=config, **flags)
         with naming_flags(config, fields):
@@ -93,7 +95,7 @@ def _settings(config: Path | None, model: str | None, flags: dict[str, Any]) -> 
 
 
 class _Body(NamedTuple):
-    """A request as a file has it, and the model that it names."""
+    """The request in a file, and the model that it names."""
 
     data: bytes
     model: str | None
@@ -119,7 +121,7 @@ def _body(path: Path) -> _Body:
 async def _record(
     settings: Settings, model: str | None, prompts: Iterable[str], bodies: Iterable[_Body], output: Path
 ) -> bool:
-    """Ask all, one after the other; whether every answer came to its end."""
+    """Send all requests, one after the other; whether every answer was complete."""
     from openresponses_bridge.errors import BridgeError
     from openresponses_server.observation.recordings.writer import RecordingFile
     from openresponses_server.settings import SettingsError
@@ -137,7 +139,7 @@ async def _record(
             *(_of_prompt(router.resolve(model), prompt) for prompt in prompts),
             *((router.resolve(model or body.model), body.data) for body in bodies),
         ]
-        file.create()  # before anything is spent on an answer that can't be kept
+        file.create()  # before paying for an answer that can't be recorded
         for target, body in asked if not file.failure else ():
             finished = await _ask(target, body) and finished
     except BridgeError as error:
@@ -160,7 +162,7 @@ def _of_prompt(target: Target, prompt: str) -> tuple[Target, bytes]:
 
 
 async def _ask(target: Target, body: bytes) -> bool:
-    """Send one request and read its answer; whether that came to its end."""
+    """Send one request and read its answer; whether it was complete."""
     from secrets import token_hex
 
     from openresponses_server.errors import UpstreamError

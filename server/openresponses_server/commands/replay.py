@@ -1,4 +1,4 @@
-"""`replay`: a capture or a recording in, the translated stream out."""
+"""`replay`: translates a capture or a recording."""
 
 from __future__ import annotations
 

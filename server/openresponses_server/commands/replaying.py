@@ -1,4 +1,4 @@
-"""Captures and recordings, translated as `replay` does it."""
+"""The work of `replay`: translates captures and recordings."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import BinaryIO, Final
 import click
 
 from openresponses_bridge.text import printable
-from openresponses_server.commands.flags import exit_unreadable, reading, write
+from openresponses_server.commands.flags import exit_unreadable, input_file, write
 from openresponses_server.observation.recordings.captures import Unreadable, read_capture
 from openresponses_server.observation.recordings.dialects import AUTO, DIALECTS, Sinks, Source, open_source
 from openresponses_server.observation.recordings.reader import (
@@ -26,8 +26,8 @@ from openresponses_server.observation.recordings.reader import (
 )
 from openresponses_server.observation.recordings.records import is_recording
 
-_FIRST: Final = 4096  # bytes of the first line that say whether this is a recording
-_SHOWN: Final = 300  # characters of a refusal
+_FIRST: Final = 4096  # bytes of the first line that distinguish a recording
+_SHOWN: Final = 300  # characters of an error's body
 _SHOWN_LINES: Final = 20
 
 
@@ -39,10 +39,10 @@ def replayed(
     exchange: int | None,
     text_after_tools: bool | None,
 ) -> None:
-    """Write it to standard output, as the flags of `replay` ask for it. What can't be read ends the command
-    with exit code 2."""
+    """Translate the file to standard output; the arguments are the flags of `replay`. A file that can't be
+    read ends the command with exit code 2."""
     sink = Sinks(sink_name, text_after_tools)
-    with reading(file) as lines:
+    with input_file(file) as lines:
         first = lines.readline(_FIRST)
         if is_recording(first):
             clock = Clock(speed_of(speed or "max"))
@@ -79,7 +79,7 @@ def _report(source: Source | None) -> None:
 
 
 def recording_of(file: str, first: bytes, lines: BinaryIO) -> Recording:
-    """The recording that begins with these bytes, from a file, or from a pipe by way of one."""
+    """The recording that begins with these bytes; a pipe is copied to a temporary file."""
     if file != "-":
         return read_recording(Path(file))
     with NamedTemporaryFile(suffix=".jsonl", delete=False) as spooled:
@@ -92,7 +92,7 @@ def recording_of(file: str, first: bytes, lines: BinaryIO) -> Recording:
 def _play(recording: Recording, wanted: int | None, source_name: str, sink: Sinks, clock: Clock) -> None:
     upstreams = [each for each in recording.exchanges if each.asked.leg == "upstream"]
     exchanges = [each for each in recording.exchanges if wanted == each.asked.exchange]
-    if wanted is None:  # what a client was sent is made of what upstreams sent
+    if wanted is None:  # the clients' streams were made from the upstreams'
         exchanges = upstreams or recording.exchanges
     if not exchanges:
         exit_unreadable(
@@ -107,7 +107,7 @@ def _play(recording: Recording, wanted: int | None, source_name: str, sink: Sink
 
 
 def _exchange(recording: Recording, each: Exchange, source_name: str, sink: Sinks, clock: Clock) -> bool:
-    """Translate one answer; whether there was one."""
+    """Translate the answer of an exchange; whether there was one."""
     about = f"exchange {each.asked.exchange}"
     lines = body_lines(recording.records(each), clock)
     try:

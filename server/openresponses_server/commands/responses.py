@@ -1,4 +1,4 @@
-"""`responses`: the stored responses of one's own key, on a server."""
+"""`responses`: the stored responses of a key on a server."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ from openresponses_server.commands.flags import (
     counted,
     exit_unreadable,
     force_flag,
+    output_file,
     server_key_flag,
     with_flags,
-    written,
 )
 from openresponses_server.commands.progress import progress
 
 if TYPE_CHECKING:
-    from openresponses_server.commands.reaching import Server
+    from openresponses_server.commands.server_client import ServerClient
 
 T = TypeVar("T")
 _LISTED: Final = "/inspector/v1/responses"
 _PAGE: Final = 100
 _UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _FORMATS: Final = ("%Y-%m-%d", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S")
-_ASKED: Final = 200  # characters
+_LONGEST_QUESTION: Final = 200  # characters
 _COLOURS: Final = {"completed": "green", "failed": "red", "incomplete": "yellow", "cancelled": "yellow"}
 
 
 class _When(click.ParamType[int]):
-    """A time: how long ago, or a date and time in UTC; as Unix seconds."""
+    """A time in Unix seconds, given as an age or as a date and time in UTC."""
 
     name = "30m|2h|7d|DATE"
 
@@ -51,7 +51,7 @@ class _When(click.ParamType[int]):
         self.fail(f"{text!r} is not an age such as 2h or a date such as 2026-01-31T18:00", param, ctx)
 
 
-_at = [
+_server_flags = [
     click.option("--server", metavar="URL", help="The server [default: the local one]."),
     server_key_flag,
 ]
@@ -72,7 +72,7 @@ def command() -> None:
 
 
 @command.command("list")
-@with_flags(*_at, *_filters)
+@with_flags(*_server_flags, *_filters)
 @click.option("--limit", type=click.IntRange(1), default=20, show_default=True, help="At most this many.")
 @click.option("--after", metavar="ID", help="Start after the response with this ID.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
@@ -83,7 +83,7 @@ def list_(server: str | None, api_key_env: str | None, **flags: Any) -> None:
 
 @command.command()
 @click.argument("text")
-@with_flags(*_at, *_filters)
+@with_flags(*_server_flags, *_filters)
 @click.option("--limit", type=click.IntRange(1), default=20, show_default=True, help="At most this many.")
 @click.option("--after", metavar="ID", help="Start after the response with this ID.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
@@ -94,14 +94,14 @@ def search(text: str, server: str | None, api_key_env: str | None, **flags: Any)
 
 @command.command()
 @click.argument("response_id", metavar="ID")
-@with_flags(*_at)
+@with_flags(*_server_flags)
 @click.option("--full", is_flag=True, help="Show texts in full.")
 @click.option("--json", "as_json", is_flag=True, help="The response as the server has it.")
 def show(response_id: str, server: str | None, api_key_env: str | None, full: bool, as_json: bool) -> None:
     """Show a stored response as a tree of its items (`inspect ID` shows its stream)."""
     from openresponses_bridge.protocol.codec import decode_response, encode
 
-    found = _asked(server, api_key_env, lambda at: at.json("GET", _path(response_id)))
+    found = _run(server, api_key_env, lambda at: at.json("GET", _path(response_id)))
     if as_json:
         click.echo(encode(found).decode())
         return
@@ -116,22 +116,22 @@ def show(response_id: str, server: str | None, api_key_env: str | None, full: bo
 
 @command.command()
 @click.argument("response_ids", metavar="ID…", nargs=-1, required=True)
-@with_flags(*_at)
+@with_flags(*_server_flags)
 def delete(response_ids: tuple[str, ...], server: str | None, api_key_env: str | None) -> None:
     """Delete the responses with these IDs. Later responses that continue them keep what they need."""
 
-    async def work(at: Server) -> None:
+    async def work(at: ServerClient) -> None:
         for each in response_ids:
             await at.json("DELETE", _path(each))
             click.echo(f"{printable(each)} deleted")
 
-    _asked(server, api_key_env, work)
+    _run(server, api_key_env, work)
 
 
 @command.command()
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path), required=False)
 @force_flag
-@with_flags(*_at, *_filters)
+@with_flags(*_server_flags, *_filters)
 def export(
     file: Path | None, force: bool, server: str | None, api_key_env: str | None, **filters: Any
 ) -> None:
@@ -141,9 +141,9 @@ def export(
     """
     from openresponses_bridge.protocol.codec import encode
 
-    async def work(at: Server) -> None:
+    async def work(at: ServerClient) -> None:
         responses = 0
-        with written(file, replace=force) as target, progress("exporting") as advance:
+        with output_file(file, replace=force) as target, progress("exporting") as advance:
             async for row in _rows(at, "", None, **filters):
                 path = _path(row["id"])
                 line = {"response": await at.json("GET", path), "input": await _input(at, path)}
@@ -153,13 +153,13 @@ def export(
         if file is not None:
             click.echo(f"{counted(responses, 'response')} written to {file}")
 
-    _asked(server, api_key_env, work)
+    _run(server, api_key_env, work)
 
 
 def _print_list(
     server: str | None, api_key_env: str | None, text: str, limit: int, as_json: bool, **filters: Any
 ) -> None:
-    async def work(at: Server) -> list[dict[str, Any]]:
+    async def work(at: ServerClient) -> list[dict[str, Any]]:
         rows: list[dict[str, Any]] = []
         async for row in _rows(at, text, filters.pop("after", None), **filters):
             rows.append(row)
@@ -167,7 +167,7 @@ def _print_list(
                 break
         return rows
 
-    rows = _asked(server, api_key_env, work)
+    rows = _run(server, api_key_env, work)
     if as_json:
         from openresponses_bridge.protocol.codec import encode
 
@@ -202,14 +202,17 @@ def _columns(row: dict[str, Any]) -> tuple[str, ...]:
     shown = "?"
     if isinstance(made, int | float) and 0 <= made < 1e11:
         shown = datetime.fromtimestamp(made, UTC).strftime("%Y-%m-%dT%H:%M:%S")
-    texts = [on_one_line(str(row.get(name) or ""), _ASKED) for name in ("id", "status", "model", "asked")]
+    texts = [
+        on_one_line(str(row.get(name) or ""), _LONGEST_QUESTION)
+        for name in ("id", "status", "model", "asked")
+    ]
     return texts[0], shown, *texts[1:]
 
 
 async def _rows(
-    at: Server, text: str, after: str | None, status: str | None, failed: bool, **wanted: Any
+    at: ServerClient, text: str, after: str | None, status: str | None, failed: bool, **wanted: Any
 ) -> AsyncIterator[dict[str, Any]]:
-    """The rows of all pages from there on."""
+    """The rows of all pages after this id."""
     asked = {"status": "failed" if failed else status, "search": text, **wanted}
     query = {name: str(value) for name, value in asked.items() if value not in (None, "")}
     while True:
@@ -229,8 +232,8 @@ async def _rows(
         after = following
 
 
-async def _input(at: Server, path: str) -> list[Any]:
-    """What a request brought in, in its order."""
+async def _input(at: ServerClient, path: str) -> list[Any]:
+    """The input items of a request, in order."""
     items: list[Any] = []
     query = {"order": "asc", "limit": str(_PAGE)}
     while True:
@@ -251,16 +254,16 @@ def _path(response_id: str) -> str:
     return f"/responses/{response_id}"
 
 
-def _asked(server: str | None, variable: str | None, work: Callable[[Server], Awaitable[T]]) -> T:
-    """What `work` gives. Exit code 2 for a server that can't be reached, 1 for one that refuses."""
+def _run(server: str | None, variable: str | None, work: Callable[[ServerClient], Awaitable[T]]) -> T:
+    """The result of `work`. Exits with code 2 if the server can't be reached, 1 if it refuses."""
     import asyncio
 
     from openresponses_server.client import OpenResponsesError
-    from openresponses_server.commands.reaching import Server, key_in
+    from openresponses_server.commands.server_client import ServerClient, key_from
     from openresponses_server.errors import UpstreamError
 
     async def run() -> T:
-        async with Server(server, key_in(variable)) as at:
+        async with ServerClient(server, key_from(variable)) as at:
             return await work(at)
 
     try:

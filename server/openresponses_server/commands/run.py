@@ -1,4 +1,4 @@
-"""`run`: a coding agent with any model, configured in a folder of its own."""
+"""`run`: runs a coding agent with any model, configured in a folder of its own."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _HOST: Final = "127.0.0.1"
 _PORT: Final = 8080
 _DEFAULT: Final = f"http://{_HOST}:{_PORT}"
-_INTERRUPTED, _NOT_STARTED, _NOT_FOUND = 130, 126, 127  # as shells have it
+_INTERRUPTED, _NOT_STARTED, _NOT_FOUND = 130, 126, 127  # as in shells
 
 
 @click.command()
@@ -54,7 +54,7 @@ def command(
     changed. Unless a server is used that runs already, one is started for this agent alone: on a free port of
     this machine, behind a key made for it, and it ends with the agent. The exit code is the agent's."""
     from openresponses_server.agents.coding.agents import agent_named
-    from openresponses_server.agents.coding.reaching import Unusable
+    from openresponses_server.agents.coding.discovery import UnusableServer
 
     try:
         wanted = agent_named(agent)
@@ -62,7 +62,7 @@ def command(
             _print_config(wanted, **flags)
             return
         code = _run(wanted, program, arguments, **flags)
-    except (ValueError, Unusable) as error:
+    except (ValueError, UnusableServer) as error:
         raise click.UsageError(printable(str(error))) from error
     except KeyboardInterrupt:
         code = 130
@@ -78,7 +78,7 @@ def _run(agent: CodingAgent, program: str | None, arguments: tuple[str, ...], **
         click.echo(f"{program or agent.program} was not found. {agent.title}: {agent.install}", err=True)
         return _NOT_FOUND
     try:
-        with reached_server(**flags) as (reached, secrets):
+        with server_to_use(**flags) as (reached, secrets):
             return run(agent, path, arguments, reached, flags["model"], secrets, report=_report)
     except OSError as error:
         click.echo(f"{error.filename or path}: {error.strerror or error}", err=True)
@@ -90,13 +90,13 @@ def _report(line: str) -> None:
 
 
 @contextmanager
-def reached_server(
+def server_to_use(
     server: str | None, key_env: str | None, **flags: Any
 ) -> Iterator[tuple[ReachableServer, frozenset[str]]]:
-    """The server to use, and the variables that no agent is to see. One that runs is used when it is named,
-    or when nothing is said of upstreams and it is where `serve` puts it."""
-    from openresponses_server.agents.coding.running import own_server, secrets_of, served_at
-    from openresponses_server.commands.greeting import check_upstreams, example_model
+    """The server to use, and the variables that no agent must see. A running server is used if it is named,
+    or if no upstream is given and one runs at the default address; otherwise one is started."""
+    from openresponses_server.agents.coding.running import private_server, secret_variables, server_at
+    from openresponses_server.commands.startup import check_upstreams, example_model
 
     if server is not None and (flags["upstream"] or flags["config"]):
         raise click.UsageError(
@@ -104,10 +104,10 @@ def reached_server(
         )
     named = frozenset({key_env} if key_env else ())
     if server is not None:
-        yield served_at(server, _key(key_env)), named
+        yield server_at(server, _key(key_env)), named
         return
     if not (flags["upstream"] or flags["config"]):
-        found = _found(_key(key_env))
+        found = _find_running(_key(key_env))
         if found is not None:
             yield found, named
             return
@@ -117,22 +117,22 @@ def reached_server(
         )
     settings = _settings(**flags)
     check_upstreams(settings, flags["model"])
-    with own_server(settings, example_model(settings)) as reached:
-        yield reached, secrets_of(settings)
+    with private_server(settings, example_model(settings)) as reached:
+        yield reached, secret_variables(settings)
 
 
-def _found(key: str | None) -> ReachableServer | None:
-    """The server at the port of `serve`, when this user or root has started it. Raises Unusable when it
-    refuses the key; something else that listens there does not matter."""
-    from openresponses_server.agents.coding.reaching import Unusable, is_of_this_user, listens
-    from openresponses_server.agents.coding.running import served_at
+def _find_running(key: str | None) -> ReachableServer | None:
+    """The server at the default port, if it belongs to this user or to root. Raises UnusableServer if it
+    refuses the key; other programs that listen there are ignored."""
+    from openresponses_server.agents.coding.discovery import UnusableServer, is_listening, is_of_this_user
+    from openresponses_server.agents.coding.running import server_at
 
-    if not listens(_HOST, _PORT) or not is_of_this_user(_PORT):
+    if not is_listening(_HOST, _PORT) or not is_of_this_user(_PORT):
         return None
     try:
-        return served_at(_DEFAULT, key)
-    except Unusable as error:
-        if error.answers:
+        return server_at(_DEFAULT, key)
+    except UnusableServer as error:
+        if error.is_ours:
             raise
         return None
 
@@ -155,18 +155,19 @@ def _settings(
 ) -> Settings:
     from openresponses_server.settings import load_settings
 
-    named = model if upstream is not None else None  # else it is one of the config's, or the demo's
+    named = model if upstream is not None else None  # else it is a model of the config, or the demo model
     fields = fields_of(upstream, dialect, named, api_key_env, config)
     with naming_flags(config, fields):
         return load_settings(config, **fields)
 
 
 def _print_config(agent: CodingAgent, server: str | None, key_env: str | None, **flags: Any) -> None:
-    """How to use it without this command: the server's line, and the agent's own configuration."""
+    """Print how to use the agent without this command: the server's command line and the agent's
+    configuration."""
     settings = None if server else _settings(**flags)
     model, address = flags["model"], (server or "").rstrip("/").removesuffix("/v1")
     if settings is not None:
-        from openresponses_server.commands.greeting import example_model
+        from openresponses_server.commands.startup import example_model
 
         given = {name.replace("_", "-"): value for name, value in flags.items() if value}
         words = ["openresponses-bridge", "serve"]
@@ -175,4 +176,4 @@ def _print_config(agent: CodingAgent, server: str | None, key_env: str | None, *
         model = model or example_model(settings)
         address = f"http://{_HOST}:{settings.port}"
     keys = bool(key_env or (settings is not None and settings.api_keys))
-    click.echo(agent.shown(address, model or "MODEL", keys), nl=False)
+    click.echo(agent.config_text(address, model or "MODEL", keys), nl=False)

@@ -38,8 +38,8 @@ def _variable(name: str) -> str:
     return f"OPENRESPONSES_BRIDGE_{name}"
 
 
-def _listed(given: Iterable[str]) -> list[str] | None:
-    """The names given one by one, or in an environment variable with commas or spaces between them."""
+def _split_names(given: Iterable[str]) -> list[str] | None:
+    """Names given by repeated flags, or in an environment variable separated by commas or spaces."""
     return [name for each in given for name in each.replace(",", " ").split()] or None
 
 
@@ -99,7 +99,7 @@ def _listed(given: Iterable[str]) -> list[str] | None:
     cls=SetOption,
     envvar=_variable("ALLOWED_HOSTS"),
     multiple=True,
-    callback=lambda _context, _option, given: _listed(given),
+    callback=lambda _context, _option, given: _split_names(given),
     help="Another name under which the server is asked, beside localhost; may be given several times.",
 )
 @click.option("--speed", type=SPEED, help="A recording as the upstream: how fast it plays (default real).")
@@ -136,7 +136,7 @@ def command(**flags: Any) -> None:
     except SettingsError as error:
         raise click.UsageError(str(error)) from error
     except KeyboardInterrupt:
-        return  # Ctrl-C is how a person ends it, also while it starts
+        return  # Ctrl-C is the usual way to stop it, also during the start
 
 
 def fields_of(
@@ -151,7 +151,7 @@ def fields_of(
     trace: str | None = None,
     **flags: Any,
 ) -> dict[str, Any]:
-    """The settings that flags give, those of environment variables among them. Raises SettingsError."""
+    """The settings from flags and their environment variables. Raises SettingsError."""
     from openresponses_server.settings import SettingsError, is_address, recording_path
 
     playback = {name: value for name, value in (("speed", speed), ("loop", loop)) if value is not None}
@@ -177,17 +177,18 @@ def fields_of(
 
 
 def _is_process(dialect: str) -> bool:
-    """Whether this dialect is spoken by a process that is started, so that it needs no `--upstream`."""
+    """Whether this dialect's upstream is a process that is started here, so that no `--upstream` is
+    needed."""
     from openresponses_server.upstreams.dialects import DIALECTS, ProcessDialect
 
     return isinstance(DIALECTS.get(dialect), ProcessDialect)
 
 
-def checked(settings: Settings) -> Any:
-    """The application for these settings. Raises SettingsError for what can't be served."""
+def check_settings(settings: Settings) -> Any:
+    """The application with these settings. Raises SettingsError if they can't be used."""
     from openresponses_server.api.app import create_app
 
-    _check_reach(settings)
+    _check_bind(settings)
     return create_app(settings)
 
 
@@ -200,12 +201,12 @@ def _serve(settings: Settings) -> None:
         from openresponses_server.serving.listening import listen, raise_file_limit
         from openresponses_server.serving.server import Server
 
-        app = checked(settings)  # in the parent too, so that bad settings are reported at once
+        app = check_settings(settings)  # in the parent process too, so that errors are reported at once
         _check_foundations(settings)
     listener, settings = listen(settings)
     if listener.shared:
-        app = checked(settings)  # whoever bound it, its address is held to the same rules
-    _greet(settings, listener.socket)
+        app = check_settings(settings)  # the same rules apply to an inherited socket's address
+    _print_startup(settings, listener.socket)
     raise_file_limit(settings.limits.connections)
     configure_logs(level=settings.log_level)
     if settings.workers == 1:
@@ -223,7 +224,7 @@ def _serve(settings: Settings) -> None:
         sys.exit(supervise(listener.socket, settings, shared=listener.shared))
 
 
-def _check_reach(settings: Settings) -> None:
+def _check_bind(settings: Settings) -> None:
     """Law S7: without keys only loopback is bound."""
     from openresponses_server.settings import SettingsError
     from openresponses_server.settings.hosts import is_loopback
@@ -238,7 +239,8 @@ def _check_reach(settings: Settings) -> None:
 
 
 def _check_foundations(settings: Settings) -> None:
-    """A failure that waiting can't mend ends the command with exit code 1; one that may pass is reported."""
+    """Check the store and the log. A permanent failure ends the command with exit code 1; one that may pass
+    is reported."""
     import asyncio
 
     from openresponses_server.errors import Outage
@@ -252,13 +254,13 @@ def _check_foundations(settings: Settings) -> None:
         click.echo(f"{outage.in_full} (`/readyz` shows when this is over)", err=True)
 
 
-def _greet(settings: Settings, listener: socket.socket) -> None:
-    """What a person wants to know first."""
-    from openresponses_server.commands.greeting import greet
+def _print_startup(settings: Settings, listener: socket.socket) -> None:
+    """Print the startup lines, and a warning for each thing that several workers do not share."""
+    from openresponses_server.commands.startup import print_startup
     from openresponses_server.limits.rates import rates_of
 
     host, port = listener.getsockname()[:2]
-    greet(settings, host, port)
+    print_startup(settings, host, port)
     for kept_in, warning in ((settings.store, _OWN_STORE), (settings.event_log, _OWN_LOG)):
         if settings.workers > 1 and kept_in.startswith("memory"):
             click.echo(warning, err=True)

@@ -1,4 +1,4 @@
-"""A watched response as a tree of its items: texts, calls, what is wrong, how quickly it came."""
+"""A watched response, and its tree: items, texts, violations and rates."""
 
 from __future__ import annotations
 
@@ -26,23 +26,23 @@ from openresponses_bridge.protocol.response import Response
 from openresponses_bridge.protocol.unknown import enc_hook
 from openresponses_bridge.text import cut, latest, on_one_line
 
-# A response while it is watched: what it adds up to, what is wrong with it, how quickly it comes.
+# A watched response is the response so far, its violations, and its rate.
 
 _OPENING = (ResponseCreated, ResponseQueued, ResponseInProgress)
 _MOST_PINNED: Final = 1_000
-_SHORTEST: Final = 0.1  # seconds: what came in fewer came at once, and its rate says nothing
+_SHORTEST: Final = 0.1  # seconds: a shorter stream came at once, so that its rate is meaningless
 
 
 class PinnedDiagnostic(NamedTuple):
-    """A repair or loss, at the event (counted from 0) at which it was seen."""
+    """A repair or loss, and the index (from 0) of the event at which it was noticed."""
 
     event: int
     case: Diagnostic
 
 
 class OutputRate(NamedTuple):
-    """Seconds from the first event to the last, and to the first output. From there on: characters a second,
-    and tokens where the server has counted them."""
+    """Seconds from the first event to the last and to the first output; and the rates from there: characters
+    per second, and tokens per second if the server has counted them."""
 
     seconds: float
     first_output_seconds: float | None
@@ -51,7 +51,7 @@ class OutputRate(NamedTuple):
 
 
 class WatchedResponse:
-    """Takes the events of one response. With `now` (seconds) it knows their times."""
+    """Accumulates the events of one response. `now` returns their times, in seconds."""
 
     def __init__(self, now: Callable[[], float] | None = None) -> None:
         self.events = 0
@@ -59,7 +59,7 @@ class WatchedResponse:
         self.violations: list[Violation] = []
         self.pinned: list[PinnedDiagnostic] = []
         self.not_shown = 0
-        """How many violations and cases are beyond the most that are kept."""
+        """How many violations and diagnostics exceed the limit and were not kept."""
         self.ended = False
         self._now = now
         self._fold = ResponseAccumulator()
@@ -68,7 +68,7 @@ class WatchedResponse:
         self._begun = self._first = self._last = 0.0
 
     def feed(self, event: Event) -> None:
-        """The next event."""
+        """Add the next event."""
         self._fold.feed(event)
         index = getattr(event, "output_index", None)
         if isinstance(index, int):
@@ -84,29 +84,29 @@ class WatchedResponse:
         self.ended = self.ended or type(event) in TERMINAL_EVENTS
 
     def count_unreadable(self) -> None:
-        """What came for an event and is not one."""
+        """Count data that are not an event."""
         self.events += 1
 
     def whole(self, response: Response) -> None:
-        """It came in one piece."""
+        """Set the whole response, which was not streamed."""
         self._whole, self.ended = response, True
 
     def add_violations(self, violations: list[Violation]) -> None:
-        """What breaks the protocol."""
+        """Add violations of the protocol."""
         self._keep(self.violations, violations)
 
     def add_diagnostics(self, cases: list[Diagnostic]) -> None:
-        """What had to be repaired, or was lost, at the latest event."""
+        """Add repairs and losses at the latest event."""
         self._keep(self.pinned, [PinnedDiagnostic(max(0, self.events - 1), case) for case in cases])
 
     @property
     def response(self) -> Response | None:
-        """As it stands."""
+        """The response so far."""
         return self._whole or self._fold.response
 
     @property
     def error(self) -> tuple[str, str] | None:
-        """Code and message of what it failed with."""
+        """The code and message of the response's error."""
         response, sent = self.response, self._fold.error
         if response is not None and response.error is not None:
             return response.error.code, response.error.message
@@ -114,7 +114,7 @@ class WatchedResponse:
 
     @property
     def pace(self) -> OutputRate | None:
-        """None when nothing is known of times."""
+        """The rates; None without times."""
         if not self._begun:
             return None
         first = self._first - self._begun if self._first else None
@@ -126,7 +126,7 @@ class WatchedResponse:
         return OutputRate(self._last - self._begun, first, characters, tokens)
 
     def as_json(self) -> dict[str, Any]:
-        """All of it but the texts, for scripts."""
+        """Everything except the texts, for scripts."""
         response, pace = self.response, self.pace
         shown: dict[str, Any] = {
             "id": response.id if response else None,
@@ -170,15 +170,15 @@ _COLOURS: Final = {
     "in_progress": "cyan",
     "queued": "cyan",
 }
-_NAME: Final = 120  # characters of a name, an id
+_NAME: Final = 120  # characters of a name or an id
 _MESSAGE: Final = 600
 _HEADS: Final = {"type", "id", "status", "name", "call_id", "role", "namespace"}
 _KINDS: Final = {"message": "bold", "reasoning": "bold magenta"}
-_MOST_LINES: Final = 20  # of violations and cases
+_MOST_LINES: Final = 20  # of violations and diagnostics
 
 
 class Space(NamedTuple):
-    """How much of each text is shown; `growing`: its end instead of its beginning."""
+    """How much of each text is shown. `growing`: the end instead of the beginning."""
 
     lines: int
     columns: int
@@ -190,7 +190,7 @@ WHOLE: Final = Space(1_000_000, 1_000_000)
 
 
 def tree(watched: WatchedResponse, space: Space = FINAL, *, judged: bool = True) -> RenderableType:
-    """All of a response that is known, as it stands; whether it was `judged` by the rules is said too."""
+    """The tree of a response; `judged`: it was checked against the rules."""
     response = watched.response
     if response is None:
         return Group(
@@ -207,7 +207,7 @@ def tree(watched: WatchedResponse, space: Space = FINAL, *, judged: bool = True)
 
 
 class NewestLines:
-    """The newest lines of something that is higher than the terminal."""
+    """The last lines of a renderable that is higher than the terminal."""
 
     def __init__(self, build: Callable[[Space], RenderableType]) -> None:
         self._build = build
@@ -224,7 +224,7 @@ class NewestLines:
 
 
 def texts_of(item: Any) -> Iterator[tuple[str, str]]:
-    """(kind, text) of everything in an item that a person reads."""
+    """(kind, text) of all readable texts in an item."""
     for field in ("summary", "content"):
         parts = getattr(item, field, None)
         for part in parts if isinstance(parts, list) else ():

@@ -1,4 +1,4 @@
-"""`validate`: what is wrong with a Responses stream."""
+"""`validate`: checks a Responses stream against the protocol."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from openresponses_server.commands.flags import (
     VIOLATIONS,
     capture_argument,
     exit_unreadable,
-    reading,
+    input_file,
     write,
 )
 
@@ -57,7 +57,7 @@ def command(file: str, as_json: bool, wire: WireName, explain: str | None) -> No
         count += len(found)
         write(b"".join(line(violation) + b"\n" for violation in found))
 
-    with reading(file) as lines:
+    with input_file(file) as lines:
         for payload in read_capture(lines):
             report(judge.feed(payload))
         report(judge.close())

@@ -1,4 +1,4 @@
-"""`vscode package`: the VS Code extension as a file to install."""
+"""`vscode package`: writes the VS Code extension as a file to install."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from openresponses_server.commands import chat as chatting
-from openresponses_server.commands.chatting import MOST_BYTES, Conversation, Unattachable, attached
+from openresponses_server.commands.chatting import MOST_BYTES, AttachmentError, Conversation, attachment_part
 from openresponses_server.commands.cli import main
 from tests.support.model_scripts import SCRIPTS, played
 from tests.support.upstream import DONE, Script, ScriptedUpstream, chunk
@@ -161,7 +161,7 @@ def test_files_are_parts_by_what_is_in_them(tmp_path: Path) -> None:
     found = {}
     for name, data in {"i": PNG, "t": "é".encode(), "p.pdf": b"%PDF-1.7", "w": b"RIFF0000WEBP"}.items():
         (tmp_path / name).write_bytes(data)
-        found[name] = attached(tmp_path / name)
+        found[name] = attachment_part(tmp_path / name)
     assert found["i"]["image_url"].startswith("data:image/png;base64,")
     assert found["w"]["image_url"].startswith("data:image/webp;base64,")
     assert found["t"] == {"type": "input_text", "text": "t:\né"}
@@ -185,22 +185,22 @@ def unattachable(folder: Path) -> Iterator[tuple[Path, str]]:
 
 def test_what_can_not_be_sent_says_why(tmp_path: Path) -> None:
     for path, why in unattachable(tmp_path):
-        with pytest.raises(Unattachable, match=why):
-            attached(path)
+        with pytest.raises(AttachmentError, match=why):
+            attachment_part(path)
 
 
 def test_an_attachment_goes_once_and_stays_when_the_answer_fails(tmp_path: Path) -> None:
     (tmp_path / "i").write_bytes(PNG)
     conversation = Conversation()
-    conversation.attachments.append(attached(tmp_path / "i"))
+    conversation.attachments.append(attachment_part(tmp_path / "i"))
     failed = played([("text", "x"), ("fail", "model_error", "no")]).machine.snapshot
-    first = conversation.ask("m", "Look")
-    conversation.answered(failed)
-    again = conversation.ask("m", "Look")
+    first = conversation.request("m", "Look")
+    conversation.add_response(failed)
+    again = conversation.request("m", "Look")
     assert first == again
     assert [part["type"] for part in again["input"][0]["content"]] == ["input_image", "input_text"]
-    conversation.answered(played(SCRIPTS["text"]).machine.snapshot)
-    assert len(conversation.ask("m", "And?")["input"][-1]["content"]) == 1
+    conversation.add_response(played(SCRIPTS["text"]).machine.snapshot)
+    assert len(conversation.request("m", "And?")["input"][-1]["content"]) == 1
 
 
 def test_reasoning_is_kept_where_it_can_be_sent_back() -> None:
@@ -210,6 +210,6 @@ def test_reasoning_is_kept_where_it_can_be_sent_back() -> None:
         ("text_then_tool", ["message", "message"]),
     ):
         conversation.clear()
-        conversation.ask("m", "Hi")
-        conversation.answered(played(SCRIPTS[script]).machine.snapshot)
-        assert [item["type"] for item in conversation.ask("m", "?")["input"][:-1]] == kept
+        conversation.request("m", "Hi")
+        conversation.add_response(played(SCRIPTS[script]).machine.snapshot)
+        assert [item["type"] for item in conversation.request("m", "?")["input"][:-1]] == kept

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from openresponses_server.commands.serve import _greet
+from openresponses_server.commands.serve import _print_startup
 from openresponses_server.settings import Limits, Settings
 from tests.support.processes import SERVE, base_of, started
 from tests.support.serving import call, respond, stream
@@ -102,7 +102,7 @@ def test_several_workers_with_an_event_log_each_are_warned_of(
     capsys: pytest.CaptureFixture[str], workers: int, event_log: str, warned: bool
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        _greet(Settings(workers=workers, store="sqlite:", event_log=event_log), listener)
+        _print_startup(Settings(workers=workers, store="sqlite:", event_log=event_log), listener)
     assert ("its own event log" in capsys.readouterr().err) == warned
 
 
@@ -114,9 +114,9 @@ def test_limits_that_each_worker_counts_by_itself_are_warned_of(
 ) -> None:
     limits = Limits(requests_per_minute_per_key=60)
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        _greet(Settings(workers=workers, event_log=event_log, limits=limits), listener)
+        _print_startup(Settings(workers=workers, event_log=event_log, limits=limits), listener)
         assert ("counts the limits per key by itself" in capsys.readouterr().err) == warned
-        _greet(Settings(workers=workers, event_log=event_log), listener)
+        _print_startup(Settings(workers=workers, event_log=event_log), listener)
         assert "counts the limits" not in capsys.readouterr().err
 
 

@@ -13,8 +13,8 @@ from typing import Any, ClassVar
 import pytest
 from click.testing import CliRunner, Result
 
-from openresponses_server.agents.coding.reaching import is_of_this_user
-from openresponses_server.commands import reaching
+from openresponses_server.agents.coding.discovery import is_of_this_user
+from openresponses_server.commands import server_client
 from openresponses_server.commands.cli import main
 from openresponses_server.settings import Settings
 from openresponses_server.settings.files import hashed
@@ -154,8 +154,8 @@ def noted(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, list[str | Non
     monkeypatch.setattr(_Noted, "keys", [])
     with ThreadingHTTPServer(("127.0.0.1", 0), _Noted) as there:
         address = f"http://127.0.0.1:{there.server_port}"
-        monkeypatch.setattr(reaching, "DEFAULT", address)
-        monkeypatch.setattr(reaching, "PORT", there.server_port)
+        monkeypatch.setattr(server_client, "DEFAULT", address)
+        monkeypatch.setattr(server_client, "PORT", there.server_port)
         serving_there = Thread(target=there.serve_forever, args=(0.01,))
         serving_there.start()
         yield address, _Noted.keys
@@ -173,9 +173,10 @@ def test_a_key_goes_to_the_usual_address_when_a_server_of_this_user_is_there(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     address, keys = noted
-    line = f"   0: 0100007F:{reaching.PORT:04X} 00000000:0000 0A 00000000:00000000 00:00000000 00000000 {uid}"
+    rest = "00000000:0000 0A 00000000:00000000 00:00000000 00000000"
+    line = f"   0: 0100007F:{server_client.PORT:04X} {rest} {uid}"
     (tmp_path / "tcp").write_text(f"  sl  local_address\n{line} 0 7\n")
-    monkeypatch.setattr(reaching, "is_of_this_user", partial(is_of_this_user, tables=tmp_path))
+    monkeypatch.setattr(server_client, "is_of_this_user", partial(is_of_this_user, tables=tmp_path))
     sent = CliRunner().invoke(main, [*words, "--api-key-env", "MINE"])
     if uid == os.getuid():
         assert keys == ["Bearer mine"]
@@ -189,7 +190,7 @@ def test_a_key_goes_to_the_usual_address_when_a_server_of_this_user_is_there(
 
 def test_a_key_waits_for_a_server_at_the_usual_address(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where nothing listens the next to come may be anyone."""
-    monkeypatch.setattr(reaching, "PORT", free_port())
+    monkeypatch.setattr(server_client, "PORT", free_port())
     sent = CliRunner().invoke(main, ["responses", "list", "--api-key-env", "MINE"])
     assert (sent.exit_code, "no server of yours" in sent.stderr) == (2, True)
 

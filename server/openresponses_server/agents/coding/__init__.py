@@ -1,2 +1,2 @@
-"""Coding agents of others (Codex, Claude Code) in front of this server, each with a configuration of its
+"""Third-party coding agents (Codex, Claude Code) that use this server, each with a configuration of its
 own."""

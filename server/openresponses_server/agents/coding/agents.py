@@ -1,5 +1,4 @@
-"""Codex CLI: its settings are given as flags, so that its folder holds only what it and its user put
-there."""
+"""Coding agents: how each is found, configured and started."""
 
 from __future__ import annotations
 
@@ -17,17 +16,16 @@ from msgspec import Struct
 from openresponses_bridge.models.information import EnrichedModelData
 from openresponses_server.settings.files import did_you_mean
 
-# What every coding agent is made of: how it is found, and what it is started with.
+# The parts of every coding agent.
 
 KEY_VARIABLE: Final = "OPENRESPONSES_BRIDGE_KEY"
-"""Where an agent that can choose the variable finds the server's key."""
+"""The variable with the server's key, for agents whose configuration can name one."""
 
 
-class Target(Struct, frozen=True, kw_only=True):
-    """What an agent is to use: a server (`base`, an address without `/v1`), its `key` (None where none is
-    asked for) and one of its models. `model` has what is known of it; `catalog` are all models as Codex
-    describes them. `home` is the agent's folder, which is kept, `scratch` a folder that lasts as long as the
-    agent."""
+class AgentTarget(Struct, frozen=True, kw_only=True):
+    """The server, model and folders that an agent is configured with. `base` is the server's address without
+    `/v1`, `key` is None if it asks for none; `catalog` are all models in Codex's format. `home` is the
+    agent's folder, which is kept; `scratch` is removed when the agent ends."""
 
     base: str
     key: str | None
@@ -37,41 +35,43 @@ class Target(Struct, frozen=True, kw_only=True):
     scratch: Path
 
 
-class Start(Struct, frozen=True):
-    """`arguments` come before those of the user, `variables` over the environment."""
+class LaunchOptions(Struct, frozen=True):
+    """Arguments that precede those of the user, and variables that replace those of the environment."""
 
     arguments: list[str]
     variables: dict[str, str]
 
 
 class CodingAgent(Struct, frozen=True, kw_only=True):
-    """An agent that can be run.
+    """A coding agent that `run` can start.
 
-    `name` is what `run` calls it and `program` what its package of npm, `package`, installs. `tried` are the
-    versions that the tests run, `oldest` the one from which on it is known to work, as (major, minor).
-    Environment variables whose names begin with one of `own_prefixes` configure it, and are not passed on.
-    `start` makes its configuration; `shown` is the same as text to be put where the user's own is, for a
-    server at an address, a model, and with a key or without."""
+    `name` is its name on the command line, `program` the command that the npm package `package` installs.
+    `minimum` and `tested` are (major, minor): the first version that is known to work, and the one that the
+    tests run. Environment variables whose names begin with one of `own_prefixes` configure it, and are not
+    passed on. `configure` makes its configuration; `config_text` returns it as text for the user's own
+    configuration, given the address of a server, a model and whether a key is needed."""
 
     name: str
     title: str
     program: str
     package: str
-    oldest: tuple[int, int]
-    tried: tuple[int, int]
+    minimum: tuple[int, int]
+    tested: tuple[int, int]
     own_prefixes: tuple[str, ...]
-    start: Callable[[Target], Start]
-    shown: Callable[[str, str, bool], str]
+    configure: Callable[[AgentTarget], LaunchOptions]
+    config_text: Callable[[str, str, bool], str]
 
     @property
     def install(self) -> str:
-        """The command that installs it."""
+        """The shell command that installs it."""
         return f"npm install -g {self.package}"
 
-    def environment(self, given: Mapping[str, str], secrets: frozenset[str], start: Start) -> dict[str, str]:
-        """The environment that it gets: `given` without what configures it otherwise and without the
-        variables that hold keys of upstreams, which it has no use for; with what `start` sets. Its requests
-        to this machine go past any proxy."""
+    def environment(
+        self, given: Mapping[str, str], secrets: frozenset[str], options: LaunchOptions
+    ) -> dict[str, str]:
+        """The environment of its process: `given` without variables that would configure it and without
+        `secrets`, the variables with keys of upstreams; then those of `options`. Its requests to this machine
+        bypass any proxy."""
         kept = {
             name: value
             for name, value in given.items()
@@ -80,24 +80,24 @@ class CodingAgent(Struct, frozen=True, kw_only=True):
         for name in ("NO_PROXY", "no_proxy"):
             past = [each for each in (kept.get(name) or "").split(",") if each]
             kept[name] = ",".join(dict.fromkeys([*past, "127.0.0.1", "localhost", "::1"]))
-        return kept | start.variables
+        return kept | options.variables
 
 
 _PROVIDER: Final = "openresponses-bridge"
 _CATALOG: Final = "models.json"
 _ALWAYS: Final[dict[str, str | bool]] = {
-    # what it would else ask OpenAI and GitHub for; none of it works without an account there
+    # requests to OpenAI and GitHub, none of which work without an account
     "check_for_update_on_startup": False,
     "analytics.enabled": False,
     "feedback.enabled": False,
     "features.apps": False,
     "features.plugins": False,
-    # what it needs itself, and the commands of the model don't
+    # the key is for Codex itself, not for the commands that the model runs
     f"shell_environment_policy.set.{KEY_VARIABLE}": "",
 }
 
 
-def _start_codex(target: Target) -> Start:
+def _configure_codex(target: AgentTarget) -> LaunchOptions:
     catalog = target.scratch / _CATALOG
     catalog.write_text(json.dumps({"models": target.catalog}), "utf-8")
     settings = {
@@ -111,13 +111,13 @@ def _start_codex(target: Target) -> Start:
         **_ALWAYS,
     }
     arguments = [word for name, value in settings.items() for word in ("-c", f"{name}={_toml(value)}")]
-    return Start(arguments, {"CODEX_HOME": str(target.home), KEY_VARIABLE: target.key or "none"})
+    return LaunchOptions(arguments, {"CODEX_HOME": str(target.home), KEY_VARIABLE: target.key or "none"})
 
 
-def _shown_codex(base: str, model: str, keys: bool) -> str:
+def _codex_config_text(base: str, model: str, keys: bool) -> str:
     provider = "\n".join(f"{name} = {_toml(value)}" for name, value in _provider(base, keys).items())
     key, shown = "", ""
-    if keys:  # given to curl on its input: others on the machine can read command lines
+    if keys:  # passed to curl on its input, because other users can read command lines
         key = f"export {KEY_VARIABLE}=YOUR_KEY\nprintf 'authorization: Bearer %s' \"${KEY_VARIABLE}\" |\n  "
         shown = " -H @-"
     return f"""\
@@ -141,7 +141,7 @@ def _provider(base: str, keys: bool) -> dict[str, str | bool]:
 
 
 def _toml(value: str | bool) -> str:
-    """A value of TOML, whose strings and booleans JSON writes in the same way."""
+    """A TOML value: strings and booleans are the same as in JSON."""
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
@@ -150,18 +150,18 @@ CODEX: Final = CodingAgent(
     title="Codex CLI",
     program="codex",
     package="@openai/codex",
-    oldest=(0, 130),
-    tried=(0, 169),
+    minimum=(0, 130),
+    tested=(0, 169),
     own_prefixes=("CODEX_", "OPENAI_"),
-    start=_start_codex,
-    shown=_shown_codex,
+    configure=_configure_codex,
+    config_text=_codex_config_text,
 )
 
 
-# Claude Code: its settings are environment variables, and a folder of its own in place of `~/.claude`.
+# Claude Code is configured by environment variables, and by a folder that replaces `~/.claude`.
 
 _STATE: Final = ".claude.json"
-# Every name under which it asks for a model by itself: for small tasks, for sub-agents, for each of its tiers
+# Every variable that names a model: for small tasks, for sub-agents and for each tier.
 _MODELS: Final = (
     "ANTHROPIC_MODEL",
     "ANTHROPIC_SMALL_FAST_MODEL",
@@ -171,24 +171,24 @@ _MODELS: Final = (
     "ANTHROPIC_DEFAULT_FABLE_MODEL",
 )
 _QUIET: Final = {
-    "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",  # telemetry, updates, reports of errors
-    "CLAUDE_CODE_ATTRIBUTION_HEADER": "0",  # a line for Anthropic's billing at the head of each prompt
+    "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",  # telemetry, updates, error reports
+    "CLAUDE_CODE_ATTRIBUTION_HEADER": "0",  # a line for Anthropic's billing at the beginning of each prompt
 }
 
 
-def _start_claude(target: Target) -> Start:
+def _configure_claude(target: AgentTarget) -> LaunchOptions:
     state = target.home / _STATE
-    if not state.exists():  # its first start would ask for an account
+    if not state.exists():  # else the first start asks for an account
         state.touch(mode=0o600)
         state.write_text(json.dumps({"hasCompletedOnboarding": True}), "utf-8")
     variables = _variables(target.base, target.model.id, target.key or "none")
     if target.model.limits_known:
         variables["CLAUDE_CODE_AUTO_COMPACT_WINDOW"] = str(target.model.context_window)
         variables["CLAUDE_CODE_MAX_OUTPUT_TOKENS"] = str(target.model.max_output_tokens)
-    return Start([], variables | {"CLAUDE_CONFIG_DIR": str(target.home)})
+    return LaunchOptions([], variables | {"CLAUDE_CONFIG_DIR": str(target.home)})
 
 
-def _shown_claude(base: str, model: str, keys: bool) -> str:
+def _claude_config_text(base: str, model: str, keys: bool) -> str:
     settings = {"env": _variables(base, model, "YOUR_KEY" if keys else "none")}
     return f"""\
 # In ~/.claude/settings.json:
@@ -213,45 +213,45 @@ CLAUDE: Final = CodingAgent(
     title="Claude Code",
     program="claude",
     package="@anthropic-ai/claude-code",
-    oldest=(2, 0),
-    tried=(2, 1),
+    minimum=(2, 0),
+    tested=(2, 1),
     own_prefixes=("ANTHROPIC_", "CLAUDE_", "CLAUDECODE"),
-    start=_start_claude,
-    shown=_shown_claude,
+    configure=_configure_claude,
+    config_text=_claude_config_text,
 )
 
 
-# The agents by their names, and what is installed of them.
+# The agents by name, and which of them are installed.
 
 AGENTS: Final = {agent.name: agent for agent in (CODEX, CLAUDE)}
 _VERSION: Final = re.compile(r"(\d{1,6})\.(\d{1,6})\.\d{1,6}")
-_PATIENCE: Final = 20.0  # seconds that an agent has to print its version
-_READ: Final = 1000  # characters of what it prints
+_PATIENCE: Final = 20.0  # seconds for an agent to print its version
+_READ: Final = 1000  # characters of its output that are read
 
 
-class Installed(NamedTuple):
-    """A program that was found. `version` is (major, minor) and `shown` the whole, None and "" when it does
-    not say."""
+class InstalledAgent(NamedTuple):
+    """A program that was found. `version` is (major, minor) and `version_text` all of it; None and "" if it
+    prints none."""
 
     path: str
     version: tuple[int, int] | None
-    shown: str
+    version_text: str
 
 
 def agent_named(name: str) -> CodingAgent:
-    """Raises ValueError for a name that is not one of an agent, with the one that was probably meant."""
+    """The agent of this name. Raises ValueError, with a suggestion, for an unknown name."""
     if name not in AGENTS:
         raise ValueError(f"{name[:40]!r} is not one of: {', '.join(AGENTS)}{did_you_mean(name, AGENTS)}")
     return AGENTS[name]
 
 
 def program_of(agent: CodingAgent, given: str | None = None) -> str | None:
-    """The path of the agent's program, `given` or found as a shell finds it; None when there is none."""
+    """The path of the agent's program, `given` or found in PATH; None if there is none."""
     return shutil.which(given or agent.program)
 
 
-def installed(agent: CodingAgent, environment: dict[str, str]) -> Installed | None:
-    """The agent that is found, asked for its version in this environment; None when there is none."""
+def find_installed(agent: CodingAgent, environment: dict[str, str]) -> InstalledAgent | None:
+    """Find the agent, and its version as it prints it in this environment; None if it is not installed."""
     path = program_of(agent)
     if path is None:
         return None
@@ -265,8 +265,8 @@ def installed(agent: CodingAgent, environment: dict[str, str]) -> Installed | No
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired):
-        return Installed(path, None, "")
+        return InstalledAgent(path, None, "")
     found = _VERSION.search(asked.stdout.decode(errors="replace")[:_READ])
     if found is None:
-        return Installed(path, None, "")
-    return Installed(path, (int(found[1]), int(found[2])), found[0])
+        return InstalledAgent(path, None, "")
+    return InstalledAgent(path, (int(found[1]), int(found[2])), found[0])

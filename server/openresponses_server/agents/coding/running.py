@@ -1,4 +1,4 @@
-"""An agent over a server, from its configuration to its exit code."""
+"""Runs a coding agent with a server, from its configuration to its exit code."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from openresponses_bridge.models.information import EnrichedModelData
-from openresponses_server.agents.coding.agents import CodingAgent, Target
-from openresponses_server.agents.coding.reaching import Models, Unusable, models_of
+from openresponses_server.agents.coding.agents import AgentTarget, CodingAgent
+from openresponses_server.agents.coding.discovery import ServerModels, UnusableServer, models_of
 from openresponses_server.api.app import create_app
 from openresponses_server.serving.listening import listen, raise_file_limit
 from openresponses_server.serving.server import Server
@@ -32,19 +32,18 @@ from openresponses_server.settings.files import hashed
 from openresponses_server.upstreams.catalog import capabilities_of
 from openresponses_server.upstreams.listing import codex_model, first_choice
 
-# A server for one agent: on a thread of this process, on a free port of this machine, behind a key of its
+# A server for one agent runs on a thread of this process, on a free port of this machine, with a key of its
 # own.
 
 _HOST: Final = "127.0.0.1"
-_STARTS_WITHIN: Final = 30.0
-_ENDS_WITHIN: Final = 5.0
-_LOOK: Final = 0.01
+_START_SECONDS: Final = 30.0
+_STOP_SECONDS: Final = 5.0
+_POLL_SECONDS: Final = 0.01
 
 
 def for_one_agent(settings: Settings, key: str) -> Settings:
-    """These settings for a server that only one agent with this key is to reach, and that keeps nothing: the
-    agent keeps its conversations itself. Raises SettingsError for an upstream to which clients have to show
-    their own key."""
+    """These settings for a server that accepts this key only and stores nothing: the agent keeps its
+    conversations itself. Raises SettingsError for an upstream that needs the clients' own keys."""
     for number, each in enumerate(settings.upstreams):
         if each.pass_through:
             what = "an agent has no key of its own to pass on: name a variable with api_key_env"
@@ -65,8 +64,8 @@ def for_one_agent(settings: Settings, key: str) -> Settings:
 
 @contextmanager
 def hosted(settings: Settings) -> Iterator[str]:
-    """The address of a server with these settings, which ends with the context, or with the process. Raises
-    SettingsError when it can't be started."""
+    """Serve with these settings while the context lasts; gives the address. Raises SettingsError if the
+    server can't be started."""
     app = create_app(settings)
     listener, settings = listen(settings)
     raise_file_limit(settings.limits.connections)
@@ -81,47 +80,49 @@ def hosted(settings: Settings) -> Iterator[str]:
         yield f"http://{host}:{port}"
     finally:
         server.shutdown_deadline.request(ShutdownMode.CUT, time.monotonic())
-        thread.join(_ENDS_WITHIN)
+        thread.join(_STOP_SECONDS)
         listener.socket.close()
 
 
 def _wait_until_started(server: Server, thread: threading.Thread) -> None:
-    deadline = time.monotonic() + _STARTS_WITHIN
+    deadline = time.monotonic() + _START_SECONDS
     while not server.started:
         if not thread.is_alive() or time.monotonic() > deadline:
             raise SettingsError("the server did not start; its log says why")
-        time.sleep(_LOOK)
+        time.sleep(_POLL_SECONDS)
 
 
-# An agent's process: the terminal is its own, signals go on to it, and its exit code comes back.
+# The agent's process has the terminal; signals are forwarded to it, and its exit code is returned.
 
-_OF_TERMINAL: Final = (signal.SIGINT, signal.SIGQUIT)
-"""A terminal sends these to all processes in its foreground, so that the agent gets them by itself."""
+_TERMINAL_SIGNALS: Final = (signal.SIGINT, signal.SIGQUIT)
+"""A terminal sends these to its whole foreground process group, so the agent receives them itself."""
 _FORWARDED: Final = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
-_SIGNALLED: Final = 128  # the exit code of a shell for what a signal ended, with the signal's number added
+_SIGNAL_EXIT_BASE: Final = (
+    128  # plus the signal's number: a shell's exit code for a process that a signal ended
+)
 
 
 def run_agent(command: Sequence[str], environment: Mapping[str, str]) -> int:
-    """Run it to its end with this process's terminal, and return the exit code of a shell. Raises OSError
-    when it can't be started."""
-    with _forwarding() as children, subprocess.Popen(command, env=environment) as child:
+    """Run the command in this process's terminal; returns the exit code as a shell has it. Raises OSError if
+    it can't be started."""
+    with _forward_signals() as children, subprocess.Popen(command, env=environment) as child:
         children.append(child)
         code = child.wait()
-    return code if code >= 0 else _SIGNALLED - code
+    return code if code >= 0 else _SIGNAL_EXIT_BASE - code
 
 
 @contextmanager
-def _forwarding() -> Iterator[list[subprocess.Popen[bytes]]]:
-    """Signals go to the processes in the list that it gives, and to those that are put into it later."""
+def _forward_signals() -> Iterator[list[subprocess.Popen[bytes]]]:
+    """Forward signals to the processes in the list that this gives, also to those added later."""
     children: list[subprocess.Popen[bytes]] = []
 
     def forward(number: int, _frame: FrameType | None) -> None:
-        if number in _OF_TERMINAL and _in_foreground():
+        if number in _TERMINAL_SIGNALS and _in_foreground():
             return
         for child in children:
             child.send_signal(number)
 
-    before = {number: signal.signal(number, forward) for number in (*_OF_TERMINAL, *_FORWARDED)}
+    before = {number: signal.signal(number, forward) for number in (*_TERMINAL_SIGNALS, *_FORWARDED)}
     try:
         yield children
     finally:
@@ -130,7 +131,7 @@ def _forwarding() -> Iterator[list[subprocess.Popen[bytes]]]:
 
 
 def _in_foreground() -> bool:
-    """Whether this process's group is the one that a terminal sends its signals to."""
+    """Whether this process's group is the terminal's foreground process group."""
     with suppress(OSError):
         terminal = os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY)
         try:
@@ -143,19 +144,19 @@ def _in_foreground() -> bool:
 _FOLDER: Final = "agents"
 _LOGS: Final = "logs"
 _LOGS_KEPT: Final = 10
-_SOMEWHERE: Final = "the server"
+_UNKNOWN_OWNER: Final = "the server"
 _LIMITS: Final = ("context_window", "max_input_tokens", "max_output_tokens")
 _ABILITIES: Final = ("tools", "images", "reasoning")
 _VARIABLE: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)")
 
 
 class ReachableServer(Struct, frozen=True):
-    """A server that answers: its address, the key to show, its models, where it logs ("" when that is its own
-    matter), and the model that its settings name, if they do."""
+    """A server that answers: its address, the key to send, its models, the path of its log ("" if it was not
+    started here), and the model that its settings name, if any."""
 
     base: str
     key: str | None
-    models: Models
+    models: ServerModels
     log: str = ""
     default: str | None = None
 
@@ -170,13 +171,13 @@ def run(
     *,
     report: Callable[[str], None],
 ) -> int:
-    """Run it to its end; returns its exit code. `hidden` are variables that it is not to see, `report` gets
-    what a person wants to know first. Raises OSError when it can't be started, Unusable when there is no
-    model to use."""
-    entry = _chosen(server, model)
+    """Run the agent; returns its exit code. `hidden` are variables that it must not see; `report` is called
+    with a line for the user before the start. Raises OSError if it can't be started, UnusableServer if there
+    is no model."""
+    entry = _choose_model(server, model)
     home = folder_of(agent.name)
     with tempfile.TemporaryDirectory(prefix="openresponses-bridge-") as scratch:
-        target = Target(
+        target = AgentTarget(
             base=server.base,
             key=server.key,
             model=entry,
@@ -184,30 +185,29 @@ def run(
             home=home,
             scratch=Path(scratch),
         )
-        start = agent.start(target)
+        options = agent.configure(target)
         log = f", its log is {server.log}" if server.log else ""
         report(f"{agent.title} with {entry.id} ({entry.upstream}) through {server.base}{log}")
         return run_agent(
-            [program, *start.arguments, *arguments], agent.environment(os.environ, hidden, start)
+            [program, *options.arguments, *arguments], agent.environment(os.environ, hidden, options)
         )
 
 
 def folder_of(agent: str) -> Path:
-    """Where this agent has its configuration and its conversations when it is run here; made if there is
-    none."""
+    """The folder of this agent's configuration and conversations, created if it does not exist."""
     return make_private(data_folder() / _FOLDER / agent)
 
 
-def served_at(address: str, key: str | None) -> ReachableServer:
-    """A server that runs. Raises Unusable."""
+def server_at(address: str, key: str | None) -> ReachableServer:
+    """The server at this address. Raises UnusableServer."""
     base = address.rstrip("/").removesuffix("/v1")
     return ReachableServer(base, key, models_of(base, key))
 
 
 @contextmanager
-def own_server(settings: Settings, model: str | None = None) -> Iterator[ReachableServer]:
-    """One that is started for this, and ends with the context; `model` is the one that its settings name, if
-    they do. Raises SettingsError."""
+def private_server(settings: Settings, model: str | None = None) -> Iterator[ReachableServer]:
+    """A server that is started for one agent, while the context lasts; `model` is the one that its settings
+    name, if any. Raises SettingsError."""
     from openresponses_server.observation.logs import configure_logs
 
     key = secrets.token_urlsafe(32)
@@ -218,8 +218,8 @@ def own_server(settings: Settings, model: str | None = None) -> Iterator[Reachab
             yield ReachableServer(base, key, models_of(base, key), log.name, model)
 
 
-def secrets_of(settings: Settings) -> frozenset[str]:
-    """The environment variables that hold keys of upstreams or of this server."""
+def secret_variables(settings: Settings) -> frozenset[str]:
+    """The environment variables with keys of upstreams or of this server."""
     found = set(KEYS_VARIABLES.values()) | {settings.sealing_key_env or ""}
     for each in settings.upstreams:
         for text in (each.api_key or "", *each.headers.values()):
@@ -235,7 +235,7 @@ def secrets_of(settings: Settings) -> frozenset[str]:
 
 @contextmanager
 def _log_file() -> Iterator[TextIO]:
-    """The log of one run in the data folder; the newest are kept."""
+    """A log file for one run in the data folder, where the newest logs are kept."""
     folder = folder_of(_LOGS)
     for old in sorted(folder.glob("*.log"), key=lambda path: path.stat().st_mtime)[: 1 - _LOGS_KEPT]:
         old.unlink(missing_ok=True)
@@ -249,18 +249,18 @@ def _private(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_EXCL, 0o600)
 
 
-def _chosen(server: ReachableServer, wanted: str | None) -> EnrichedModelData:
-    """What is known of the model: the wanted one, else the server's own choice, else the first that calls
-    tools. Raises Unusable without one."""
+def _choose_model(server: ReachableServer, wanted: str | None) -> EnrichedModelData:
+    """The wanted model, else the server's default, else the first that calls tools. Raises UnusableServer if
+    there is none."""
     listed = {each["id"]: each for each in server.models.listed if isinstance(each.get("id"), str)}
     name = wanted or server.default or first_choice(server.models.listed)
     if name is None:
-        raise Unusable("no model was found: name one with --model")
+        raise UnusableServer("no model was found: name one with --model")
     entry = listed.get(name)
-    known = capabilities_of(name, {}) if entry is None else _known(entry)
+    known = capabilities_of(name, {}) if entry is None else _capabilities_of_entry(entry)
     return EnrichedModelData.of(
         name,
-        str((entry or {}).get("owned_by") or _SOMEWHERE),
+        str((entry or {}).get("owned_by") or _UNKNOWN_OWNER),
         context_window=known.context_window,
         max_input_tokens=known.max_input_tokens,
         max_output_tokens=known.max_output_tokens,
@@ -270,8 +270,8 @@ def _chosen(server: ReachableServer, wanted: str | None) -> EnrichedModelData:
     )
 
 
-def _known(entry: Mapping[str, Any]) -> Capabilities:
-    """What an entry of `/v1/models` says, as far as it is of the type that it should be."""
+def _capabilities_of_entry(entry: Mapping[str, Any]) -> Capabilities:
+    """The capabilities in an entry of `/v1/models`; values of wrong types are ignored."""
     known: dict[str, Any] = {
         name: value for name in _LIMITS if type(value := entry.get(name)) is int and value > 0
     }
@@ -286,7 +286,7 @@ def _capabilities(entry: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _catalog(catalog: list[dict[str, Any]], model: EnrichedModelData) -> list[dict[str, Any]]:
-    """With the model in it, which may be one that the server takes and does not list."""
+    """The catalog including this model, which the server may accept without listing it."""
     if any(each.get("slug") == model.id for each in catalog):
         return catalog
     return [codex_model(model, 0), *catalog]

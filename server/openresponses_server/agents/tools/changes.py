@@ -1,4 +1,4 @@
-"""What a call would do to files: shown before it is done, and done as it was shown or not at all."""
+"""Changes to files: shown to the user before they are made, and made exactly as shown or not at all."""
 
 from __future__ import annotations
 
@@ -10,20 +10,22 @@ from openresponses_bridge.text import cut
 from openresponses_bridge.tools.errors import ToolInvocationError
 from openresponses_server.agents.tools.folder import Folder, FolderError
 
-_MOST_LINES: Final = 300  # of a question
+_MOST_LINES: Final = 300  # of the diff in a question
 _MOST_COLUMNS: Final = 500
-_COMPARED: Final = 300  # lines that are compared each with each; of more the first are shown, old and new
+_COMPARED: Final = (
+    300  # lines for which a diff is computed; of more lines the first old and new ones are shown
+)
 _SHOWN: Final = 100
 _NO_END: Final = "\n\\ No newline at end of file"
 _CONTEXT: Final = 3
-# files that are not hidden and that tools obey without being asked to
-_OBEYED: Final = frozenset(
+# files that are not hidden and that tools read as instructions or configuration
+_READ_UNASKED: Final = frozenset(
     {"agents.md", "claude.md", "gemini.md", "lefthook.yml", "lefthook.yaml", "mise.toml"}
 )
 
 
 class FileChange(NamedTuple):
-    """A file's content before and after; None where there is not such a file."""
+    """A file's content before and after; None if the file does not exist."""
 
     path: str
     before: bytes | None
@@ -31,33 +33,32 @@ class FileChange(NamedTuple):
 
 
 def question(folder: Folder, changes: list[FileChange]) -> str | None:
-    """What to ask before they are made; None where nothing is there yet that could be lost, nor anything that
-    other tools would obey unasked: hidden files and folders (`.envrc`, `.vscode`, `.husky`), and the few that
-    are not hidden."""
-    if all(each.before is None and not _is_obeyed(folder.steps(each.path)) for each in changes):
+    """The question before the changes are made. None if there is nothing to ask: every file is new, and none
+    is one that other tools read unasked, as hidden files and folders (`.envrc`, `.vscode`, `.husky`) and a
+    few others are."""
+    if all(each.before is None and not _is_read_unasked(folder.steps(each.path)) for each in changes):
         return None
     many = "these files" if len(changes) > 1 else "this file"
     diff = "\n".join(line for each in changes for line in _diff(each))
     return f"Change {many}?\n{cut(diff, _MOST_LINES, _MOST_COLUMNS)}\n"
 
 
-def make(folder: Folder, changes: list[FileChange]) -> None:
-    """All of them, or none: what fails is taken back. Raises ToolInvocationError, also for a file that is not
-    as it was when the changes were planned."""
+def apply(folder: Folder, changes: list[FileChange]) -> None:
+    """Make all changes or none: if one fails, those before it are undone. Raises ToolInvocationError, also
+    for a file that has changed since the changes were planned."""
     done: list[FileChange] = []
     try:
         for each in changes:
-            _make(folder, each)
+            _apply_one(folder, each)
             done.append(each)
     except ToolInvocationError:
         for path, before, after in reversed(done):
-            _make(folder, FileChange(path, after, before))
+            _apply_one(folder, FileChange(path, after, before))
         raise
 
 
-def existing(folder: Folder, path: str) -> bytes | None:
-    """A file's content, None where there is not such a file. Raises ToolInvocationError for what can't be
-    read."""
+def read_existing(folder: Folder, path: str) -> bytes | None:
+    """A file's content; None if it does not exist. Raises ToolInvocationError if it can't be read."""
     try:
         return folder.read(path)
     except ToolInvocationError as error:
@@ -66,14 +67,14 @@ def existing(folder: Folder, path: str) -> bytes | None:
         raise
 
 
-def _make(folder: Folder, change: FileChange) -> None:
+def _apply_one(folder: Folder, change: FileChange) -> None:
     path, before, after = change
     if before is None and after is not None:
         folder.create(path, after)
     elif after is not None:
         folder.change(path, lambda now: after if now == before else _changed(path))
     elif before is not None:
-        if existing(folder, path) != before:
+        if read_existing(folder, path) != before:
             _changed(path)
         folder.remove(path)
 
@@ -82,20 +83,20 @@ def _changed(path: str) -> bytes:
     raise FolderError(f"{path!r} was changed by somebody else meanwhile; look at it again")
 
 
-def _is_obeyed(steps: list[str]) -> bool:
-    return any(step.startswith(".") or step.casefold() in _OBEYED for step in steps)
+def _is_read_unasked(steps: list[str]) -> bool:
+    return any(step.startswith(".") or step.casefold() in _READ_UNASKED for step in steps)
 
 
 def _diff(change: FileChange) -> Iterator[str]:
-    """In the form of `diff -u`, in time linear in the contents."""
+    """The change in the format of `diff -u`, computed in linear time."""
     yield f"--- {'(no file)' if change.before is None else change.path}"
     yield f"+++ {'(deleted)' if change.after is None else change.path}"
     old, new = _lines(change.before), _lines(change.after)
     if old is None or new is None:
         yield f"(not a text: {len(change.before or b'')} bytes become {len(change.after or b'')})"
         return
-    first = _alike(old, new)
-    last = _alike(old[first:][::-1], new[first:][::-1])
+    first = _common_prefix(old, new)
+    last = _common_prefix(old[first:][::-1], new[first:][::-1])
     start = max(0, first - _CONTEXT)
     end = max(0, last - _CONTEXT)
     old, new = old[start : len(old) - end], new[start : len(new) - end]
@@ -113,7 +114,7 @@ def _diff(change: FileChange) -> Iterator[str]:
 
 
 def _lines(data: bytes | None) -> list[str] | None:
-    """None for what is not a text."""
+    """The lines of a text; None for binary data."""
     try:
         text = (data or b"").decode()
     except UnicodeDecodeError:
@@ -127,7 +128,7 @@ def _lines(data: bytes | None) -> list[str] | None:
     return lines
 
 
-def _alike(old: list[str], new: list[str]) -> int:
+def _common_prefix(old: list[str], new: list[str]) -> int:
     """How many of the first lines are the same."""
     count = 0
     for one, other in zip(old, new, strict=False):

@@ -1,7 +1,7 @@
-"""Patches in the two forms that models write, applied to texts.
+"""The tools that read and write files, and patches in the two formats that models write.
 
-`*** Begin Patch` names files and changes by their lines; a unified diff names line numbers as well, which
-models get wrong, so that the lines decide and the numbers only say where to look first.
+`*** Begin Patch` locates changes by the lines around them. A unified diff has line numbers too, which models
+get wrong: the lines decide, and the numbers only say where to look first.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import anyio.to_thread
 from openresponses_bridge.tools.errors import ToolInvocationError
 from openresponses_bridge.tools.registry import Tool, ToolInvocationContext
 from openresponses_bridge.tools.results import LanguageModelToolResult, ToolResultDataPart
-from openresponses_server.agents.tools.changes import FileChange, existing, make, question
+from openresponses_server.agents.tools.changes import FileChange, apply, question, read_existing
 from openresponses_server.agents.tools.folder import Folder
 
 _MOST_HUNKS: Final = 500
@@ -32,8 +32,8 @@ _DONE: Final = {"add": "Created", "update": "Updated", "delete": "Deleted"}
 
 @dataclass
 class Hunk:
-    """Lines `old` in a row become `new`. They are after the line `heading`, and near the line number `near`
-    (from 0), where those are given."""
+    """Replaces the consecutive lines `old` by `new`. If given, they come after the line `heading` and near
+    the line number `near` (from 0)."""
 
     heading: str = ""
     near: int | None = None
@@ -41,7 +41,7 @@ class Hunk:
     new: list[str] = field(default_factory=list)
 
     def add_line(self, line: str) -> bool:
-        """Add a line of the patch; False when it is not one of a hunk."""
+        """Add a line of the patch; False if it does not belong to a hunk."""
         mark, text = line[:1], line[1:]
         if mark not in ("", " ", "+", "-"):
             return False
@@ -54,7 +54,7 @@ class Hunk:
 
 @dataclass
 class FilePatch:
-    """What is done to one file."""
+    """The change to one file."""
 
     kind: Literal["add", "update", "delete"]
     path: str
@@ -74,7 +74,7 @@ class FilePatch:
 def read_patch(text: str) -> list[FilePatch]:
     """The changes of a patch. Raises ToolInvocationError that names the line."""
     lines = text.replace("\r\n", "\n").strip("\n").split("\n")
-    read = _begun if lines[0].strip() == "*** Begin Patch" else _unified
+    read = _parse_begin_patch if lines[0].strip() == "*** Begin Patch" else _parse_unified
     changes = list(read(lines))
     if not changes:
         raise ToolInvocationError("the patch changes nothing; begin it with `*** Begin Patch`")
@@ -84,8 +84,8 @@ def read_patch(text: str) -> list[FilePatch]:
 
 
 def patched(changes: list[FilePatch], texts: Mapping[str, str | None]) -> dict[str, str | None]:
-    """path → its new text, None for a file that goes. `texts` has the present ones, None where there is not
-    such a file. Raises ToolInvocationError that says what does not fit."""
+    """path → its new text, None for a file that is deleted. `texts` has the current texts, None for files
+    that do not exist. Raises ToolInvocationError that names what does not match."""
     after: dict[str, str | None] = {}
     for change in changes:
         text = texts[change.path]
@@ -102,7 +102,7 @@ def patched(changes: list[FilePatch], texts: Mapping[str, str | None]) -> dict[s
     return after
 
 
-def _begun(lines: list[str]) -> Iterator[FilePatch]:
+def _parse_begin_patch(lines: list[str]) -> Iterator[FilePatch]:
     change: FilePatch | None = None
     for number, line in enumerate(lines[1:], 2):
         if line.strip() == "*** End Patch":
@@ -115,7 +115,7 @@ def _begun(lines: list[str]) -> Iterator[FilePatch]:
             if change.kind == "add":
                 change.hunks.append(Hunk())
         elif change is None:
-            raise _wrong(number, line, "a file has to be named first")
+            raise _syntax_error(number, line, "a file has to be named first")
         elif line.startswith(_MOVE) and change.kind == "update":
             change.moved_to = line[len(_MOVE) :].strip()
         elif line.startswith("@@"):
@@ -125,14 +125,14 @@ def _begun(lines: list[str]) -> Iterator[FilePatch]:
                 change.hunks.append(Hunk())
             wrong = change.kind == "delete" or (change.kind == "add" and line[:1] != "+")
             if wrong or not change.hunks[-1].add_line(line):
-                raise _wrong(number, line, "lines begin with a space, + or -")
+                raise _syntax_error(number, line, "lines begin with a space, + or -")
     else:
         raise ToolInvocationError("the patch is cut: it has to end with `*** End Patch`")
     if change is not None:
         yield change
 
 
-def _unified(lines: list[str]) -> Iterator[FilePatch]:
+def _parse_unified(lines: list[str]) -> Iterator[FilePatch]:
     change: FilePatch | None = None
     hunk: Hunk | None = None
     left = ""
@@ -158,7 +158,7 @@ def _unified(lines: list[str]) -> Iterator[FilePatch]:
         elif line.startswith("diff --git "):
             hunk = None
         elif hunk is not None and not line.startswith("\\") and not hunk.add_line(line):
-            raise _wrong(number, line, "lines begin with a space, + or -")
+            raise _syntax_error(number, line, "lines begin with a space, + or -")
     if change is not None:
         yield change
 
@@ -168,11 +168,11 @@ def _file(line: str, prefix: str) -> str:
 
 
 def _changed(text: str, change: FilePatch) -> str:
-    """Each hunk is looked for behind the one before. Takes time linear in the text for each hunk."""
+    """The text after all hunks; each is searched after the previous one, in time linear in the text."""
     crlf = "\r\n" in text and text.count("\r\n") == text.count("\n")
     plain = text.replace("\r\n", "\n") if crlf else text
     ended = plain.endswith("\n") or not plain
-    # framed by line ends, so that whole lines are found as one text
+    # with a line end on both sides, so that a search finds whole lines only
     rest = f"\n{plain}" if ended else f"\n{plain}\n"
     done: list[str] = []
     passed = 0  # lines of the text before `rest`
@@ -191,7 +191,7 @@ def _changed(text: str, change: FilePatch) -> str:
 
 
 def _position(rest: str, hunk: Hunk, passed: int) -> int | None:
-    """Where the hunk's lines begin in `rest`, at the line end before them."""
+    """The position in `rest` of the line end before the hunk's lines."""
     start = 0
     if hunk.heading:
         start = rest.find(f"\n{hunk.heading}\n")
@@ -210,7 +210,7 @@ def _position(rest: str, hunk: Hunk, passed: int) -> int | None:
 
 
 def _line(rest: str, count: int) -> int:
-    """The line end before the line of this number."""
+    """The position of the line end before the line of this number."""
     at = 0
     for _ in range(count):
         found = rest.find("\n", at + 1)
@@ -224,7 +224,7 @@ def _framed(lines: list[str]) -> str:
     return "\n" + "".join(f"{line}\n" for line in lines)
 
 
-def _wrong(number: int, line: str, what: str) -> ToolInvocationError:
+def _syntax_error(number: int, line: str, what: str) -> ToolInvocationError:
     return ToolInvocationError(f"line {number} of the patch is wrong ({what}): {line[:80]!r}")
 
 
@@ -232,7 +232,7 @@ def _wrong(number: int, line: str, what: str) -> ToolInvocationError:
 
 _MOST_CHARACTERS: Final = 100_000  # of a file in one result
 _MOST_ENTRIES: Final = 1_000
-_ANSWERED_WITHIN: Final = 24 * 3600.0  # seconds that a person may take to answer a question
+_ANSWERED_WITHIN: Final = 24 * 3600.0  # seconds for the user to answer a question
 _MAGIC: Final = (
     (b"\x89PNG\r\n\x1a\n", "image/png"),
     (b"\xff\xd8\xff", "image/jpeg"),
@@ -242,7 +242,7 @@ _WRITES: Final = frozenset({"edit"})
 _READS: Final = frozenset({"read"})
 
 Planned = tuple[list[FileChange], str]
-"""What a call would do, and what its model reads when that is done."""
+"""The changes that a call makes, and its result for the model."""
 
 
 def _text(description: str) -> dict[str, Any]:
@@ -258,8 +258,8 @@ _LINE: Final = {"type": "integer", "minimum": 1}
 
 
 def file_tools(folder: Folder) -> list[Tool]:
-    """read_file, list_dir, create_file, edit_file and apply_patch over this folder. Changes of files that are
-    there, and new files that other tools obey, are shown and asked about."""
+    """read_file, list_dir, create_file, edit_file and apply_patch in this folder. The user is asked before
+    existing files are changed and before files are created that other tools read unasked."""
 
     def bound(handler: Callable[[Folder, dict[str, Any]], Any]) -> Callable[[dict[str, Any]], Any]:
         return lambda given: handler(folder, given)
@@ -272,7 +272,7 @@ def file_tools(folder: Folder) -> list[Tool]:
             asked = await anyio.to_thread.run_sync(question, folder, changes)
             if asked is not None:
                 await context.confirm(asked)
-            await anyio.to_thread.run_sync(make, folder, changes)
+            await anyio.to_thread.run_sync(apply, folder, changes)
             return said
 
         return handler
@@ -362,14 +362,14 @@ def _list_dir(folder: Folder, given: dict[str, Any]) -> str:
 
 def _create_file(folder: Folder, given: dict[str, Any]) -> Planned:
     path = given["path"]
-    if existing(folder, path) is not None:
+    if read_existing(folder, path) is not None:
         raise ToolInvocationError(f"{path!r} exists already")
     return [FileChange(path, None, given["content"].encode())], f"Created {path}"
 
 
 def _edit_file(folder: Folder, given: dict[str, Any]) -> Planned:
     path, code, old = given["filePath"], given["code"], given.get("oldCode")
-    before = existing(folder, path)
+    before = read_existing(folder, path)
     after = str(code)
     if old is not None:
         text = "" if before is None else decoded(before, path)
@@ -387,7 +387,7 @@ def _apply_patch(folder: Folder, given: dict[str, Any]) -> Planned:
     files = [tuple(folder.steps(path)) for each in changes for path in each.paths]
     if len(set(files)) < len(files):
         raise ToolInvocationError("the patch names a file twice")
-    before = {path: existing(folder, path) for each in changes for path in each.paths}
+    before = {path: read_existing(folder, path) for each in changes for path in each.paths}
     after = patched(
         changes, {path: None if data is None else decoded(data, path) for path, data in before.items()}
     )
@@ -397,12 +397,12 @@ def _apply_patch(folder: Folder, given: dict[str, Any]) -> Planned:
 
 
 def image_type(data: bytes) -> str | None:
-    """The media type of an image that models take; None for anything else."""
+    """The media type of an image that models accept; None for anything else."""
     return next((media_type for magic, media_type in _MAGIC if data.startswith(magic)), None)
 
 
 def decoded(data: bytes, path: str) -> str:
-    """A file's text. Raises ToolInvocationError when it is not UTF-8."""
+    """A file's text. Raises ToolInvocationError if it is not UTF-8."""
     try:
         text = data.decode()
     except UnicodeDecodeError:

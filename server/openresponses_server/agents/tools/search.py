@@ -1,8 +1,7 @@
 """grep_search: a text or a regular expression in the files of a folder.
 
-Regular expressions are matched by the engine that judges schemas' patterns, without those that look around
-or back: time linear in the text is then enough. A pattern can still be large and a line long, so both are
-bounded.
+Regular expressions are matched in linear time by the engine that checks schemas' patterns, so without
+look-around and back-references. The size of a pattern and the length of a line are limited too.
 """
 
 from __future__ import annotations
@@ -24,9 +23,9 @@ _SECONDS: Final = 10.0
 _MOST_FILES: Final = 20_000
 _MOST_BYTES: Final = 1_000_000  # of a file
 _MOST_MATCHES: Final = 200
-_LONGEST_LINE: Final = 300  # characters of it that are shown
+_LONGEST_LINE: Final = 300  # characters of a line that are shown
 _MOST_PATTERN_BYTES: Final = 100_000  # of a regular expression, compiled
-_LONGEST_MATCHED: Final = 10_000  # characters of a line that is held to a regular expression
+_LONGEST_MATCHED: Final = 10_000  # characters of a line that a regular expression is matched with
 _SCHEMA: Final[dict[str, Any]] = {
     "type": "object",
     "properties": {
@@ -56,7 +55,7 @@ def search_tool(folder: Folder) -> Tool:
 
 
 class _Search:
-    """One search. It runs in a thread, which can't be stopped from without."""
+    """One search. It runs in a thread, which can't be stopped, so it checks its token and its time."""
 
     def __init__(self, folder: Folder, given: dict[str, Any], context: ToolInvocationContext) -> None:
         self._folder = folder
@@ -89,7 +88,7 @@ class _Search:
                         yield f"{name}:{number}: {line.strip()[:_LONGEST_LINE]}"
 
     def _lines(self, name: str) -> list[str]:
-        """None of what can't be read or is not a text."""
+        """The lines of a file; none if it can't be read or is binary."""
         try:
             data = self._folder.read(name, _MOST_BYTES)
         except ToolInvocationError:

@@ -1,7 +1,7 @@
-"""semantic_search: parts of files about a subject, ranked by BM25 over their words. No model is asked.
+"""semantic_search: parts of files about a subject, ranked by BM25 over their words, without a model.
 
-The index is SQLite's own full-text search (FTS5), in memory and for as long as the agent runs: names are
-taken apart (`readFile`, `read_file`), words are stemmed as English ones. Nothing is written anywhere.
+The index is SQLite's full-text search (FTS5), in memory while the agent runs. Names are split into words
+(`readFile`, `read_file`), and words are stemmed as English. Nothing is written to disk.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from openresponses_server.agents.tools.folder import Folder
 from openresponses_server.agents.tools.texts import Text, Texts
 
 _MOST_BYTES: Final = 16_000_000  # of files that are indexed
-_MOST_FILE_BYTES: Final = 300_000  # of one: what is larger was not written by hand
+_MOST_FILE_BYTES: Final = 300_000  # of one file: larger ones were not written by hand
 _LINES: Final = 40  # of a part
 _CHARACTERS: Final = 3_000  # of a part
-_SHOWN: Final = 1_200  # of them in a result
+_SHOWN: Final = 1_200  # characters of a part in a result
 _MOST_RESULTS: Final = 20
 _RESULTS: Final = 8
 _MOST_WORDS: Final = 32  # of a query
 _SEARCH_SECONDS: Final = 5.0
-_STEPS: Final = 10_000  # of SQLite's between two looks at the clock
-_PATH_WEIGHT: Final = 4.0  # of a word in the path, one in the text has 1
+_STEPS: Final = 10_000  # SQLite instructions between two checks of the clock
+_PATH_WEIGHT: Final = 4.0  # of a word in the path; a word in the text has 1
 _HUMP: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _WORD: Final = re.compile(r"[^\W_]+")
 _SCHEMA: Final[dict[str, Any]] = {
@@ -74,7 +74,7 @@ class Part(NamedTuple):
 
 
 class WordIndex:
-    """Parts of texts by their words. It may be used from several threads, one after the other."""
+    """An index of parts of texts. Threads may use it one after the other."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -86,8 +86,8 @@ class WordIndex:
         self._parts: dict[int, Part] = {}
 
     def search(self, query: str, texts: Texts, most: int) -> list[Part]:
-        """The best parts, best first, of these texts as they are now: what has changed since the last search
-        is indexed again. Raises ToolTimeoutError when ranking takes too long."""
+        """The best parts of these texts, best first. Texts that have changed since the last search are
+        indexed again. Raises ToolTimeoutError if ranking takes too long."""
         with self._lock:
             self._update(texts)
             return self._ranked(query, most)
@@ -98,11 +98,11 @@ class WordIndex:
             seen.add(each.path)
             digest = blake2b(each.text.encode(), digest_size=16).digest()
             if self._rows.get(each.path, (b"",))[0] != digest:
-                self._forget(each.path)
+                self._remove(each.path)
                 self._add(each, digest)
-        if not texts.cut_short:  # else what was not seen may be there still
+        if not texts.cut_short:  # else texts that were not read may still exist
             for path in self._rows.keys() - seen:
-                self._forget(path)
+                self._remove(path)
 
     def _add(self, text: Text, digest: bytes) -> None:
         first, path = self._next, " ".join(_words(text.path))
@@ -113,7 +113,7 @@ class WordIndex:
             self._next += 1
         self._rows[text.path] = (digest, range(first, self._next))
 
-    def _forget(self, path: str) -> None:
+    def _remove(self, path: str) -> None:
         for row in self._rows.pop(path, (b"", range(0)))[1]:
             self._base.execute("DELETE FROM parts WHERE rowid = ?", (row,))
             del self._parts[row]
@@ -136,8 +136,8 @@ class WordIndex:
 
 
 def _words(text: str) -> list[str]:
-    """Words of a query or a path, names taken apart."""
-    plain = text.encode(errors="replace").decode()  # halves of surrogate pairs in a name
+    """The words of a query or a path, with names split into words."""
+    plain = text.encode(errors="replace").decode()  # surrogates in a file's name
     return _WORD.findall(_HUMP.sub(" ", plain))
 
 
@@ -155,7 +155,7 @@ def _parts(text: Text) -> Iterator[Part]:
 
 
 def _cut(lines: Iterable[str]) -> Iterator[tuple[int, str]]:
-    """(number, line), a line that is longer than a part in several pieces."""
+    """(number, line); a line longer than a part is cut into several."""
     for number, line in enumerate(lines, 1):
         for begin in range(0, max(len(line), 1), _CHARACTERS):
             yield number, line[begin : begin + _CHARACTERS]

@@ -1,8 +1,8 @@
-"""run_in_terminal: a command in the folder, after the user has allowed it, with limits.
+"""run_in_terminal: runs a command in the folder, with limits, after the user has allowed it.
 
-The folder is where a command starts, not what holds it: what a command may do is what the user may do, and
-that is why each one is asked about. It runs in a process group of its own, which is killed when the command
-ends, takes too long, writes too much or is cancelled; what leaves the group on purpose (`setsid`) is not.
+A command starts in the folder but is not confined to it: it has all rights of the user, who is therefore
+asked about each one. It runs in a process group of its own, which is killed when the command ends, takes too
+long, writes too much or is cancelled. A process that leaves the group (`setsid`) is not killed.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ MOST_SECONDS: Final = 600
 _SECONDS: Final = 60
 _SHOWN: Final = 20_000  # bytes at the beginning, and as many at the end
 _MOST_OUTPUT: Final = 20_000_000
-_FILE_BLOCKS: Final = 2_097_152  # of 512 bytes: a file that a command writes
-_DRAIN: Final = 0.2  # seconds for what a command's children still write when it has ended
-# what commands need of the environment; keys and tokens are not among it
+_FILE_BLOCKS: Final = 2_097_152  # of 512 bytes: the largest file that a command may write
+_DRAIN: Final = 0.2  # seconds to read what children write after the command has ended
+# variables that commands need; none has keys or tokens
 _ENVIRONMENT: Final = ("HOME", "LANG", "LC_ALL", "LC_CTYPE", "LOGNAME", "PATH", "TMPDIR", "TZ", "USER")
 _LIMITED: Final = 'ulimit -c 0; ulimit -t "$1"; ulimit -f "$2"; exec /bin/sh -c "$3"'
 _SCHEMA: Final[dict[str, Any]] = {
@@ -67,7 +67,7 @@ def terminal_tool(folder: Folder) -> Tool:
 
 
 def question(given: dict[str, Any]) -> str:
-    """What the user is asked: the whole command, with what a terminal would obey instead of show escaped."""
+    """The question to the user: the whole command, with control characters escaped."""
     command = "".join(
         each if each.isprintable() or each == "\n" else repr(each)[1:-1] for each in given["command"]
     )
@@ -75,7 +75,7 @@ def question(given: dict[str, Any]) -> str:
 
 
 class _Output:
-    """The beginning and the end of what a command writes."""
+    """The beginning and the end of a command's output."""
 
     def __init__(self) -> None:
         self.size = 0
@@ -112,7 +112,7 @@ async def _run(folder: Folder, command: str, seconds: float) -> LanguageModelToo
     output = _Output()
     try:
         with anyio.move_on_after(seconds) as limit:
-            await _finished(process, output)
+            await _wait(process, output)
     finally:
         _kill(process)
         with anyio.CancelScope(shield=True):
@@ -128,8 +128,8 @@ async def _run(folder: Folder, command: str, seconds: float) -> LanguageModelToo
     return LanguageModelToolResult([ToolResultTextPart(f"{text}\n[{ending}]".lstrip("\n"))], is_error=failed)
 
 
-async def _finished(process: Process, output: _Output) -> None:
-    """Until the command has ended, whether or not children of it still hold its output open."""
+async def _wait(process: Process, output: _Output) -> None:
+    """Wait for the command to end, even if its children keep its output open."""
     ended = anyio.Event()
 
     async def read() -> None:
@@ -150,6 +150,6 @@ async def _finished(process: Process, output: _Output) -> None:
 
 
 def _kill(process: Process) -> None:
-    """The whole group, also when its leader has ended."""
+    """Kill the whole process group, also after its leader has ended."""
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)

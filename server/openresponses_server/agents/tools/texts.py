@@ -1,5 +1,5 @@
-"""The texts of a folder for tools that look through all of it: bounded in files, bytes and time, so that what
-a repository holds can't keep a tool busy or fill the memory."""
+"""Reads all texts of a folder within limits of files, bytes and time, so that no repository can keep a tool
+busy or exhaust the memory."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SKIPPED: Final = frozenset(
         ".ruff_cache",
     }
 )
-"""Folders that are left out: what is in them was not written for this project."""
+"""Folders that are skipped: their files were not written for this project."""
 _MOST_FILES: Final = 20_000  # and folders
 _MOST_FILE_BYTES: Final = 1_000_000
 _MOST_BYTES: Final = 64_000_000
@@ -31,18 +31,16 @@ _SECONDS: Final = 10.0
 
 
 class Text(NamedTuple):
-    """A file: its path from the folder, and its UTF-8, other bytes replaced."""
+    """A file: its path relative to the folder, and its text with bytes that are not UTF-8 replaced."""
 
     path: str
     text: str
 
 
 class Texts:
-    """One look through a folder. Files that are larger than `most_file_bytes`, binary or not readable are
-    left out; `cut_short` says why the look ended before all files were seen, "" when it did not.
-
-    It works in a thread, which can't be stopped from without: between two files it looks at its token, and
-    raises ToolCallCancelledError.
+    """One pass over a folder. Files that are larger than `most_file_bytes`, binary or not readable are
+    skipped; `cut_short` is the reason why not all files were read, "" if all were. It runs in a thread, which
+    can't be stopped: between two files it checks its token and raises ToolCallCancelledError.
     """
 
     def __init__(
@@ -66,7 +64,7 @@ class Texts:
         self._folders = 0
 
     def read(self, first: Iterable[str] = ()) -> Iterator[Text]:
-        """All of them, those of `first` before the others."""
+        """All texts, those at the paths `first` before the others."""
         names = list(dict.fromkeys("/".join(self._folder.steps(path)) for path in first))
         try:
             for name in names:
@@ -107,9 +105,9 @@ class Texts:
         raise _LimitReached
 
     def note(self) -> str:
-        """A line about what was not seen, "" when all was."""
+        """A line for the result that says that files were not read; "" if all were."""
         return f"\n(Not all files were looked through: {self.cut_short}.)" if self.cut_short else ""
 
 
 class _LimitReached(Exception):
-    """A bound was reached."""
+    """A limit was reached."""

@@ -1,7 +1,7 @@
-"""list_code_usages: where a name stands in the files of a folder, whatever language they are in.
+"""list_code_usages: finds a name in the files of a folder, in any language.
 
-Nothing is parsed: a usage is the name as a whole word, and what looks like its definition comes first. A name
-in a comment or a string is therefore found too, and one that is put together at run time is not.
+Nothing is parsed: a usage is the name as a whole word, and lines that look like its definition come first. So
+names in comments and strings are found too; names that are composed at run time are not.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ def _part(title: str, lines: list[str]) -> str:
 
 
 def _found(line: str, name: str) -> int:
-    """Where the name first stands as a whole word, -1 when it does not."""
+    """The first position of the name as a whole word; -1 if there is none."""
     at = line.find(name)
     while at >= 0:
         end = at + len(name)
@@ -147,7 +147,7 @@ def _is_word(sign: str) -> bool:
 
 
 def _is_definition(line: str, name: str, at: int) -> bool:
-    """By the word before the name, or by the shape of the line."""
+    """Whether a line looks like a definition: by the word before the name, or by its form."""
     before = line[max(0, at - _BEFORE) : at]
     after = line[at + len(name) : at + len(name) + _SHOWN].strip()
     words: list[str] = _WORDS.findall(before)

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import pytest
 from click.testing import CliRunner, Result
 
-from openresponses_server.agents.coding.reaching import is_of_this_user
+from openresponses_server.agents.coding.discovery import is_of_this_user
 from openresponses_server.commands import run as run_module
 from openresponses_server.commands.cli import main
 from openresponses_server.settings import Settings, UpstreamSettings

@@ -1,7 +1,8 @@
-"""What a task comes with: files that it names or that are attached, and where the agent works.
+"""The context of a task: the files that it names or that are attached, and the workspace.
 
-What the task names (`#file:PATH`) is read in the folder, as tools read it. Git is not run: `git status` runs
-what a repository's own configuration says. Branch and repository are read from its files.
+Files that the task names (`#file:PATH`) are read in the folder, as tools read them. Git is not run, because
+`git status` runs programs that the repository's configuration names: branch and repository are read from its
+files.
 """
 
 from __future__ import annotations
@@ -27,16 +28,16 @@ _BRANCH: Final = "ref: refs/heads/"
 _HASH: Final = 12  # digits of a commit that is checked out without a branch
 
 
-class Attached(NamedTuple):
-    """What is shown to the model beside the question."""
+class TaskAttachments(NamedTuple):
+    """The files that are sent to the model with the question, and references to those in the folder."""
 
-    attachments: list[Attachment]
+    files: list[Attachment]
     references: list[Reference]
 
 
-def attached(task: str, folder: Folder, files: Iterable[Path] = ()) -> Attached:
-    """The files that are given, then those that the task names. Raises ToolInvocationError for one that can't
-    be read or is neither text nor an image, and for more than 50."""
+def attachments_of(task: str, folder: Folder, files: Iterable[Path] = ()) -> TaskAttachments:
+    """The attached files, then those that the task names. Raises ToolInvocationError for a file that can't be
+    read or is neither text nor an image, and for more than 50."""
     attachments = [_attachment(path.name, _content(path)) for path in files]
     references = list[Reference]()
     for said in _named(task):
@@ -47,7 +48,7 @@ def attached(task: str, folder: Folder, files: Iterable[Path] = ()) -> Attached:
             references.append(Reference(name))
     if len(attachments) > _MOST_FILES:
         raise ToolInvocationError(f"more than {_MOST_FILES} files are attached")
-    return Attached(attachments, references)
+    return TaskAttachments(attachments, references)
 
 
 def _named(task: str) -> Iterator[str]:
@@ -56,7 +57,7 @@ def _named(task: str) -> Iterator[str]:
 
 
 def _read(folder: Folder, said: str) -> tuple[str, bytes]:
-    """A file by what was written behind `#file:`, which may be the end of a sentence."""
+    """Read a file by the text after `#file:`, which may end with the punctuation of a sentence."""
     try:
         return said, folder.read(said)
     except ToolInvocationError as error:
@@ -94,7 +95,7 @@ def global_context(
     modified_files: Iterable[str] = (),
     notes: Iterable[str] = (),
 ) -> GlobalContext:
-    """Where the agent works, as the system text says it; `notes` stand there as they are."""
+    """The workspace as the system text describes it; `notes` are added unchanged."""
     return GlobalContext(
         workspace_root=workspace,
         folders=[
@@ -116,7 +117,7 @@ def _branch(folder: Folder) -> str:
 
 
 def _repository(folder: Folder) -> str:
-    """`owner/name` of the remote named origin: an address may have a password in it."""
+    """`owner/name` of the remote named origin, and not its address, which may have a password in it."""
     section = ""
     for line in _git_file(folder, ".git/config", _MOST_CONFIG).splitlines():
         plain = line.strip()

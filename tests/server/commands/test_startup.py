@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from openresponses_server.commands import greeting
-from openresponses_server.commands.greeting import UpstreamCheck, curl_line, greet, upstream_line
+from openresponses_server.commands import startup
+from openresponses_server.commands.startup import UpstreamCheck, curl_line, print_startup, upstream_line
 from openresponses_server.errors import UpstreamError
 from openresponses_server.settings import Settings, UpstreamSettings
 from openresponses_server.upstreams.demo.upstream import DemoUpstream
@@ -33,7 +33,7 @@ class Here(DemoUpstream):
 def greeted(capsys: pytest.CaptureFixture[str], *upstreams: UpstreamSettings, **more: Any) -> list[str]:
     """All its lines."""
     settings = Settings(upstreams=list(upstreams), store="memory://", **more)
-    thread = greet(settings, "127.0.0.1", 8080)
+    thread = print_startup(settings, "127.0.0.1", 8080)
     if thread is not None:
         thread.join(10)
         assert not thread.is_alive()
@@ -81,12 +81,12 @@ def test_a_model_is_one_that_goes_where_it_was_found(
 def test_a_slow_upstream_is_waited_for_beside_the_server_and_not_for_long(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(greeting, "PATIENCE", 0.3)
+    monkeypatch.setattr(startup, "PATIENCE", 0.3)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}"
         settings = Settings(upstreams=[UpstreamSettings(url=url)], store="memory://")
         begun = time.monotonic()
-        thread = greet(settings, "127.0.0.1", 8080)
+        thread = print_startup(settings, "127.0.0.1", 8080)
         assert time.monotonic() - begun < 0.25
         assert thread is not None
         thread.join(10)
@@ -97,10 +97,10 @@ def test_a_slow_upstream_is_waited_for_beside_the_server_and_not_for_long(
 
 
 def test_an_end_of_the_process_ends_the_asking(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(greeting, "PATIENCE", 60.0)
+    monkeypatch.setattr(startup, "PATIENCE", 60.0)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}"
-        asking = greeting._UpstreamChecks(
+        asking = startup._UpstreamChecks(
             Settings(upstreams=[UpstreamSettings(url=url)]), "http://127.0.0.1:8080", shown_curl=True
         )
         thread = asking.start()

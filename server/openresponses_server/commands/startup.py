@@ -1,8 +1,8 @@
-"""What `serve` says when it starts: where it listens, a line to try it with, what it keeps, and which
+"""The lines that `serve` prints when it starts: its address, a command to try, its stores and keys, and which
 upstreams answer.
 
-Upstreams are asked on a thread beside the server, which does not wait for them, and only for their lists of
-models, at the addresses that requests go to.
+The models of upstreams are listed on a separate thread, so the server does not wait for them. The requests go
+to the addresses that clients' requests go to.
 """
 
 from __future__ import annotations
@@ -35,35 +35,36 @@ from openresponses_server.upstreams.profiles import Profile, profile
 from openresponses_server.upstreams.routing import Router, build_router
 
 PATIENCE: Final = 3.0
-"""Seconds that an upstream has to list its models."""
+"""Seconds for an upstream to list its models."""
 _SHOWN: Final = 5  # models of an upstream
 _LONGEST: Final = 60  # characters of a model's name
-_JOINED: Final = 1.0  # seconds that the end of the process waits for the thread
+_JOIN_SECONDS: Final = 1.0  # seconds that the process waits for the thread at exit
 _PLACEHOLDER: Final = "MODEL"
-_NOWHERE: Final = "http://127.0.0.1:0"  # of a command, which is never an upstream's address
+_NOWHERE: Final = "http://127.0.0.1:0"  # the address of a command, which is never an upstream's
 
-Answer = list[str] | UpstreamError
-"""The models that an upstream lists, or why it does not."""
+CheckResult = list[str] | UpstreamError
+"""The models that an upstream lists, or the error."""
 
 
 class UpstreamCheck(NamedTuple):
-    """An upstream, its settings and profile, and what it answered."""
+    """An upstream, its settings and profile, and the result of listing its models."""
 
     upstream: Upstream
     settings: UpstreamSettings
     profile: Profile | None
-    answer: Answer
+    answer: CheckResult
 
 
-def greet(settings: Settings, host: str, port: int) -> threading.Thread | None:
-    """Print it; the lines on upstreams when those have answered. Returns the thread that asks them."""
+def print_startup(settings: Settings, host: str, port: int) -> threading.Thread | None:
+    """Print the lines; those about upstreams follow when these have answered. Returns the thread that asks
+    them, None if there is none."""
     address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
     click.echo(f"openresponses-bridge is listening on {address}")
     model = example_model(settings)
     if model is not None:
         click.echo(curl_line(address, model, keys=bool(settings.api_keys)))
     click.echo(f"  inspector: {address}{ROOT}, which shows streams event by event")
-    for line in kept_lines(settings):
+    for line in settings_lines(settings):
         click.echo(line)
     if not settings.upstreams:
         click.echo(
@@ -74,7 +75,7 @@ def greet(settings: Settings, host: str, port: int) -> threading.Thread | None:
 
 
 def example_model(settings: Settings) -> str | None:
-    """A name that a request may ask for, as far as the settings name one."""
+    """A model that requests can name; None if the settings name none."""
     first = settings.upstreams[0] if settings.upstreams else None
     if first is None:
         return settings.default_model or "demo"
@@ -83,15 +84,17 @@ def example_model(settings: Settings) -> str | None:
 
 
 def curl_line(address: str, model: str, *, keys: bool) -> str:
-    """A command that can be pasted into a shell, whatever an upstream calls its models."""
+    """A shell command for a request, quoted for any model name."""
     body = json.dumps({"model": model, "input": "Hello", "stream": True})
     key = " -H 'authorization: Bearer YOUR_KEY'" if keys else ""
     return f"  curl -N {address}/v1/responses -H 'content-type: application/json'{key} -d {shlex.quote(body)}"
 
 
-def kept_lines(settings: Settings) -> list[str]:
-    """Where responses are stored, and which keys are asked for."""
-    lines = [f"  store: {shown_store(settings.store)}, responses are kept {_kept_for(settings.retention)}"]
+def settings_lines(settings: Settings) -> list[str]:
+    """The lines about the store and the keys."""
+    lines = [
+        f"  store: {shown_store(settings.store)}, responses are kept {_retention_text(settings.retention)}"
+    ]
     if not settings.event_log.startswith("memory"):
         lines.append(f"  event log: {without_password(settings.event_log)}")
     if settings.api_keys:
@@ -104,18 +107,18 @@ def kept_lines(settings: Settings) -> list[str]:
     return lines
 
 
-def _kept_for(retention: str) -> str:
+def _retention_text(retention: str) -> str:
     return retention if retention == "forever" else f"for {retention}"
 
 
 class _UpstreamChecks:
-    """Asks the upstreams on a thread of its own and reports. It ends with the process."""
+    """Lists the models of upstreams on a thread, which ends with the process, and prints the results."""
 
     def __init__(self, settings: Settings, address: str, *, shown_curl: bool) -> None:
         self._settings = settings
         self._address = address
         self._shown_curl = shown_curl
-        self._thread = threading.Thread(target=self._run, name="greeting", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="startup", daemon=True)
         self._loop = asyncio.new_event_loop()
         self._task: asyncio.Task[None] | None = None
 
@@ -126,16 +129,16 @@ class _UpstreamChecks:
 
     def _run(self) -> None:
         self._task = self._loop.create_task(self._report())
-        with suppress(asyncio.CancelledError, OSError):  # nobody may read what is printed
+        with suppress(asyncio.CancelledError, OSError):  # stdout may be closed
             self._loop.run_until_complete(self._task)
         self._loop.close()
         atexit.unregister(self._stop)
 
     def _stop(self) -> None:
-        """The process ends: a thread that prints would keep it from doing so."""
-        with suppress(RuntimeError):  # the loop was closed in this moment
+        """Stop at exit: the interpreter could not end while a thread prints."""
+        with suppress(RuntimeError):  # the loop has just been closed
             self._loop.call_soon_threadsafe(lambda: self._task and self._task.cancel())
-        self._thread.join(_JOINED)
+        self._thread.join(_JOIN_SECONDS)
 
     async def _report(self) -> None:
         router = build_router(self._settings, ServerSealer(self._settings.sealing_key_env))
@@ -151,17 +154,17 @@ class _UpstreamChecks:
 
 
 async def check_all(router: Router, settings: Settings) -> list[UpstreamCheck]:
-    """Every upstream at once, in the order of the settings."""
+    """Check all upstreams concurrently; the results are in the order of the settings."""
     upstreams = list(router.upstreams())
     folder = None if settings.profiles is None else Path(settings.profiles)
-    answers = await asyncio.gather(*map(_ask, upstreams))
+    answers = await asyncio.gather(*map(_list_models, upstreams))
     return [
         UpstreamCheck(upstream, given, profile(given.profile, folder) if given.profile else None, answer)
         for upstream, given, answer in zip(upstreams, settings.upstreams, answers, strict=True)
     ]
 
 
-async def _ask(upstream: Upstream) -> Answer:
+async def _list_models(upstream: Upstream) -> CheckResult:
     try:
         async with asyncio.timeout(PATIENCE):
             return [model.id for model in await upstream.models()]
@@ -170,26 +173,25 @@ async def _ask(upstream: Upstream) -> Answer:
         return UpstreamError(504, late, code=UpstreamError.TIMEOUT, cause=late)
     except UpstreamError as error:
         return error
-    except Exception as error:  # what nobody foresaw must not end in a traceback over a server that works
+    except Exception as error:  # an unforeseen error must not print a traceback while the server works
         return UpstreamError(502, "", code=UpstreamError.UNREACHABLE, cause=type(error).__name__)
 
 
 def check_upstreams(settings: Settings, model: str | None) -> None:
-    """Ask them before a command does, which would show nothing of why nobody answers. Raises SettingsError
-    with what `serve` says of them when none can be reached or takes our key, or when no `model` is named and
-    none lists any."""
-    keyless = any(each.pass_through for each in settings.upstreams)  # so that nothing can be asked here
+    """Check the upstreams before a command uses them. Raises SettingsError, with the lines that `serve`
+    prints, if all are unreachable or refuse the key, or if there is no `model` and none lists one."""
+    keyless = any(each.pass_through for each in settings.upstreams)  # there is no key to ask with
     if settings.upstreams and not keyless:
         asked = asyncio.run(check_of(settings))
         listed = any(isinstance(each.answer, list) and each.answer for each in asked)
         model = model or example_model(settings)
-        if all(map(_is_lost, asked)) or not (model or listed):
-            name = "" if all(map(_is_lost, asked)) else "; name a model with --model"
+        if all(map(_is_unusable, asked)) or not (model or listed):
+            name = "" if all(map(_is_unusable, asked)) else "; name a model with --model"
             raise SettingsError("; ".join(upstream_line(each, _NOWHERE) for each in asked) + name)
 
 
 async def check_of(settings: Settings) -> list[UpstreamCheck]:
-    """All upstreams of these settings."""
+    """Check all upstreams of these settings."""
     router = build_router(settings, ServerSealer(settings.sealing_key_env))
     try:
         return await check_all(router, settings)
@@ -197,16 +199,16 @@ async def check_of(settings: Settings) -> list[UpstreamCheck]:
         await router.close()
 
 
-def _is_lost(asked: UpstreamCheck) -> bool:
-    """Nothing else would be answered either."""
+def _is_unusable(asked: UpstreamCheck) -> bool:
+    """Whether it would not answer other requests either."""
     answer = asked.answer
     lost = (UpstreamError.UNREACHABLE, UpstreamError.AUTHENTICATION)
     return isinstance(answer, UpstreamError) and answer.code in lost
 
 
 def found_model(router: Router, asked: Sequence[UpstreamCheck], settings: Settings) -> str | None:
-    """A model that an upstream has and that is asked for there: one of which it is known what it can do, if
-    there is one, since lists hold models too that do not write."""
+    """A model that an upstream lists and that requests are routed to. One with known capabilities is
+    preferred, because lists contain models that do not generate text too."""
     served = [
         name
         for each in asked
@@ -219,8 +221,8 @@ def found_model(router: Router, asked: Sequence[UpstreamCheck], settings: Settin
 
 
 def upstream_line(asked: UpstreamCheck, own: str, unnamed: str | None = None) -> str:
-    """What an operator has to know of an upstream, and what to do about it. It begins with the title of its
-    profile; without a profile with `unnamed`, or its name where that is None."""
+    """The state of an upstream for the operator, and what to do about it. The line begins with the title of
+    its profile; without a profile with `unnamed`, or its name if that is None."""
     unchecked = "" if asked.settings.verify else "; its certificate is not checked (verify = false)"
     return f"{_state_line(asked, own, unnamed)}{unchecked}"
 
@@ -250,7 +252,7 @@ def _state_line(asked: UpstreamCheck, own: str, unnamed: str | None) -> str:
 
 
 def is_key_refused(error: UpstreamError) -> bool:
-    """Whether the upstream wants a key, or another one."""
+    """Whether the upstream needs a key, or another one."""
     return error.code == UpstreamError.AUTHENTICATION or error.http_status in (401, 403)
 
 
@@ -262,8 +264,8 @@ def _models(listed: Sequence[str]) -> str:
 
 
 def missing_models(settings: UpstreamSettings, listed: Sequence[str]) -> str:
-    """Names of the settings that it does not list, as the end of a line; "" when it lists them all. Ollama
-    knows `name:latest` as `name` too."""
+    """The end of a line with the configured models that it does not list; "" if it lists all. Ollama accepts
+    `name` for `name:latest`."""
     wanted = (
         [settings.model] if settings.model else [name for name in settings.models if not is_pattern(name)]
     )
@@ -279,7 +281,7 @@ def _has_key(asked: UpstreamCheck) -> bool:
 
 
 def is_same(address: str, own: str) -> bool:
-    """Whether an upstream's address is the server's own."""
+    """Whether this address is the server's own."""
     theirs, ours = urlsplit(address), urlsplit(own)
     same_host = theirs.hostname == ours.hostname or (
         is_loopback(theirs.hostname or "") and (is_loopback(ours.hostname or ""))
