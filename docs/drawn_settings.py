@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import json
-from itertools import groupby
+from itertools import groupby, pairwise
 from operator import itemgetter
+from textwrap import dedent
 from typing import Any
 
 import click
@@ -31,10 +33,25 @@ from openresponses_server.upstreams.dialects import DIALECTS
 from openresponses_server.upstreams.profiles import Profile, Spoken
 
 
+def _declared(kind: type[Struct]) -> dict[str, str]:
+    """The string below each field's declaration that has one."""
+    (declared,) = ast.parse(dedent(inspect.getsource(kind))).body
+    assert isinstance(declared, ast.ClassDef)
+    return {
+        field.target.id: " ".join(below.value.value.split())
+        for field, below in pairwise(declared.body)
+        if isinstance(field, ast.AnnAssign)
+        and isinstance(field.target, ast.Name)
+        and isinstance(below, ast.Expr)
+        and isinstance(below.value, ast.Constant)
+        and isinstance(below.value.value, str)
+    }
+
+
 def described(kind: type[Struct]) -> dict[str, str]:
-    """What the docstring says of each field: lines from one that begins as `` `name`: `` or
-    `` `name`, `other`: `` to the next such line or an empty one. KeyError names a field that is left out or
-    is not there."""
+    """The explanation of each field: the string below its declaration, or the lines of the class's docstring
+    from one that begins as `` `name`: `` or `` `name`, `other`: `` to the next such line or an empty one.
+    KeyError names a field that is left out, explained twice or does not exist."""
     found: dict[str, str] = {}
     names: list[str] = []
     for line in inspect.cleandoc(kind.__doc__ or "").splitlines():
@@ -46,6 +63,10 @@ def described(kind: type[Struct]) -> dict[str, str]:
             names = []
         else:
             found |= {name: f"{found[name]} {line}" for name in names}
+    declared = _declared(kind)
+    if twice := found.keys() & declared.keys():
+        raise KeyError(f"{kind.__name__} explains {', '.join(sorted(twice))} twice")
+    found |= declared
     if missing := [name for name in kind.__struct_fields__ if not found.get(name)]:
         raise KeyError(f"{kind.__name__} does not say what {', '.join(missing)} is")
     if unknown := found.keys() - set(kind.__struct_fields__):
@@ -94,14 +115,19 @@ def _row(*cells: str) -> str:
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
 def _fields_of(kind: type[Struct]) -> list[str]:
     defaults = _defaults(kind)
     lines = [_row("setting", "default", "what"), _row("---", "---", "---")]
     for what, pairs in groupby(described(kind).items(), key=itemgetter(1)):
         names = [name for name, _ in pairs]
-        lines.append(
-            _row(", ".join(f"`{name}`" for name in names), ", ".join(defaults[name] for name in names), what)
+        shown, values = (
+            ", ".join(each) for each in ([f"`{n}`" for n in names], [defaults[n] for n in names])
         )
+        lines.append(_row(shown, values, _sentence(what)))
     return [*lines, ""]
 
 
@@ -111,7 +137,9 @@ def _top_level() -> list[str]:
     lines = [_row(*head), _row(*["---"] * len(head))]
     for name, what in described(Settings).items():
         option = options.get(name)
-        lines.append(_row(f"`{name}`", _flag(option), _variable(name, option), defaults[name], what))
+        lines.append(
+            _row(f"`{name}`", _flag(option), _variable(name, option), defaults[name], _sentence(what))
+        )
     return [*lines, ""]
 
 

@@ -121,7 +121,7 @@ def page() -> str:
 
 
 def _subject(docstring: str) -> str:
-    subject = docstring.partition("\n")[0].partition(". ")[0].removeprefix("Clauses about ").rstrip(".")
+    subject = docstring.partition("\n")[0].partition(". ")[0].removeprefix("Rules about ").rstrip(".")
     return subject[:1].upper() + subject[1:]
 
 

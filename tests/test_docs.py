@@ -77,11 +77,29 @@ class Outdated(Struct):
     said: int
 
 
+class Declared(Struct):
+    """`said`: this."""
+
+    said: int
+    below: int = 0
+    """Below its
+    declaration."""
+
+
+class Repeated(Struct):
+    """`said`: this."""
+
+    said: int
+    """This again."""
+
+
 def test_each_setting_has_its_words() -> None:
     described = drawing("drawn_settings.py")["described"]
     both = "what is said of both. `not a field`: it goes on."
     assert described(Complete) == {"here": both, "there": both, "last": "alone"}
+    assert described(Declared) == {"said": "this.", "below": "Below its declaration."}
     for kind, named in (
+        (Repeated, "Repeated explains said twice"),
         (Silent, "Silent does not say what silent is"),
         (Outdated, "Outdated has no field gone"),
     ):

@@ -1,6 +1,5 @@
-"""A backend of your own: from a request's body and what your model yields to an answer that every client
-accepts. Sans-IO; `openresponses_server.backend` has the response for Starlette and FastAPI.
-"""
+"""A backend of your own: a request's body and an iterator over your model's output give an answer for any
+client. Sans-IO; `openresponses_server.backend` has the HTTP response for Starlette and FastAPI."""
 
 from openresponses_bridge.backend.answer import Answer, AnswerOptions, Head, chat_request, refusal
 from openresponses_bridge.backend.outputs import (

@@ -1,4 +1,4 @@
-"""`Answer`: one request and the response to it, as bytes. Sans-IO: nothing waits, nothing is sent here."""
+"""`Answer`: the bytes of the answer to one request. Sans-IO: it neither waits nor sends."""
 
 from __future__ import annotations
 
@@ -30,8 +30,6 @@ from openresponses_bridge.sse import DONE, encode_comment
 from openresponses_bridge.state import TERMINAL_PHASES, ResponseStreamPhase
 from openresponses_bridge.wire import choose_wire, ignores_comments
 
-# The APIs that a backend can be reached by: how each reads a request, and the form of its answer.
-
 Dialect = Literal["responses", "chat", "anthropic"]
 
 KEEP_ALIVE: Final = encode_comment("keep-alive")
@@ -41,17 +39,16 @@ Streamed = Callable[[Sequence[Event], bool], bytes]
 
 
 class Form(NamedTuple):
-    """How one answer is written. `streamed`: the bytes of events, and whether they are the last. `whole`: the
-    body for a response that has ended, None when there is only an error to report."""
+    """The encoding of one answer. `streamed` encodes events, its second argument says whether they are the
+    last. `whole` encodes a response that has ended; None when there is only an error to report."""
 
     streamed: Streamed
     whole: Callable[[Response], bytes | None]
 
 
 class Surface(NamedTuple):
-    """One API. `read`: the body of a request → the request and the form of the answer; raises
-    InvalidRequestError with `param`. `error`: the body of a refusal. `keep_alive`: bytes that clients skip.
-    """
+    """One API. `read` decodes a body to the request and the form of its answer; it raises InvalidRequestError
+    with `param`. `error` encodes a refusal. `keep_alive`: bytes that clients skip."""
 
     read: Callable[[bytes | str, ToolIdentityMap], tuple[CreateResponse, Form]]
     error: Callable[[BridgeError], bytes]
@@ -129,29 +126,29 @@ MAX_OUTPUT: Final = 64 * 1024 * 1024
 KEEP_ALIVE_EVENT: Final = "openresponses-bridge:keepalive"
 
 _log = logging.getLogger("openresponses_bridge.backend")
-_EACH: Final = 64  # what an output or event without any text counts as
-_UNNAMED: Final = "model"  # what the response calls its model when neither side named one
+_EACH: Final = 64  # bytes for which an output or event without text counts
+_UNNAMED: Final = "model"  # the response's model when neither side names one
 _JSON: Final = {"content-type": "application/json"}
 _STREAM: Final = {
     "content-type": "text/event-stream; charset=utf-8",
     "cache-control": "no-store",
-    "x-accel-buffering": "no",  # a proxy that buffers would undo the streaming
+    "x-accel-buffering": "no",  # a buffering proxy would hold back the stream
 }
-# fields of a request that only a backend with a store can honour
+# fields of a request that need a backend with a store
 _NEED_A_STORE: Final = ("previous_response_id", "conversation", "background", "prompt")
 _PLACE: Final = "input[{}]".format
 _INTERNAL: Final = ("The server failed.", "internal_error")
 
 
 class Head(NamedTuple):
-    """The beginning of an HTTP answer; names of headers are in lower case."""
+    """Status and headers of an HTTP answer; names of headers are in lower case."""
 
     status: int
     headers: dict[str, str]
 
 
 class AnswerOptions(TypedDict, total=False):
-    """What may be said about an answer; `Answer` says what each option means."""
+    """Options of `Answer`, which explains each."""
 
     dialect: Dialect
     request_headers: Mapping[str, str]
@@ -163,7 +160,7 @@ class AnswerOptions(TypedDict, total=False):
 
 
 def check_options(options: AnswerOptions) -> None:
-    """Raises LocalError for an option that does not exist, or a dialect."""
+    """Raises LocalError for an unknown option or dialect."""
     unknown = sorted(options.keys() - AnswerOptions.__annotations__.keys())
     if unknown:
         raise LocalError("bridge.backend.unknown_option", f"there is no option {unknown[0]!r}")
@@ -174,16 +171,17 @@ def check_options(options: AnswerOptions) -> None:
 
 
 class Answer:
-    """`body`: the JSON of a request, as bytes, as text or parsed. `dialect`: the API that it came by,
-    `responses`, `chat` or `anthropic`. `request_headers` say which spelling of the protocol the client
-    reads. `model`: what the response calls the model, else as the request does.
-    `stateful`: the backend keeps responses itself; otherwise a request that refers to an earlier one is
-    refused. `max_output`: how much may be yielded, about in bytes. `ids` and `clock` are the machine's.
+    """The answer to one request. `feed`, `end` and `fail` return the bytes to send next, with the beginning
+    of the stream in the first ones. For an answer that is not streamed they return nothing; `whole` returns
+    all of it at the end.
 
-    Raises InvalidRequestError with `param` for a request that can't be read or honoured.
+    `body`: the JSON of the request, as bytes, text or parsed. `dialect`: the API of the request, `responses`,
+    `chat` or `anthropic`. `request_headers` decide which spelling of the protocol the client gets. `model`:
+    the model's name in the response; by default the request's. `stateful`: the backend stores responses
+    itself; otherwise a request that refers to an earlier one is refused. `max_output`: limit of the model's
+    output, in bytes (approximate). `ids` and `clock` are those of the machine.
 
-    `feed`, `end` and `fail` return what is to be sent next, the beginning of the stream included; for an
-    answer that is not streamed that is nothing, and `whole` gives all of it at the end.
+    Raises InvalidRequestError with `param` for a request that can't be read or fulfilled.
     """
 
     def __init__(
@@ -232,17 +230,17 @@ class Answer:
 
     @property
     def head(self) -> Head:
-        """The beginning of the stream's HTTP answer."""
+        """Status and headers of a streamed answer."""
         return Head(200, dict(_STREAM))
 
     @property
     def response(self) -> Response:
-        """The response as it stands."""
+        """The response so far."""
         return self._machine.snapshot
 
     @property
     def begun(self) -> bool:
-        """Whether anything was returned that is to be sent: from then on a failure is part of the stream."""
+        """Whether bytes to send were returned: from then on a failure is part of the stream."""
         return self._begun
 
     @property
@@ -250,9 +248,9 @@ class Answer:
         return self._machine.phase in TERMINAL_PHASES
 
     def feed(self, output: Output, source: object = None) -> bytes:
-        """What one output of the model gives. `source`: the iterator that yielded it, whose line is noted on
-        what is raised. Raises BridgeError for what is not an output, for one with wrong fields, and for more
-        than `max_output`: `fail` is then the end."""
+        """Send one output of the model. `source` is the iterator that yielded it; an exception gets a note
+        with its line. Raises BridgeError for a value that is not an output, an output with wrong fields, and
+        output beyond `max_output`: then call `fail`."""
         try:
             if isinstance(output, ToolCall):
                 output = output.written()
@@ -268,7 +266,7 @@ class Answer:
         return self._flush()
 
     def keep_alive(self) -> bytes:
-        """What shows a waiting client that the answer is being made; its beginning, if that was not sent."""
+        """A keep-alive for a waiting client; the beginning of the stream, if that was not sent."""
         if not self.streamed or self.ended:
             return b""
         if not self._begun:
@@ -281,7 +279,7 @@ class Answer:
         return self._surface.keep_alive
 
     def end(self) -> bytes:
-        """The model has said all. Raises StreamStateError when a call never got its name."""
+        """The model has finished. Raises StreamStateError when a call never got a name."""
         self._start()
         self._unsent += self._machine.finish()
         for case in self._machine.diagnostics:
@@ -289,8 +287,8 @@ class Answer:
         return self._flush(last=True)
 
     def fail(self, error: BaseException) -> bytes:
-        """The model failed. The client gets the words of a RemoteError, of which `HttpError` is one; what any
-        other exception says is for the log."""
+        """The model failed. The client gets the message of a RemoteError (`HttpError` is one); any other
+        exception is only logged."""
         if self.ended:
             return b""
         self._error = self._reported(error)
@@ -299,12 +297,12 @@ class Answer:
         return self._flush(last=True)
 
     def refuse(self, error: BaseException) -> tuple[Head, bytes]:
-        """The model failed before it said anything: an HTTP error."""
+        """The model failed before its first output: an HTTP error."""
         return refusal(self._reported(error), self._dialect)
 
     def whole(self) -> tuple[Head, bytes]:
-        """The answer that is not streamed, when the response has ended. One that failed without any output is
-        an HTTP error; with output it is sent as it is, where the API has a form for that."""
+        """The answer that is not streamed, when the response has ended. A failed response without output is
+        an HTTP error; one with output is sent, if the API has a form for it."""
         own = self._dialect == "responses"
         response = self._machine.snapshot if own else self._machine.in_one_form
         body = None if self._error is not None and not response.output else self._form.whole(response)
@@ -341,7 +339,7 @@ class Answer:
 
 
 def refusal(error: BridgeError, dialect: Dialect = "responses") -> tuple[Head, bytes]:
-    """A request that is refused, in the shape of its API."""
+    """The HTTP error for a request, in the format of its API."""
     status = error.http_status if 400 <= error.http_status <= 599 else 500
     headers = error.headers if isinstance(error, HttpError) else {}
     given = {name.lower(): value for name, value in headers.items()}
@@ -349,12 +347,12 @@ def refusal(error: BridgeError, dialect: Dialect = "responses") -> tuple[Head, b
 
 
 def chat_request(request: CreateResponse) -> dict[str, Any]:
-    """The request as most libraries for models take it: the body of a Chat Completions request, with
-    `messages`, `tools` under the names by which the model may call them, and the parameters that it has
-    there. `tool_choice` is kept to: without leave to call any there are no `tools`, and a tool that has to be
-    called is the only one. Without a model in the request there is none in the body.
+    """The request as a Chat Completions body, which most libraries for models accept: `messages`, `tools`
+    under the names by which the model may call them, and the parameters that Chat has. `tool_choice` is
+    applied: when no call is allowed there are no `tools`, and a tool that must be called is the only one.
+    Without a model in the request there is none in the body.
 
-    Raises InvalidRequestError with `param`, which an iterator may let through: the client gets a 400.
+    Raises InvalidRequestError with `param`; an iterator may let it through, and the client gets a 400.
     """
     body, _losses = to_chat(request, model=request.model or _UNNAMED)
     built: dict[str, Any] = to_builtins(body)

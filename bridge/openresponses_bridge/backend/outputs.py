@@ -1,6 +1,6 @@
-"""What a model may yield, and the call of the machine that each of these is.
+"""The outputs that a backend may yield, and the machine's method for each.
 
-Text is a `str`; everything else is one of the structs here, `Usage` or `UrlCitation`.
+Text is a `str`; any other output is a struct of this module, `Usage` or `UrlCitation`.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from openresponses_bridge.protocol.request import CreateResponse
 from openresponses_bridge.protocol.usage import Usage
 
 UNENCODABLE: Final = (TypeError, ValueError, NotImplementedError, RecursionError)
-"""What is raised for a value that JSON does not have."""
+"""Raised for values that JSON can't represent."""
 
 
 class ToolCall(Struct, frozen=True):
-    """One whole call of the client's tool `name`. `arguments`: a mapping, or the JSON as text. Without a
-    `call_id` the call gets one."""
+    """One whole call of the client's tool `name`. `arguments`: a mapping, or JSON text. Without a `call_id`
+    the call gets one."""
 
     name: str
     arguments: Mapping[str, Any] | str
     call_id: str | None = None
 
     def written(self) -> ToolCall:
-        """The same with its arguments as text. Raises LocalError for values that JSON does not have."""
+        """The call with its arguments as text. Raises LocalError for values that JSON can't represent."""
         if not isinstance(self.arguments, Mapping):
             return self
         try:
@@ -45,8 +45,9 @@ class ToolCall(Struct, frozen=True):
 
 
 class ToolCallDelta(Struct, frozen=True):
-    """A piece of a call as the model writes it. `index` (0 or above) says which of the calls in the making;
-    the first piece brings `name` (and `call_id`, if there is one), each one the next piece of the JSON."""
+    """A piece of a call as the model writes it. `index` (0 or above) identifies the call among those that are
+    being written. The first piece has `name` (and `call_id`, if there is one); each piece has the next part
+    of the JSON."""
 
     index: int
     arguments: str = ""
@@ -86,13 +87,13 @@ FinishReason = Literal[
     "model_context_window_exceeded",
     "refusal",
 ]
-"""Why a model stopped, in the words of Chat Completions (`finish_reason`) or of Messages (`stop_reason`)."""
+"""Why a model stopped, in the terms of Chat Completions (`finish_reason`) or of Messages (`stop_reason`)."""
 _REASONS: Final = frozenset(get_args(FinishReason))
 
 
 class Finish(Struct, frozen=True):
-    """Why the model stopped: `length`, `content_filter` and their kin end the response as incomplete. Not
-    needed when it stopped by itself. For a failure, raise an exception."""
+    """Why the model stopped. `length`, `content_filter` and the like end the response as incomplete. Optional
+    when the model stopped by itself. For a failure, raise an exception."""
 
     reason: FinishReason
 
@@ -100,11 +101,11 @@ class Finish(Struct, frozen=True):
 Output = (
     str | ToolCall | ToolCallDelta | Reasoning | ReasoningSummary | Refusal | Finish | UrlCitation | Usage
 )
-"""What an iterator may yield."""
+"""An output that an iterator may yield."""
 
 
 class OutputEmitter:
-    """Turns outputs into calls of a machine that has started."""
+    """Emits outputs into a machine that has started."""
 
     def __init__(self, machine: ResponseStreamStateMachine) -> None:
         self._machine = machine
@@ -122,8 +123,8 @@ class OutputEmitter:
         }
 
     def emit(self, output: Output) -> list[Event]:
-        """The events of one output. Raises LocalError for what is not an output, or has a field of another
-        type; nothing has changed then."""
+        """The events for one output. Raises LocalError, without any effect, for a value that is not an output
+        or has a field of a wrong type."""
         method = self._methods.get(type(output))
         if method is not None:
             return method(output)
@@ -145,14 +146,14 @@ class OutputEmitter:
         return self._machine.defer_finish(reason)
 
     def _call(self, call: ToolCall) -> list[Event]:
-        # typed as anything: an author's types need not have been checked
+        # typed as Any: nobody may have checked the types of a backend's author
         name: Any = call.name
         arguments: Any = call.written().arguments
         if not isinstance(arguments, str):
             raise _wrong("ToolCall", f"arguments are a mapping or text, not {type(arguments).__name__}")
         if not isinstance(name, str) or not name:
             raise _wrong("ToolCall", f"name is a text that is not empty, not {name.__class__.__name__}")
-        # below those that deltas may have
+        # negative: deltas have indexes from 0
         index = -1 - self._whole_calls
         self._whole_calls += 1
         events = self._machine.tool_call(index, call.call_id, name, arguments)
@@ -168,10 +169,8 @@ def _wrong(kind: str, what: str) -> LocalError:
     return LocalError("bridge.backend.invalid_output", f"{kind}: {what}")
 
 
-# Where outputs come from: iterators of an author's own, opened and closed whatever they do.
-
 Generate = Callable[[CreateResponse], Iterable[Output]] | Iterable[Output]
-"""A model: what is called with each request, or what it has to say to one."""
+"""A model: a function that is called with each request, or an iterable of outputs for one."""
 AsyncFunction = Callable[[CreateResponse], AsyncIterable[Output]]
 AsyncGenerate = AsyncFunction | AsyncIterable[Output]
 
@@ -181,8 +180,8 @@ _NOT_CLOSED: Final = "a backend's iterator failed when it was closed"
 
 
 def opened(generate: Generate, request: CreateResponse) -> Iterator[Output]:
-    """The outputs for this request. Raises LocalError for what can't be iterated over, and what the call
-    raises."""
+    """The iterator over the outputs for this request. Raises LocalError for a value that is not iterable, and
+    what the call raises."""
     outputs: Any = generate(request) if callable(generate) else generate
     if not isinstance(outputs, Iterable) or isinstance(outputs, Mapping):
         raise _not_iterable(outputs, "an iterator")
@@ -190,20 +189,20 @@ def opened(generate: Generate, request: CreateResponse) -> Iterator[Output]:
 
 
 def async_opened(generate: AsyncGenerate, request: CreateResponse) -> AsyncIterator[Output]:
-    """The same for one that is read with `async for`."""
+    """Like `opened`, for an async iterator."""
     outputs: Any = generate(request) if callable(generate) else generate
     if iscoroutine(outputs):
-        outputs.close()  # never awaited, and so without a warning
+        outputs.close()  # it is never awaited: this avoids the warning
     if not isinstance(outputs, AsyncIterable):
         raise _not_iterable(outputs, _ASYNC)
     return aiter(outputs)
 
 
 def check_function(generate: object) -> None:
-    """Raises LocalError for what can't answer one request after the other: for an iterator, which has one
-    answer, and for a function whose calls give no async iterator."""
+    """Raises LocalError for a value that can't answer several requests: an iterator, which has one answer,
+    and a function that does not return an async iterator."""
     if iscoroutine(generate):
-        generate.close()  # never awaited, and so without a warning
+        generate.close()  # it is never awaited: this avoids the warning
     if not callable(generate):
         found = type(generate).__name__
         what = f"expected a function that is called with each request, not {found}"
@@ -218,8 +217,8 @@ def check_function(generate: object) -> None:
 
 
 def place_of(outputs: object) -> str:
-    """The line at which an iterator stands, as a traceback writes it; the name of its class, where it is not
-    a generator."""
+    """The current line of a generator, as a traceback writes it; for any other iterator the name of its
+    class."""
     while (inner := getattr(outputs, "gi_yieldfrom", None)) is not None:
         outputs = inner
     frame = getattr(outputs, "gi_frame", None) or getattr(outputs, "ag_frame", None)
@@ -230,7 +229,7 @@ def place_of(outputs: object) -> str:
 
 
 def close(outputs: object) -> None:
-    """End an iterator that is not read further, if it can be ended. What it raises is logged."""
+    """Close an iterator that is not read to its end, if it has `close`. An exception is logged."""
     try:
         if (end := getattr(outputs, "close", None)) is not None:
             end()
@@ -239,7 +238,7 @@ def close(outputs: object) -> None:
 
 
 async def async_close(outputs: object) -> None:
-    """The same for an async one."""
+    """Like `close`, for an async iterator."""
     try:
         if (end := getattr(outputs, "aclose", None)) is not None:
             await end()

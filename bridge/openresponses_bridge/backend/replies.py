@@ -1,8 +1,8 @@
-"""A whole HTTP answer for any framework: status, headers, and a body to iterate over, plain or async.
+"""A whole HTTP answer for any framework: status, headers, and a body to iterate over, sync or async.
 
-The first output is awaited before there is a status, so that a model that fails before it says anything is an
-HTTP error. Nothing runs beside the iteration: keep-alives while the model is silent, and its end when the
-client leaves meanwhile, need tasks, which `openresponses_server.backend` has.
+The first output is awaited before the status is chosen, so that a model that fails before its first output
+gives an HTTP error. Nothing runs beside the iteration: keep-alives while the model is silent, and stopping it
+when the client disconnects, need tasks, which `openresponses_server.backend` has.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from openresponses_bridge.errors import RemoteError
 
 
 class Body:
-    """What is to be sent, to iterate over once. `close` ends the model's iterator early."""
+    """The bytes to send, to iterate over once. `close` closes the model's iterator early."""
 
     def __init__(self, first: bytes, rest: Generator[bytes, None, None] | None = None) -> None:
         self._pieces: Iterator[bytes] = iter([first])
@@ -43,7 +43,7 @@ class Body:
 
 
 class AsyncBody:
-    """The same, to iterate over with `async for`; `aclose` ends the model's iterator early."""
+    """Like `Body`, to iterate over with `async for`; `aclose` closes the model's iterator early."""
 
     def __init__(self, first: bytes, rest: AsyncGenerator[bytes, None] | None = None) -> None:
         self._pieces: Iterator[bytes] = iter([first])
@@ -65,7 +65,7 @@ class AsyncBody:
 
 
 class Reply(NamedTuple):
-    """Names of headers are in lower case."""
+    """An HTTP answer. Names of headers are in lower case."""
 
     status: int
     headers: dict[str, str]
@@ -73,7 +73,7 @@ class Reply(NamedTuple):
 
 
 class AsyncReply(NamedTuple):
-    """The same with an asynchronous body."""
+    """Like `Reply`, with an async body."""
 
     status: int
     headers: dict[str, str]
@@ -81,8 +81,8 @@ class AsyncReply(NamedTuple):
 
 
 def reply(body: Any, generate: Generate, **options: Unpack[AnswerOptions]) -> Reply:
-    """The answer to the request that `body` is, with what `generate` yields for it; the options are those of
-    `Answer`. A request that can't be read or honoured gives an HTTP error as well."""
+    """The answer to the request in `body`, made of the outputs that `generate` yields; the options are those
+    of `Answer`. A request that can't be read or fulfilled gives an HTTP error."""
     try:
         answer = Answer(body, **options)
     except RemoteError as error:
@@ -103,7 +103,7 @@ def reply(body: Any, generate: Generate, **options: Unpack[AnswerOptions]) -> Re
 
 
 async def async_reply(body: Any, generate: AsyncGenerate, **options: Unpack[AnswerOptions]) -> AsyncReply:
-    """The same for an async iterator."""
+    """Like `reply`, for an async iterator."""
     try:
         answer = Answer(body, **options)
     except RemoteError as error:
@@ -124,7 +124,8 @@ async def async_reply(body: Any, generate: AsyncGenerate, **options: Unpack[Answ
 
 
 def streamed(answer: Answer, outputs: Iterator[Output]) -> Generator[bytes, None, None]:
-    """The stream of an answer, output by output. Raises what the model raises before anything can be sent."""
+    """The stream of an answer, output by output. Raises an exception of the model that comes before the first
+    bytes."""
     try:
         for output in outputs:
             if data := answer.feed(output, outputs):
@@ -140,7 +141,7 @@ def streamed(answer: Answer, outputs: Iterator[Output]) -> Generator[bytes, None
 
 
 async def async_streamed(answer: Answer, outputs: AsyncIterator[Output]) -> AsyncGenerator[bytes, None]:
-    """The same for an async iterator."""
+    """Like `streamed`, for an async iterator."""
     try:
         async for output in outputs:
             if data := answer.feed(output, outputs):
@@ -156,7 +157,7 @@ async def async_streamed(answer: Answer, outputs: AsyncIterator[Output]) -> Asyn
 
 
 def collected(answer: Answer, outputs: Iterator[Output]) -> tuple[Head, bytes]:
-    """The answer that is not streamed, when the model has said all."""
+    """The answer that is not streamed, after the model has finished."""
     try:
         for output in outputs:
             answer.feed(output, outputs)
@@ -169,7 +170,7 @@ def collected(answer: Answer, outputs: Iterator[Output]) -> tuple[Head, bytes]:
 
 
 async def async_collected(answer: Answer, outputs: AsyncIterator[Output]) -> tuple[Head, bytes]:
-    """The same for an async iterator."""
+    """Like `collected`, for an async iterator."""
     try:
         async for output in outputs:
             answer.feed(output, outputs)

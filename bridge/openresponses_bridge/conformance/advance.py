@@ -1,6 +1,6 @@
-"""Going on after an event, whatever was wrong with it.
+"""Updates a stream's track with an event, whatever is wrong with that event.
 
-Recovery is quiet: what is out of order is taken as if what should have come before it had come, so that one
+Recovery is silent: an event out of order is treated as if the missing events had come before it, so that one
 mistake is reported once.
 """
 
@@ -23,7 +23,7 @@ from openresponses_bridge.state import (
     StreamState,
 )
 
-# where a stream stands after an event that was out of order
+# state of a stream after an event that was out of order
 _IMPLIED = {
     "response.created": StreamState.CREATED,
     "response.queued": StreamState.CREATED,
@@ -32,19 +32,19 @@ _IMPLIED = {
     "response.failed": StreamState.ENDED,
     "error": StreamState.FAILING,
 }
-# where an item, part or arguments stand after an event that the tables don't admit; else where they stood
+# state of an item, part or arguments after an event that the tables do not allow; otherwise the state is kept
 _IMPLIED_BLOCK = {"added": BlockState.OPEN, "done": BlockState.SEALED, "closed": BlockState.CLOSED}
 
 
 def next_state(state: StreamState, event_type: str) -> StreamState | None:
-    """The next state by `state.STREAM`; None when the event is not allowed here."""
+    """The next state by `state.STREAM`; None when the event is not allowed in this state."""
     if event_type in LIFECYCLE_EVENTS:
         return STREAM[state].get(event_type)
     return STREAM[state].get(EXTENSION if ":" in event_type else OUTPUT)
 
 
 def advance(context: EventContext) -> None:
-    """Take the event into the stream's track."""
+    """Update the stream's track with the event."""
     stream = context.stream
     stream.events += 1
     number = context.number("sequence_number")
@@ -101,7 +101,7 @@ def _begin(stream: StreamTrack, index: int, context: EventContext) -> ItemTrack:
 
 
 def call_id_of(item: dict[str, Any] | None) -> str | None:
-    """The id that a call gives itself; an output repeats the id of its call."""
+    """The call_id that a call gives itself; an output repeats that of its call."""
     if item is None or str(item.get("type")).endswith("_output"):
         return None
     call_id = item.get("call_id")
@@ -109,7 +109,7 @@ def call_id_of(item: dict[str, Any] | None) -> str | None:
 
 
 def _item(stream: StreamTrack, context: EventContext) -> ItemTrack:
-    """The item, begun here when no event had begun it."""
+    """The item; created here when no event had begun it."""
     if context.item is None:
         index = context.number("output_index")
         context.item = _begin(stream, stream.next_index if index is None else index, context)
@@ -118,7 +118,7 @@ def _item(stream: StreamTrack, context: EventContext) -> ItemTrack:
 
 
 def _block(stream: StreamTrack, context: EventContext) -> BlockTrack:
-    """The part or call, begun here when no event had begun it."""
+    """The part or call; created here when no event had begun it."""
     item = _item(stream, context)
     if context.block is None:
         assert context.role is not None
@@ -131,7 +131,7 @@ def _block(stream: StreamTrack, context: EventContext) -> BlockTrack:
 
 
 def _next(state: BlockState, role: EventRole | None) -> BlockState:
-    """The next state by the table of the block; what was not begun is taken as begun."""
+    """The next state by the block's table; a block that was not begun counts as begun."""
     assert role is not None
     table = TABLE_OF_SUBJECT[role.subject]
     ways = table.get(state, {})

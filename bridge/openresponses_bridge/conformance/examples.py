@@ -1,6 +1,6 @@
-"""For every rule a stream that breaks it, as one change of a stream that is clean.
+"""For every rule a stream that violates it: a valid stream with one change.
 
-The examples are run where they are shown, so that they can't say what the rules do not.
+The examples are computed when they are shown, so that they can't differ from what the rules do.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from openresponses_bridge.protocol.codec import encode
 from openresponses_bridge.protocol.response import RESPONSE_DEFAULTS
 from openresponses_bridge.sse import Frame
 
-# A short stream with every kind of output in it, as JSON objects: what the examples of rules spoil.
+# A short valid stream with every kind of output, as JSON objects; each example changes it.
 
 Json = dict[str, Any]
 
@@ -51,7 +51,7 @@ ERROR: Final[Json] = {"code": "server_error", "message": "it broke"}
 
 
 class _Script:
-    """Writes events one after the other."""
+    """Writes events in order."""
 
     def __init__(self) -> None:
         self.events: list[Json] = []
@@ -117,7 +117,7 @@ class _Script:
 
 
 def completed() -> list[Json]:
-    """Reasoning, a message with a citation, two calls, an item of an extension; completed."""
+    """A completed response: reasoning, a message with a citation, two calls, an item of an extension."""
     script = _Script()
     script.reasoning("Look ", "it up.")
     script.message("Hel", "lo")
@@ -131,7 +131,7 @@ def completed() -> list[Json]:
 
 
 def failed() -> list[Json]:
-    """A message that a failure cut."""
+    """A response that failed within a message."""
     script = _Script()
     script.message("Hel", "lo", closed=False)
     script.emit("error", error={"type": "server_error", "param": None, **ERROR})
@@ -143,7 +143,7 @@ Edit = Callable[[list[Any]], list[Any]]
 
 
 class Example(NamedTuple):
-    """`says` is what was changed, `found` what the validator makes of it."""
+    """`says` describes the change, `found` are the validator's violations."""
 
     says: str
     found: Callable[[], list[Violation]]
@@ -204,7 +204,7 @@ def _later(kind: str, nth: int = 0) -> Example:
 def _with(
     kind: str, path: str, value: Any, nth: int = 0, stream: Callable[[], list[Json]] = completed
 ) -> Example:
-    """A field of an event set; its path is written with dots."""
+    """A change that sets a field of an event; its path is written with dots."""
 
     def edit(events: list[Any]) -> list[Any]:
         holder: Any = events[_place(events, kind, nth)]
@@ -310,11 +310,9 @@ EXAMPLES: Final[dict[str, Example]] = {
 }
 
 
-# What a rule asks, where that is said, and a stream that breaks it.
-
-
 class Explanation(Struct, frozen=True):
-    """`example` says what was changed in a clean stream, `violations` what this rule then reports."""
+    """A rule with an example. `example` describes the change in a valid stream, `violations` are what this
+    rule then reports."""
 
     rule: str
     asks: str
@@ -324,7 +322,7 @@ class Explanation(Struct, frozen=True):
 
 
 def explanation(rule: str) -> Explanation:
-    """The explanation of a rule. Raises KeyError when there is none of this id."""
+    """The explanation of a rule. Raises KeyError for an unknown id."""
     described, example = RULES[rule], EXAMPLES[rule]
     found = [str(violation) for violation in example.found() if violation.rule == rule]
     return Explanation(rule, described.description, described.source, example.says, found)

@@ -1,4 +1,4 @@
-"""A whole stream at once: what is wrong with it, and the response that it ended with."""
+"""Validates a whole stream at once, and what comes without a stream: a response, a WebSocket error."""
 
 from __future__ import annotations
 
@@ -17,18 +17,15 @@ from openresponses_bridge.protocol.lenient import Repair
 from openresponses_bridge.sse import Frame, SSEDecoder
 from openresponses_bridge.state import STATUSES
 
-# Judging what comes without a stream: a whole response, an error message of the WebSocket transport.
-#
-# Both go through the rules of streams that hold for them too. A response is seen as the event that would
-# carry
-# it, each of its items as the event that would close it.
+# A response and a WebSocket error are judged by the rules of streams that apply to them: a response as the
+# event that would carry it, each of its items as the event that would close it.
 
 # status of a response → the event that carries one
 _EVENT_OF: Final = {status: event for event, statuses in STATUSES.items() for status in sorted(statuses)} | {
     "in_progress": "response.in_progress"
 }
 _ENDED: Final = frozenset({"completed", "incomplete", "cancelled"})
-# rules that look at a response, at each of its items, and at those of one that has ended
+# rules for a response, for each of its items, and for the items of a response that has ended
 _OF_RESPONSE: Final = (
     "schema",
     "status.event_matches",
@@ -46,7 +43,7 @@ _OF_COMPLETED: Final = ("item.incomplete_response",)
 
 
 def validate_response(value: Mapping[str, Any], wire: WireName = AUTO) -> list[Violation]:
-    """What is wrong with a response that came as one JSON object. Paths lead from it (``$.usage``)."""
+    """The violations in a response that came as one JSON object. Paths start at it (``$.usage``)."""
     response = dict(value)
     status = response.get("status")
     kind = _EVENT_OF.get(status if isinstance(status, str) else "", "response.in_progress")
@@ -66,7 +63,7 @@ def validate_response(value: Mapping[str, Any], wire: WireName = AUTO) -> list[V
 
 
 def validate_envelope(value: Mapping[str, Any]) -> list[Violation]:
-    """What is wrong with an error message of a WebSocket: `{type, status, error: {code, message}}`."""
+    """The violations in a WebSocket error: `{type, status, error: {code, message}}`."""
     context = EventContext(StreamTrack(), OPENRESPONSES, dict(value))
     rules = [each.id for each in RULES.values() if ENVELOPE in each.on]
     return _findings(rules, context, "$", "$")
@@ -116,7 +113,7 @@ def _moved(path: str, inside: str, place: str) -> str:
     return place + path.removeprefix(inside) if path.startswith(inside) else path or place
 
 
-# what is judged, by where it stands in the event it is seen as
+# path in the event that stands for it → the name of what is judged
 _NAMES: Final = {"$.response": "response", "$.item": "response"}
 
 
@@ -129,8 +126,8 @@ def validate_capture(
 ) -> tuple[list[Violation], dict[str, Any]]:
     """The violations, and the response of the last terminal event as a JSON object, empty when there is none.
 
-    `stream` is one response's: text of server-sent events, whole or in pieces however it was cut, or events.
-    Raises TypeError for what is neither, and for text among events.
+    `stream` is one response's stream: text of server-sent events, whole or in pieces of any size, or events.
+    Raises TypeError for anything else, and for text among events.
     """
     if isinstance(stream, Mapping):
         raise TypeError("expected the events of a stream, got a single object")
@@ -181,7 +178,7 @@ class _CaptureReader:
 
 
 def _terminal(data: bytes) -> dict[str, Any] | None:
-    """The event, if it is one that ends a stream."""
+    """The event, if it is a terminal one."""
     if not any(kind in data for kind in _ENDS):
         return None
     try:

@@ -1,7 +1,7 @@
-"""What a wire admits, exactly, where the protocol's structs are wider than the published schema.
+"""What each wire allows, exactly: the protocol's structs are wider than the published schema.
 
-The structs take OpenAI's supersets too, so a strict decode alone does not hold a stream to the schema.
-Here the JSON is walked once more with the tables of what each wire leaves out.
+The structs also accept OpenAI's supersets, so a strict decode alone does not hold a stream to the schema.
+Here the JSON is walked once more, with tables of what each wire lacks.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ _PARTS = frozenset(
 
 
 class Kind(NamedTuple):
-    """Objects distinguished by `type`: the published types, and whether extensions may stand there."""
+    """Objects distinguished by `type`: the published types, and whether extensions are allowed."""
 
     published: frozenset[str]
     extensible: bool = False
@@ -85,7 +85,7 @@ KINDS: dict[str, Kind] = {
     "format": Kind(frozenset({"text", "json_object", "json_schema"})),
 }
 
-# kind, or kind:type → field → the kind of the object (or of each in the list) that stands there
+# kind, or kind:type → field → the kind of the object in it, or of each object in its list
 CHILDREN: dict[str, dict[str, str]] = {
     "event": {"response": "response", "item": "item", "part": "part", "annotation": "annotation"},
     "response": {
@@ -106,7 +106,7 @@ CHILDREN: dict[str, dict[str, str]] = {
 
 
 class Limit(NamedTuple):
-    """What a field must be. `admits` is asked only when the field is there."""
+    """What a field must be. `admits` is called only when the field is present."""
 
     field: str
     required: bool
@@ -131,7 +131,7 @@ _FILE = (
     Limit("file_url", False, _of(str), "a string"),
 )
 
-# kind:type → limits of every wire: what structs can't say of objects they keep whole
+# kind:type → limits of every wire, for objects that the structs keep whole
 EVERYWHERE: dict[str, tuple[Limit, ...]] = {
     "event:": (Limit("sequence_number", True, _of(int), "an integer"),),
     "item:": (Limit("id", True, _of(str), "a string"),),
@@ -151,8 +151,8 @@ PUBLISHED: dict[str, tuple[Limit, ...]] = {
 
 
 def deviations(wire: str, value: Any, kind: str = "event", path: str = "$") -> Iterator[Repair]:
-    """Where `value` leaves what the wire admits. What the structs refuse too may come up again here, at
-    the same path."""
+    """The places where `value` deviates from what the wire allows. What the structs refuse too may be
+    reported here again, at the same path."""
     if not isinstance(value, dict):
         return
     tag = value.get("type")
@@ -190,8 +190,6 @@ def _limit(limit: Limit, value: dict[str, Any], path: str) -> Iterator[Repair]:
         yield Repair(f"{path}.{limit.field}", f"Expected {limit.says}")
 
 
-# Which wire a stream is on, by the first event that only one of them has.
-
 OPENRESPONSES: Final = "openresponses"
 OPENAI: Final = "openai"
 _ONLY_PUBLISHED: Final = PUBLISHED_EVENTS - OPENAI_EVENTS
@@ -200,7 +198,8 @@ _CANCELLED: Final = WIRES[OPENAI].cancelled_status
 
 
 def wire_of(context: EventContext) -> str | None:
-    """The wire that alone has this event, its item or its spelling; None when both have it, or neither."""
+    """The only wire that has this event, its item or its spelling; None when both wires have it, or
+    neither."""
     if context.type in _ONLY_PUBLISHED:
         return OPENRESPONSES
     if context.type in _ONLY_OPENAI:
@@ -214,7 +213,7 @@ def wire_of(context: EventContext) -> str | None:
 
 
 def wire_of_item(item: dict[str, Any] | None) -> str | None:
-    """The wire that alone has items of this type."""
+    """The only wire that has items of this type; None when both have it, or neither."""
     kind = None if item is None else item.get("type")
     if not isinstance(kind, str) or not kind or kind in PUBLISHED_ITEMS:
         return None

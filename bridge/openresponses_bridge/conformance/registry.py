@@ -1,4 +1,4 @@
-"""The register of rules: an id, what it asks, where that is said, and the events it looks at."""
+"""The registry of rules: for each its id, the clause, its source, and the events that it checks."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from openresponses_bridge.text import printable
 
 
 class Violation(msgspec.Struct, frozen=True):
-    """One clause broken by one event.
+    """One clause that one event violates.
 
-    `rule` is an id of `RULES`; `event_index` counts events from 0, the end of the stream being one past
-    the last; `event_type` is "" at the end and for what is not an event; `path` leads to the field
-    (``$.response.usage``) or is "".
+    `rule` is an id of `RULES`. `event_index` counts events from 0; the end of the stream is one past the
+    last. `event_type` is "" at the end and for data that is not an event. `path` is the field
+    (``$.response.usage``), or "".
     """
 
     rule: str
@@ -34,7 +34,7 @@ class Violation(msgspec.Struct, frozen=True):
 
 
 class Finding(NamedTuple):
-    """What a rule has against an event."""
+    """A violation that a rule finds in an event."""
 
     message: str
     path: str = ""
@@ -55,8 +55,8 @@ RESPONSES = LIFECYCLE_EVENTS - {"error"}
 
 
 class Rule(NamedTuple):
-    """One clause. `source` says where it stands: the specification, a law of this project, a field case,
-    or the strict judge (what an independent validator of streams holds to be an error)."""
+    """One clause. `source` says where it comes from: the specification, a law of this project, a field case,
+    or the strict judge (an independent validator of streams, which calls it an error)."""
 
     id: str
     description: str
@@ -82,12 +82,12 @@ def rule(source: str, *on: str | Iterable[str]) -> Callable[[Check], Check]:
 
 
 def event_types(*verbs: str, to: str = "part summary") -> frozenset[str]:
-    """The types of the events that do one of these verbs to one of these subjects (`state.ROLES`)."""
+    """The types of the events that have one of these verbs and one of these subjects in `state.ROLES`."""
     subjects = to.split()
     return frozenset(kind for kind, role in ROLES.items() if role.subject in subjects and role.verb in verbs)
 
 
 @cache
 def rules_on(*kinds: str) -> tuple[Rule, ...]:
-    """The rules that look at any of these, in the order they were registered."""
+    """The rules that check any of these, in the order in which they were registered."""
     return tuple(each for each in RULES.values() if not each.on.isdisjoint(kinds))

@@ -1,6 +1,6 @@
 """All rules: importing this module registers them. `RULES` is id → rule."""
 
-# What is said of one event is said in the order of registration.
+# Violations of one event are reported in the order of registration.
 # isort: off
 from openresponses_bridge.conformance import rules_stream
 from openresponses_bridge.conformance import rules_items

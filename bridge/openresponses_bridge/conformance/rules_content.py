@@ -1,4 +1,4 @@
-"""Clauses about what items hold: parts, their texts, annotations, and the arguments of calls."""
+"""Rules about the content of items: parts, their texts, annotations, and the arguments of calls."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ _ITEM_DONE = event_types("closed", to="item")
 
 
 def _stands(context: EventContext) -> bool:
-    """Whether the item is there and open; if not, the rules of items report it."""
+    """Whether the item exists and is open; otherwise the rules of items report it."""
     return context.item_state is BlockState.OPEN
 
 
 def _misplaced(context: EventContext, *states: BlockState) -> bool:
-    """Whether the part stands in one of these states and the event can't follow, by `state.PART`."""
+    """Whether the part is in one of these states and `state.PART` does not allow the event in it."""
     state, role = context.block_state, context.role
     return _stands(context) and role is not None and state in states and role.verb not in PART[state]
 

@@ -1,4 +1,4 @@
-"""Clauses about output items: beginning, identity, end. What they hold is in `rules_content`."""
+"""Rules about output items: beginning, identity, end. Their content is checked in `rules_content`."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ _ADDED = event_types("added", to="item")
 _DONE = event_types("closed", to="item")
 _ITEM = _ADDED | _DONE
 _INSIDE = frozenset(ROLES) - _ITEM
-# whose status the schema itself asks for, or does not have
+# types whose status the schema requires, or that have none
 _STATUS_BY_SCHEMA = frozenset({"message", "function_call", "function_call_output", "compaction"})
 
 
 def _misplaced(context: EventContext, state: BlockState) -> bool:
-    """Whether the item stands here and the event can't follow, by `state.ITEM`."""
+    """Whether the item is in this state and `state.ITEM` does not allow the event in it."""
     verb = "closed" if context.type in _DONE else "within"
     return context.item_state is state and verb not in ITEM[state]
 

@@ -1,4 +1,4 @@
-"""Clauses about the response that lifecycle events carry."""
+"""Rules about the response in lifecycle events."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from openresponses_bridge.conformance.registry import RESPONSES, TERMINALS, Find
 from openresponses_bridge.conformance.tracks import EventContext, ItemTrack
 from openresponses_bridge.state import STATUSES, WIRES, BlockState
 
-# what a cancelled response says on each wire; where either spelling goes, both
+# status of a cancelled response on each wire; `any` allows both
 _CANCELLED = {name: frozenset({wire.cancelled_status}) for name, wire in WIRES.items()}
 
 _ABSENT = object()
@@ -126,7 +126,7 @@ def _changes(done: dict[str, Any], shown: Any) -> str:
 
 
 def _set_exactly_when(context: EventContext, field: str, when: bool) -> Findings:
-    """Silent about an absent field: the schema asks for it."""
+    """Reports nothing when the field is absent: the schema requires it."""
     response = _response(context)
     if field in response and (response[field] is not None) != when:
         yield Finding("it must be set here" if when else "it must be null here", f"$.response.{field}")
@@ -136,10 +136,8 @@ def _response(context: EventContext) -> dict[str, Any]:
     return context.object("response") or {}
 
 
-# Clauses about the token counts of a response.
-
 _COUNTS = ("input_tokens", "output_tokens", "total_tokens")
-# a count that is part of another: where it stands, and the whole
+# a count that is part of another: its place, and the whole
 _PARTS = {
     ("input_tokens_details", "cached_tokens"): "input_tokens",
     ("output_tokens_details", "reasoning_tokens"): "output_tokens",

@@ -1,4 +1,4 @@
-"""Clauses about the stream as a whole: its numbers, its order, its frames, its end."""
+"""Rules about the stream as a whole: its numbers, its order, its frames, its end."""
 
 from __future__ import annotations
 
@@ -137,9 +137,6 @@ def stream_after_done(context: EventContext) -> Findings:
     """Nothing follows [DONE]."""
     if context.stream.marked:
         yield Finding("[DONE] was sent before it")
-
-
-# Clauses about messages that only a WebSocket has.
 
 
 @rule("specification, WebSocket: failures are {type, status, error}", ENVELOPE)

@@ -1,8 +1,8 @@
-"""The register of scenarios, their verdicts, and what they expect of the server's answers.
+"""The registry of scenarios, their verdicts, and their expectations of the server's answers.
 
-A scenario is a generator: it yields steps, receives answers, and returns when every expectation was met. It
-ends early by raising `Broken` (the server violates a clause) or `NotOffered` (the server does not have the
-feature).
+A scenario has no transport. It is a generator: it yields steps, whoever plays it performs each step and sends
+back a `ServerAnswer`, and it returns when every expectation was met. It ends early by raising `Broken` (the
+server violates a clause) or `NotOffered` (the server does not have the feature).
 """
 
 from __future__ import annotations
@@ -23,13 +23,10 @@ from openresponses_bridge.protocol.codec import decode_json
 from openresponses_bridge.protocol.lenient import Repair
 from openresponses_bridge.sse import Frame, SSEDecoder, is_done
 
-# The steps of a scenario and what the server answers. A scenario has no transport: it yields a step, whoever
-# plays it performs the step and sends back a `ServerAnswer`.
-
 
 class HttpRequest(Struct, frozen=True, kw_only=True):
-    """One HTTP request. `path` follows the base address, which ends in `/v1`; a `body` that is not bytes is
-    sent as JSON. With `leave_after` the client closes the connection after that many events."""
+    """One HTTP request. `path` is relative to the base URL, which ends in `/v1`; a `body` that is not bytes
+    is sent as JSON. `leave_after`: close the connection after this many events."""
 
     path: str = "/responses"
     method: str = "POST"
@@ -38,8 +35,8 @@ class HttpRequest(Struct, frozen=True, kw_only=True):
 
 
 class WebSocketMessage(Struct, frozen=True, kw_only=True):
-    """One message on a WebSocket, answered by the events up to a terminal one or an `error`. `socket` numbers
-    the connections; each is opened with its first message."""
+    """One message on a WebSocket; the answer is all events up to a terminal one or an `error`. `socket`
+    numbers the connections; each is opened by its first message."""
 
     message: dict[str, Any]
     socket: int = 0
@@ -55,8 +52,8 @@ Step = HttpRequest | WebSocketMessage | Delay
 
 
 class ServerAnswer(Struct, kw_only=True):
-    """What the server answered. Over a WebSocket `messages` are the received messages and `status` is 101, or
-    the status of a refused handshake. `left`: the client closed the connection before the end."""
+    """The server's answer. Over a WebSocket `messages` are the received messages and `status` is 101, or the
+    status of a refused handshake. `left`: the client closed the connection before the end."""
 
     status: int
     headers: dict[str, str] = {}
@@ -100,7 +97,7 @@ class ServerAnswer(Struct, kw_only=True):
 
     @property
     def response(self) -> dict[str, Any]:
-        """The response that was reported: of the terminal event, or the whole body. Empty when none was."""
+        """The response of the terminal event, or the whole body. Empty when there is none."""
         if self.messages or self.media_type == "text/event-stream":
             ends = [event.get("response") for event in self.events if event.get("type") in TERMINALS]
             found = ends[-1] if ends else None
@@ -109,7 +106,7 @@ class ServerAnswer(Struct, kw_only=True):
         return found if isinstance(found, dict) else {}
 
     def violations(self, wire: WireName) -> list[Violation]:
-        """What the validator has against the stream."""
+        """The validator's violations in the stream."""
         validator = StreamValidator(wire)
         if self.messages:
             for message in self.messages:
@@ -142,16 +139,16 @@ LEVELS: Final = get_args(Level)
 """`core` is what every server has: one request and its answer, streams, tools, errors. `full` adds what is
 stored, continued, cancelled, resumed, compacted, and WebSockets."""
 Play = Generator[Step, ServerAnswer, None]
-_SHOWN = 3  # findings of one answer that are written out; the rest are counted
+_SHOWN = 3  # findings of one answer that are listed; the others are counted
 _ABSENT = frozenset({404, 405, 501})
 _UNSUPPORTED = frozenset({400, 422, 501})
 
 
 class Broken(Exception):
-    """A clause that the server does not keep; the message says what and where.
+    """A clause that the server violates; the message says what and where.
 
-    `causes` say what is at fault without saying where, so that failures of one cause can be put together;
-    without any, the message is the cause.
+    `causes` name the fault without its place, so that failures with one cause can be grouped; without any,
+    the message is the cause.
     """
 
     def __init__(self, message: str, causes: Iterable[str] = ()) -> None:
@@ -160,7 +157,7 @@ class Broken(Exception):
 
 
 class NotOffered(Exception):
-    """The server has no such feature, and need not."""
+    """The server does not have this feature, which is optional."""
 
 
 class ServerUnderTest(Struct, frozen=True):
@@ -184,7 +181,7 @@ Script = Callable[[ServerUnderTest], Play]
 
 
 class Scenario(NamedTuple):
-    """One scenario. `id` is `area.what`; `source` says which text asks for it."""
+    """One scenario. `id` is `area.what`; `source` is the text that requires it."""
 
     id: str
     description: str
@@ -219,7 +216,7 @@ def expect(holds: object, message: str) -> None:
 
 
 def expect_whole(answer: ServerAnswer, target: ServerUnderTest, status: str = "completed") -> dict[str, Any]:
-    """The response of an answer that came whole; it must keep the schema and have ended so."""
+    """The response of an answer that is not streamed; it must be valid and have this status."""
     expect(answer.status == 200, _unexpected(answer, 200))
     expect(answer.media_type == "application/json", f"content-type is {answer.media_type!r}, not JSON")
     response = answer.response
@@ -229,7 +226,7 @@ def expect_whole(answer: ServerAnswer, target: ServerUnderTest, status: str = "c
 
 
 def expect_stream(answer: ServerAnswer, target: ServerUnderTest, *statuses: str) -> dict[str, Any]:
-    """The response that a clean stream (HTTP or WebSocket) ended with, in one of these statuses."""
+    """The response at the end of a valid stream (HTTP or WebSocket), in one of these statuses."""
     if not answer.messages:
         expect(answer.status == 200, _unexpected(answer, 200))
         expect(answer.media_type == "text/event-stream", f"content-type is {answer.media_type!r}")
@@ -252,7 +249,7 @@ def _expect_clean(what: str, violations: list[Violation]) -> None:
 
 
 def _cause(violation: Violation) -> str:
-    """The clause that is not kept and, of a field, which; not where in the stream or in a list."""
+    """The violated clause and its field, without its place in the stream or in a list."""
     if violation.rule == "schema":
         path = "".join(each for each in violation.path if not each.isdigit())
         return f"{violation.rule}: {path}: {violation.message}"
@@ -260,7 +257,7 @@ def _cause(violation: Violation) -> str:
 
 
 def expect_refusal(answer: ServerAnswer, *statuses: int) -> dict[str, Any]:
-    """The error of a request that must be refused with one of these statuses, as JSON in one shape."""
+    """The error of a request that must be refused with one of these statuses, as JSON in the error format."""
     expect(answer.status in statuses, _unexpected(answer, *statuses))
     expect(answer.media_type == "application/json", f"the refusal's content-type is {answer.media_type!r}")
     error = answer.error
@@ -272,13 +269,13 @@ def expect_refusal(answer: ServerAnswer, *statuses: int) -> dict[str, Any]:
 
 
 def need_route(answer: ServerAnswer, what: str) -> None:
-    """NotOffered when the server has no such endpoint at all."""
+    """Raise NotOffered when the server does not have this endpoint."""
     if answer.status in _ABSENT:
         raise NotOffered(f"{what}: status {answer.status}")
 
 
 def need_support(answer: ServerAnswer, what: str) -> None:
-    """NotOffered when the server says that it does not do this."""
+    """Raise NotOffered when the server reports that it does not support this."""
     if answer.status in _UNSUPPORTED:
         raise NotOffered(f"{what}: {answer.status} {str(answer.error.get('message', ''))[:120]}")
 
@@ -291,13 +288,13 @@ def items(response: dict[str, Any], kind: str) -> list[dict[str, Any]]:
 
 
 def text_of(response: dict[str, Any]) -> str:
-    """All text of its messages."""
+    """All text of the response's messages."""
     parts = [part for item in items(response, "message") for part in item.get("content") or []]
     return "".join(str(part.get("text", "")) for part in parts if part.get("type") == "output_text")
 
 
 def object_in(text: str) -> dict[str, Any] | None:
-    """The JSON object that a text is; None for other texts."""
+    """The JSON object in a text; None when the text is anything else."""
     try:
         found = decode_json(text)
     except WireError:

@@ -198,9 +198,6 @@ def _expect_cut(response: dict[str, Any]) -> None:
         expect(message.get("status") == "incomplete", "the message that was cut is not incomplete")
 
 
-# Errors: requests that must be refused, each as JSON with type, code, message and param.
-
-
 @scenario("Errors")
 def errors_malformed_json(target: ServerUnderTest) -> Play:
     """A body that is not JSON is refused with 400."""

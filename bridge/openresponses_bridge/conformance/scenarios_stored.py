@@ -249,8 +249,6 @@ def _joined(before: ServerAnswer, after: ServerAnswer) -> bytes:
     return head + end + after.body
 
 
-# Compaction: a window that begins a new chain.
-
 _PATH = "/responses/compact"
 _HISTORY = [
     {"type": "message", "role": "user", "content": "We agreed to launch on Tuesday."},
@@ -301,8 +299,6 @@ def compaction_new_chain(target: ServerUnderTest) -> Play:
     text = text_of(expect_whole(answer, target))
     expect("tuesday" in text.lower(), f"what was agreed is not known in the new chain: {text!r:.120}")
 
-
-# Several turns: history in the input, and by previous_response_id.
 
 _NAME = "My name is Alice."
 

@@ -1,6 +1,6 @@
-"""What a reader of a stream remembers: where the stream stands, its items, their parts and arguments.
+"""The state of a stream as its reader knows it: how far it is, its items, their parts and arguments.
 
-A text is kept once: as deltas until it is done, then as the done text, and once its item is closed only
+A text is kept once: as deltas until it is done, then as the done text, and after its item is closed only
 within that item.
 """
 
@@ -29,18 +29,18 @@ class BlockTrack:
 
     @property
     def text(self) -> str:
-        """What was streamed, or the done text once there was one."""
+        """The deltas so far, or the done text."""
         return self._deltas.getvalue() if self._text is None else self._text
 
     def seal(self, text: str) -> None:
-        """The done text stands for the deltas from here on."""
+        """Replace the deltas by the done text."""
         self._text = text
         self._deltas = StringIO()
         self.write = self._deltas.write
 
 
 class ItemTrack:
-    """An output item. `added` and `done` are the JSON objects it came as, None when it did not."""
+    """An output item. `added` and `done` are the JSON objects of these events, None before them."""
 
     __slots__ = ("added", "blocks", "call", "done", "id", "index", "state", "type")
 
@@ -55,7 +55,7 @@ class ItemTrack:
         self.call = BlockTrack()
 
     def close(self, item: dict[str, Any] | None) -> None:
-        """The item is done; its texts live on in it alone."""
+        """The item is done; its texts are kept only within it."""
         self.state = BlockState.CLOSED
         self.done = item
         self.added = None
@@ -63,8 +63,8 @@ class ItemTrack:
         self.call = BlockTrack(state=BlockState.CLOSED)
 
     def differences(self, item: dict[str, Any]) -> list[tuple[str, str, str]]:
-        """(subject, field, what) for each payload of `item` that is not what was streamed. A payload
-        that is absent counts as empty; one of a wrong type is left to the schema."""
+        """(subject, field, what) for each payload of `item` that differs from the streamed one. An absent
+        payload counts as empty; one of a wrong type is left to the schema."""
         found = []
         for subject, field in PAYLOADS.get(self.type or "", {}).items():
             payload = item.get(field)
@@ -87,7 +87,7 @@ class ItemTrack:
 
 
 class StreamTrack:
-    """A response's stream as far as it was read."""
+    """A response's stream, as far as it was read."""
 
     def __init__(self) -> None:
         self.state = StreamState.EXPECTING
@@ -95,24 +95,22 @@ class StreamTrack:
         self.number: int | None = None  # the last sequence number
         self.in_progress = False  # response.in_progress was seen
         self.response_id: str | None = None
-        self.first: dict[
-            str, Any
-        ] = {}  # the response of the first event that had one, where it must not change
+        self.first: dict[str, Any] = {}  # fields of the first response that must not change
         self.items: dict[int, ItemTrack] = {}
-        self.next_index = 0  # one past the highest so far
+        self.next_index = 0  # one past the highest index so far
         self.by_id: dict[str, ItemTrack] = {}
         self.call_ids: set[str] = set()
-        self.cut: ItemTrack | None = None  # the first item that was closed as incomplete
+        self.cut: ItemTrack | None = None  # the first item that was done as incomplete
         self.framed = False  # events came in SSE frames
         self.marked = False  # [DONE] was seen
 
     def begin(self, item: ItemTrack) -> None:
-        """Keep the item, unless its index is in use."""
+        """Add the item, unless its index is in use."""
         self.items.setdefault(item.index, item)
         self.next_index = max(self.next_index, item.index + 1)
 
     def find(self, index: Any, item_id: Any) -> ItemTrack | None:
-        """The item an event is about: by output index, else by id."""
+        """The item that an event is about: by output index, else by id."""
         found = self.items.get(index) if isinstance(index, int) else None
         if found is None and isinstance(item_id, str):
             found = self.by_id.get(item_id)
@@ -120,7 +118,7 @@ class StreamTrack:
 
 
 def text_of(part: dict[str, Any]) -> str:
-    """The text of a part, whichever field holds it."""
+    """The text of a part, whichever field it is in."""
     text = part.get("refusal" if part.get("type") == "refusal" else "text")
     return text if isinstance(text, str) else ""
 
@@ -130,11 +128,9 @@ def _text(item: dict[str, Any] | None, field: str) -> str | None:
     return value if isinstance(value, str) else None
 
 
-# One event with the state of the stream before it: what every rule is given.
-
 _HOSTED = EventRole("item", "within")
 _NOTHING: dict[str, Any] = {}
-# the field of a done event that holds the whole text, where it is not `text`
+# the field of a done event with the whole text, where it is not `text`
 _DONE_FIELDS = {
     "response.refusal": "refusal",
     "response.function_call_arguments": "arguments",
@@ -143,10 +139,11 @@ _DONE_FIELDS = {
 
 
 class EventContext:
-    """An event, the item and the block that it is about.
+    """The argument of every rule: an event, the item and the block that it is about, and the stream before
+    it.
 
-    `raw` is the event as JSON. Rules read it with `text`, `number` and `object`, which give None for a
-    field that is absent or of a wrong type: the schema rule has reported it, and no other rule repeats it.
+    `raw` is the event as JSON. Rules read it with `text`, `number` and `object`, which return None for a
+    field that is absent or of a wrong type: the schema rule reports that, and no other rule repeats it.
     """
 
     __slots__ = (
@@ -187,7 +184,7 @@ class EventContext:
             self._resolve(self.role.subject)
 
     def _hosted_role(self) -> EventRole | None:
-        """Progress of a hosted tool happens within its item."""
+        """The role of a progress event of a hosted tool: it belongs within its item."""
         about_an_item = "item_id" in self.raw or "output_index" in self.raw
         return _HOSTED if about_an_item and self.type.startswith("response.") else None
 
@@ -213,7 +210,7 @@ class EventContext:
 
     @property
     def payload(self) -> str | None:
-        """The text that a delta or done event carries."""
+        """The text of a delta or done event."""
         delta = self.role is not None and self.role.verb == "delta"
         return self.text("delta" if delta else _DONE_FIELDS.get(self.stem, "text"))
 

@@ -1,4 +1,4 @@
-"""`StreamValidator`: every event of one response's stream, held to every rule."""
+"""`StreamValidator`: checks every event of one response's stream against every rule."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _DELTAS = {
 
 
 class _OpenText(NamedTuple):
-    """What the last clean delta of an item was about, and where its text goes."""
+    """The item and part of the last valid delta, and the buffer of its text."""
 
     struct: type[Any]
     output_index: int
@@ -56,13 +56,13 @@ class _OpenText(NamedTuple):
 
 
 class StreamValidator:
-    """Judges one response's stream; each WebSocket turn takes a fresh one.
+    """Validates one response's stream; each WebSocket turn needs a new one.
 
-    `wire` is the spelling it is held to: `openresponses` (the published schema exactly, extensions as
-    `slug:name`), `openai` (OpenAI's events and items), `any` (both, and unknown `response.*` events), or
-    `auto`: the one of the first two that alone has the first event which only one has. Until then, what both
-    hold against an event is reported; the rest of the wire's findings come with the event that decides it.
-    The content of a stream never raises: whatever is wrong is a `Violation`.
+    `wire` is the spelling that the stream must follow: `openresponses` (exactly the published schema,
+    extensions as `slug:name`), `openai` (OpenAI's events and items), `any` (both, and unknown `response.*`
+    events), or `auto`: of the first two the one that alone has the first event which only one of them has.
+    Until that event, `auto` reports what violates both; the other violations of the chosen wire are reported
+    with the event that decides. The content of a stream never raises: anything wrong is a `Violation`.
     """
 
     def __init__(self, wire: WireName = "any") -> None:
@@ -70,15 +70,15 @@ class StreamValidator:
             raise ValueError(f"wire is one of {AUTO}, {', '.join(EVENTS)}, not {wire!r}")
         self.wire: str = wire
         self.violations: list[Violation] = []
-        """All so far, in order."""
-        # what only one wire holds against the events so far, while it is not known which it is
+        """All violations so far, in order."""
+        # violations of only one wire in the events so far, while the wire is undecided
         self._doubtful: dict[str, list[Violation]] = {OPENRESPONSES: [], OPENAI: []}
         self._stream = StreamTrack()
         self._open: dict[str, _OpenText] = {}
         self._closed = False
 
     def feed(self, event: Event | bytes | str | Mapping[str, Any]) -> list[Violation]:
-        """The next event, as a struct, as JSON text or as a JSON object; what is wrong with it.
+        """Check the next event, a struct, JSON text or a JSON object; return its violations.
 
         Text and objects show what a struct can't: required fields that are missing. Raises TypeError for
         anything else.
@@ -98,8 +98,8 @@ class StreamValidator:
         return self._read(data)
 
     def feed_frame(self, frame: Frame) -> list[Violation]:
-        """The next SSE frame: the event in it, its name, and the [DONE] that ends a stream. Raises TypeError
-        for what is not a frame."""
+        """Check the next SSE frame: the event in it, its name, and the [DONE] that ends a stream. Raises
+        TypeError for anything but a frame."""
         if not isinstance(frame, Frame):
             raise TypeError(f"expected a Frame, got {type(frame).__name__}")
         self._stream.framed = True
@@ -111,7 +111,7 @@ class StreamValidator:
         return found
 
     def close(self) -> list[Violation]:
-        """The stream has ended: what is missing. A second call finds nothing."""
+        """The stream has ended; return the violations in its end. A second call returns nothing."""
         if self._closed:
             return []
         self._closed = True
@@ -141,7 +141,7 @@ class StreamValidator:
         return found
 
     def _kinds(self, context: EventContext) -> tuple[str, ...]:
-        """What the event is to the rules; after the end only that it is one."""
+        """The kinds of rules that apply to the event; after the terminal event only the general ones."""
         framed = () if context.frame is None else (FRAME,)
         if self._stream.state is StreamState.ENDED:
             return (EVERY, *framed)
@@ -192,8 +192,8 @@ class StreamValidator:
         return found
 
     def _undecided_findings(self, kinds: tuple[str, ...], context: EventContext) -> list[Violation]:
-        """While the wire is not decided: the findings on both wires, or those on the wire that this event
-        decides."""
+        """While the wire is undecided: the findings that both wires share, or those of the wire that this
+        event decides."""
         decided = wire_of(context)
         if decided is not None:
             self.wire = context.wire = decided

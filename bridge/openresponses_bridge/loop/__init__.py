@@ -1,7 +1,7 @@
 """The loop from a question to its answer: ask the model, run the tools that it calls, ask again.
 
-Sans-IO: `ToolCallingLoop.run` yields what is to be done and takes what came of it. What happened is a list of
-entries, from which a loop goes on, also after a crash.
+Sans-IO: `ToolCallingLoop.run` yields actions and receives their outcomes. It records entries, from which a
+loop can be resumed, also after a crash.
 """
 
 from openresponses_bridge.loop.answer import AnswerReader, FinishedCallback, ModelAnswer, ModelFailure

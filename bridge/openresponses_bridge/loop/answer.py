@@ -1,4 +1,4 @@
-"""The model's answer to one request: events → deltas for a callback, and the answer as a whole."""
+"""Reads the model's answer to one request: events → deltas for a callback, and the whole answer."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from openresponses_bridge.protocol.response import Response
 from openresponses_bridge.protocol.usage import Usage
 
 FinishedCallback = Callable[[TextPrefix, int, ResponseDelta], int | None]
-"""`finished_cb(text, index, delta)`: all text so far (`str()` makes it), the choice, what is new. An int
-stops the reading and keeps so many characters of the text; no calls are made then."""
+"""`finished_cb(text, index, delta)`: all text so far (`str()` makes it), the choice, what is new. Returning
+an int stops the reading and keeps that many characters of the text; no calls are made then."""
 
 CUT: Final = "bridge.loop.stream_interrupted"
-# failures that another attempt can't mend, as codes of responses name them
+# codes of failures that a retry can't fix
 _LASTING: Final = frozenset(
     {
         "context_length_exceeded",
@@ -43,24 +43,26 @@ _CUT_SHORT: Final = frozenset({"incomplete_tool_call", "incomplete_item"})
 
 
 class ModelAnswer(NamedTuple):
-    """A whole answer. `incomplete` is why it was cut ("" when it was not), `trimmed` that the callback
-    stopped the reading: then there are no calls. `thinking` are the blocks as they came."""
+    """A whole answer."""
 
     text: str
     tool_calls: list[CopilotToolCall]
     thinking: list[ThinkingPart]
+    """The blocks as they came."""
     stateful_marker: str | None = None
     usage: Usage | None = None
     incomplete: str = ""
+    """Why the answer was cut; "" when it was not."""
     trimmed: bool = False
+    """Whether the callback stopped the reading: then there are no calls."""
 
     @property
     def is_empty(self) -> bool:
-        """Neither text nor a call, and not because of a limit or the callback."""
+        """Whether there is neither text nor a call, and no limit or callback is the reason."""
         return not (self.text.strip() or self.tool_calls or self.incomplete or self.trimmed)
 
     def thinking_of_round(self, index: int) -> ThinkingDataItem | None:
-        """What the model thought, for the round with this index; None when it showed nothing."""
+        """The model's thinking, for the round with this index; None when there is none."""
         if not self.thinking:
             return None
         texts = [text for part in self.thinking for text in (part.thinking, *(part.summary or ())) if text]
@@ -69,7 +71,8 @@ class ModelAnswer(NamedTuple):
 
 
 class ModelFailure(NamedTuple):
-    """No answer, or not all of one. `retryable`: another attempt may do better. `usage` is what it cost."""
+    """No answer, or only a part of one. `retryable`: a retry may succeed. `usage`: the tokens of this
+    attempt."""
 
     error: BridgeError
     retryable: bool
@@ -133,13 +136,13 @@ class AnswerReader:
         )
 
     def fail(self, error: BridgeError) -> ModelFailure:
-        """The request or the reading failed with this."""
+        """The request or the reading failed with this error."""
         response = self._whole.response
         return ModelFailure(error, is_retryable(error), None if response is None else response.usage)
 
 
 def is_retryable(error: BridgeError) -> bool:
-    """Whether the same request may be answered when it is sent again."""
+    """Whether the same request may succeed when it is sent again."""
     if isinstance(error, HttpError) and error.headers.get("x-should-retry") == "false":
         return False
     return (error.http_status >= 500 or error.http_status in _PASSING) and error.code not in _LASTING

@@ -1,6 +1,6 @@
-"""The record of a loop, one entry for each thing that happened, from which a loop can be resumed.
+"""The record of a loop: one entry for each event, from which a loop can be resumed.
 
-The beginning of a call is recorded before the call is run, so that no call runs twice after a crash.
+The start of a call is recorded before the call runs, so that no call runs twice after a crash.
 """
 
 from __future__ import annotations
@@ -28,54 +28,58 @@ from openresponses_bridge.tools.results import LanguageModelToolResult
 
 
 class JournalError(RemoteError):
-    """A journal that no loop can be resumed from; the message names the line."""
+    """A journal from which no loop can be resumed; the message names the line."""
 
     INVALID = "bridge.loop.invalid_journal"
 
 
 class _Entry(Struct, frozen=True, omit_defaults=True, rename="camel", tag_field="type"):
-    """One thing that happened."""
+    """One event of a loop."""
 
 
 class LoopBegun(_Entry, frozen=True, tag="begun"):
-    """A question was asked, with what came beside it. `settings` are the driver's own, such as the model."""
+    """A question was asked."""
 
     query: str
     settings: dict[str, str] = field(default_factory=dict)
+    """The driver's own, such as the model."""
     attachments: list[Attachment] = field(default_factory=list)
     references: list[Reference] = field(default_factory=list)
 
 
 class RoundMade(_Entry, frozen=True, tag="round"):
-    """The model answered. `usage` is what all attempts cost, `summary` what the prompt had in place of the
-    conversation's beginning. `incomplete` is why the answer was cut, `trimmed` that its reading was
-    stopped."""
+    """The model answered."""
 
     round: ToolCallRound
     usage: Usage | None = None
+    """The sum over all attempts."""
     summary: ConversationSummary | None = None
+    """What the prompt had in place of the conversation's beginning."""
     incomplete: str = ""
+    """Why the answer was cut; "" when it was not."""
     trimmed: bool = False
+    """Whether the callback stopped the reading."""
 
 
 class CallsBegun(_Entry, frozen=True, tag="calls"):
-    """These calls are about to be run, by their internal ids."""
+    """The calls with these internal ids are about to run."""
 
     ids: list[str]
 
 
 class CallEnded(_Entry, frozen=True, tag="result"):
-    """A call has ended. `failure` is the code of why it did not run to its end, `notes` say what was done to
-    its arguments."""
+    """A call has ended."""
 
     id: str
     result: LanguageModelToolResult
     failure: str = ""
+    """The code of the error, if the call did not run to its end."""
     notes: list[str] = field(default_factory=list)
+    """What was changed in its arguments."""
 
 
 class LimitRaised(_Entry, frozen=True, tag="limit"):
-    """The user allowed more: `rounds` is the new limit."""
+    """The user allowed more rounds: `rounds` is the new limit."""
 
     rounds: int
 
@@ -91,9 +95,8 @@ LoopEntry = LoopBegun | RoundMade | CallsBegun | CallEnded | LimitRaised | LoopE
 
 
 class LoopState:
-    """The state of a loop, folded from its entries. `history` has the earlier questions, the other fields
-    belong to the newest one. `begun`: calls that were started, or are about to be; `failures`: the codes
-    of those that failed; `usage`: the sum over all rounds, None when no model reported any."""
+    """The state of a loop, folded from its entries. `history` has the earlier questions; all other attributes
+    are about the newest one."""
 
     def __init__(self, entries: Iterable[LoopEntry] = ()) -> None:
         self.history: list[Turn] = []
@@ -103,11 +106,11 @@ class LoopState:
         self.settings: dict[str, str] = {}
         self.rounds: list[ToolCallRound] = []
         self.results: dict[str, LanguageModelToolResult] = {}
-        self.begun: set[str] = set()
-        self.failures: dict[str, str] = {}
+        self.begun: set[str] = set()  # calls that have started, or are about to
+        self.failures: dict[str, str] = {}  # failed call → code
         self.limit: int | None = None
         self.summary: ConversationSummary | None = None
-        self.usage: Usage | None = None
+        self.usage: Usage | None = None  # the sum over all rounds, None when no model reported any
         self.incomplete, self.trimmed = "", False
         self.end: LoopEnded | None = None
         self._calls: dict[str, ToolCall] = {}
@@ -119,7 +122,7 @@ class LoopState:
 
     @property
     def number_of_calls(self) -> int:
-        """Calls of all questions so far."""
+        """The number of calls of all questions so far."""
         return len(self._calls)
 
     def call(self, call_id: str) -> ToolCall | None:
@@ -132,7 +135,8 @@ class LoopState:
         return [call for call in calls if call.id not in self.results]
 
     def apply(self, entry: LoopEntry) -> None:
-        """Apply an entry. Raises ValueError, and changes nothing, for an entry that can't follow."""
+        """Apply an entry. Raises ValueError, without any effect, for an entry that is not allowed in this
+        state."""
         if isinstance(entry, LoopBegun):
             self._begin(entry)
         elif self.query is None:
@@ -192,23 +196,23 @@ class LoopState:
             self.failures[entry.id] = entry.failure
 
 
-# Entries as lines of JSON, one each.
-#
-# A round's prompt is all that was said so far, so that the prompts of a loop together grow with the square of
-# its rounds. A line has of a prompt only the messages that the prompt of the round before did not have, and
-# says which of that one's messages stand between them: the lines together are as long as what happened.
+# Each entry is a line of JSON. A round's prompt repeats the whole conversation, so that the prompts of a loop
+# grow with the square of its rounds. A line therefore has only the messages of the prompt that the prompt of
+# the round before does not have, and the ranges of that prompt that stand between them: the size of all lines
+# is linear in the conversation.
 
 LINE_END: Final = b"\n"
 MOST_MESSAGES: Final = 1 << 24
-"""Messages that the prompts of a journal may have in sum: its lines are shorter than what they stand for."""
+"""Limit of the messages in all prompts of a journal: decoded prompts are larger than their lines."""
 
 Kept = tuple[int, int, int]
-"""`(at, start, stop)`: before the new message number `at` stand those from `start` to `stop` of the prompt of
-the round before. Each is used once at most, in the order of that prompt."""
+"""`(at, start, stop)`: before the new message number `at` come the messages from `start` to `stop` of the
+prompt of the round before. Each is used at most once, in the order of that prompt."""
 
 
 class _RoundLine(RoundMade, frozen=True, tag="round"):
-    """A round whose `prompt` has the new messages alone; `same_summary`: as in the round before."""
+    """A round whose `prompt` has only the new messages. `same_summary`: the summary is that of the round
+    before."""
 
     kept: list[Kept] = field(default_factory=list)
     same_summary: bool = False
@@ -221,17 +225,17 @@ _decode: Final = msgspec.json.Decoder(_Line).decode
 
 
 def encode_entry(entry: LoopEntry, last_round: RoundMade | None = None) -> bytes:
-    """An entry as its line, with the line end. `last_round` is the last RoundMade that was written before it;
-    without, the line of a round has its whole prompt."""
+    """Encode an entry as a line with its line end. `last_round` is the last RoundMade that was written
+    before; without it, the line of a round has its whole prompt."""
     if isinstance(entry, RoundMade) and last_round is not None:
         entry = _shortened(entry, last_round)
     return _encode(entry) + LINE_END
 
 
 def decode_entries(data: bytes) -> Iterator[LoopEntry]:
-    """The entries of a journal. A last line without its end was being written when the process stopped: it is
-    left out. Raises JournalError for any other line that is not an entry, or that refers to messages that are
-    not there, and for prompts of more than `MOST_MESSAGES` in sum."""
+    """Decode the entries of a journal. A last line without its line end was being written when the process
+    stopped; it is left out. Raises JournalError for any other line that is not an entry or refers to messages
+    that do not exist, and for prompts of more than `MOST_MESSAGES` in sum."""
     *lines, _cut = data.split(LINE_END)
     last: RoundMade | None = None
     messages = 0
@@ -243,7 +247,7 @@ def decode_entries(data: bytes) -> Iterator[LoopEntry]:
                 if messages > MOST_MESSAGES:
                     raise ValueError(f"its prompts have more than {MOST_MESSAGES} messages")
                 entry = last = _whole(entry, last)
-        except (ValueError, RecursionError) as error:  # what can't be decoded raises a ValueError too
+        except (ValueError, RecursionError) as error:  # msgspec's decoding errors are ValueErrors
             raise JournalError(JournalError.INVALID, f"line {number} is not an entry: {error}") from error
         yield entry
 
@@ -289,7 +293,7 @@ def _difference(
 
 
 def _whole(line: _RoundLine, last: RoundMade | None) -> RoundMade:
-    """Raises ValueError for what does not fit to the round before."""
+    """Raises ValueError when the line does not fit the round before."""
     before = [] if last is None else last.round.prompt
     new, prompt, done, used = line.round.prompt, list[ChatMessage](), 0, 0
     for at, start, stop in line.kept:

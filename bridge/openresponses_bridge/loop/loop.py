@@ -36,11 +36,9 @@ from openresponses_bridge.tools.errors import ToolCallCancelledError
 from openresponses_bridge.tools.registry import TokenizationOptions, ToolCallOutcome
 from openresponses_bridge.tools.results import LanguageModelToolResult
 
-# What a loop wants done, and how it ends.
-
 
 class ToolCallLimitBehavior(StrEnum):
-    """What to do when the limit of rounds is reached: ask the user whether to go on, or stop."""
+    """When the limit of rounds is reached: ask the user whether to continue, or stop."""
 
     CONFIRM = "confirm"
     STOP = "stop"
@@ -54,19 +52,19 @@ class LoopEnd(StrEnum):
     INCOMPLETE = "incomplete"  # the answer was cut by a limit or a filter
     LIMIT = "tool_call_limit"
     CANCELLED = "cancelled"
-    EMPTY = "empty"  # the model said nothing, twice
+    EMPTY = "empty"  # the model gave an empty answer, twice
     EMPTY_PROMPT = "empty_prompt"  # there was nothing to ask
     FAILED = "failed"
 
 
 class LoopError(LocalError):
-    """The loop was used wrongly: an outcome that fits no action, a limit below 1."""
+    """The loop was used wrongly: an outcome that does not fit its action, a limit below 1."""
 
     INVALID = "bridge.loop.invalid_use"
 
 
 class LoopFinished(Exception):
-    """Leaves the rounds from wherever it is raised."""
+    """Raised anywhere to end the rounds."""
 
     def __init__(self, end: LoopEnd, message: str, error: BridgeError | None = None) -> None:
         super().__init__(message)
@@ -75,29 +73,26 @@ class LoopFinished(Exception):
 
 class AskModel(NamedTuple):
     """Send the prompt (`bridge.prompt.create_…_request_body` makes bodies of it) and feed the answer's events
-    to a `reader()`. The outcome is what that reader's `close` or `fail` gives.
-
-    `attempt` counts from 0; the request is due after `delay` seconds. `stateful_marker` is what the model's
-    server gave with the last round.
-    """
+    to a `reader()`. The outcome is the return value of that reader's `close` or `fail`."""
 
     prompt: BuildPromptResult
     stateful_marker: str | None
+    """What the model's server sent with the last round."""
     round_index: int
     attempt: int
+    """Counts from 0."""
     delay: float
+    """Seconds to wait before the request."""
     reader: Callable[[], AnswerReader]
 
 
 class RunToolCalls(NamedTuple):
-    """Run these calls, side by side where they are several. Each is reported by `call_ended` when it has
-    ended; the outcome of the action is None. A call that was not reported counts as cancelled.
-
-    `tokenization_options` say how much of each result the next prompt has room for; None: there is no limit.
-    """
+    """Run these calls, concurrently if there are several. Report each by `call_ended` when it has ended; the
+    outcome of the action is None. A call that was not reported counts as cancelled."""
 
     calls: list[ToolCall]
     tokenization_options: TokenizationOptions | None = None
+    """How much of each result fits into the next prompt; None: no limit."""
 
 
 class AskUser(NamedTuple):
@@ -110,21 +105,23 @@ Action = AskModel | RunToolCalls | AskUser
 
 
 class LoopResult(NamedTuple):
-    """How a loop ended. `response` is the text of the last answer, `message` says in words why it ended other
-    than with an answer, `error` what failed. `usage` is the sum over all rounds, None when no model reported
-    any."""
+    """How a loop ended."""
 
     end: LoopEnd
     response: str
+    """The text of the last answer."""
     message: str
+    """Why the loop ended without an answer; "" when there is one."""
     error: BridgeError | None
+    """The failure, if there was one."""
     tool_call_rounds: list[ToolCallRound]
     tool_call_results: ToolCallResults
     usage: Usage | None
+    """The sum over all rounds, None when no model reported any."""
 
     def as_json(self) -> dict[str, Any]:
-        """`{"toolCallRounds", "toolCallResults", "end", "response"}`, with `message`, `error` and `usage`
-        where there are some."""
+        """`{"toolCallRounds", "toolCallResults", "end", "response"}`, and `message`, `error` and `usage` if
+        they are set."""
         error = self.error and {"code": self.error.code, "message": self.error.message}
         more = {"message": self.message, "error": error, "usage": self.usage}
         made: dict[str, Any] = msgspec.to_builtins(
@@ -138,8 +135,6 @@ class LoopResult(NamedTuple):
         )
         return made
 
-
-# One prompt to one answer, by as many requests as that may take.
 
 _NOTHING: Final = "the model's answer was empty"
 _LONGEST_DELAY: Final = 30.0
@@ -162,15 +157,15 @@ class Renderer(Protocol):
 
 
 class ModelTurn(NamedTuple):
-    """The answer, and what all attempts at it cost."""
+    """An answer, and the usage of all attempts at it."""
 
     answer: ModelAnswer
     usage: Usage | None
 
 
 class ModelCalls:
-    """Asks the model, and retries: after a failure or an interruption at most `retries` times, each time
-    after twice the delay, and once after an empty answer."""
+    """Asks the model, with retries: at most `retries` after failures or interruptions, each after twice the
+    delay, and one after an empty answer."""
 
     def __init__(
         self,
@@ -191,7 +186,7 @@ class ModelCalls:
     def answer(
         self, prompt: BuildPromptResult, round_index: int, *, shown: bool = True
     ) -> Generator[Action, Any, ModelTurn]:
-        """An answer that is not empty. With `shown` False the callback does not see it. Raises LoopFinished
+        """An answer that is not empty. With `shown=False` the callback is not called. Raises LoopFinished
         when there is none, ToolCallCancelledError, LoopError."""
         shown_to = self._finished_cb if shown else None
         if prompt.is_empty:
@@ -236,7 +231,8 @@ class ModelCalls:
         self.restart(round_index, "the prompt was too long for the model", self._finished_cb)
 
     def restart(self, round_index: int, why: str, shown_to: FinishedCallback | None) -> None:
-        """Report to the callback that the answer begins again, so that what it was shown is discarded."""
+        """Report to the callback that the answer starts again and that the earlier text is to be
+        discarded."""
         self.diagnostics.warning(f"rounds[{round_index}]", f"{why}; asked again")
         if shown_to is not None:
             shown_to(TextAccumulator().current(), 0, ResponseDelta("", retry_reason=why))
@@ -250,15 +246,15 @@ INTERRUPTED: Final = "bridge.loop.call_interrupted"
 
 
 class ToolCallingLoop:
-    """From a question to its answer.
+    """Asks the model and runs its tool calls, from a question to its answer.
 
-    `context` has what stays the same over the rounds: system text, tools, the question. `state` is what an
-    earlier loop's entries came to; the loop goes on from there. `record` gets each entry before what it
-    announces is done, and has to have kept it when it returns. `parallel` says of which tools calls may run
-    side by side. `retries` is how often a request is sent again that failed or was interrupted.
-    `model_summaries` has the model write the summary of a conversation that passes its budget; without, and
-    when it gives none, the renderer does. A prompt that the model refuses as too long is sent once more
-    within three quarters of its tokens, which are the budget from then on. `clock` gives seconds since 1970.
+    `context`: what stays the same in all rounds: system text, tools, the question. `state`: the state that an
+    earlier loop's entries give; the loop continues from it. `record` is called with each entry before the
+    entry's action starts, and must have stored it when it returns. `parallel`: whether calls of the tool of
+    this name may run concurrently. `retries`: how often a request that failed or was interrupted is sent
+    again. `model_summaries`: the model summarises a conversation that exceeds its budget; otherwise, and when
+    it gives no summary, the renderer does. A prompt that the model refuses as too long is sent once more with
+    three quarters of its tokens, which are the budget from then on. `clock` returns seconds since 1970.
     """
 
     def __init__(
@@ -299,7 +295,7 @@ class ToolCallingLoop:
 
     @property
     def diagnostics(self) -> Diagnostics:
-        """Why the model was asked again."""
+        """The reasons for retries."""
         return self._asking.diagnostics
 
     @property
@@ -313,8 +309,8 @@ class ToolCallingLoop:
         return self.state.results
 
     def run(self) -> Steps:
-        """Yields actions, receives their outcomes, and returns how the loop ended. Raises LoopError for an
-        outcome that does not fit its action; nothing else."""
+        """Yields actions, receives their outcomes, and returns how the loop ended. Raises only LoopError, for
+        an outcome that does not fit its action."""
         try:
             yield from self._rounds()
         except LoopFinished as end:
@@ -348,7 +344,7 @@ class ToolCallingLoop:
             )
 
     def create_prompt_context(self) -> PromptContext:
-        """What the next prompt is made of: the question and all that came of it so far."""
+        """The input of the next prompt: the question and all rounds so far."""
         last = self.tool_call_rounds[-1] if self.tool_call_rounds else None
         return replace(
             self._context,
@@ -363,7 +359,7 @@ class ToolCallingLoop:
         )
 
     def run_one(self, context: PromptContext) -> Generator[Action, Any, ToolCallRound]:
-        """One round: the prompt, the model's answer, its calls, not run yet."""
+        """One round: the prompt, the model's answer, and its calls, which are not run yet."""
         index = len(self.tool_call_rounds)
         prompt, summing = yield from self._prompt(context, index)
         try:
@@ -398,8 +394,8 @@ class ToolCallingLoop:
     def _prompt(
         self, context: PromptContext, index: int
     ) -> Generator[Action, Any, tuple[BuildPromptResult, Usage | None]]:
-        """The prompt, and the usage of its summary. With a new summary the prompt does not continue what the
-        model's server has stored."""
+        """The prompt, and the usage of its summary. A prompt with a new summary does not continue the
+        response that the model's server stores."""
         usage: Usage | None = None
         before = context.summary
         try:
@@ -420,7 +416,7 @@ class ToolCallingLoop:
     def _summary(
         self, request: SummaryRequest, index: int
     ) -> Generator[Action, Any, tuple[str, Usage | None]]:
-        """The model's summary; "" when it gave none, and then the renderer makes one by itself."""
+        """The model's summary; "" when it gave none, and then the renderer makes one."""
         try:
             asked = self._renderer.summary_prompt(request)
             answer, usage = yield from self._asking.answer(asked, index, shown=False)
@@ -431,12 +427,12 @@ class ToolCallingLoop:
 
     @staticmethod
     def create_internal_tool_call_id(number: int) -> str:
-        """The id under which a call's result is kept: models use their own ids twice."""
+        """The id under which a call's result is stored: models reuse their own ids."""
         return f"internal_call_{number:03d}"
 
     def invoke_tools(self, made: ToolCallRound) -> Generator[Action, Any, None]:
         """Run the pending calls of a round. A call that was started before a crash is not run again: whether
-        it had its effect is unknown, and the model is asked to check."""
+        it had its effect is unknown, and its result asks the model to check."""
         for call in self.state.pending():
             if call.id in self.state.begun:
                 self._record(CallEnded(call.id, _INTERRUPTED, INTERRUPTED))
@@ -449,21 +445,21 @@ class ToolCallingLoop:
                     self._record(CallEnded(call.id, _CANCELLED, ToolCallCancelledError.CANCELLED))
 
     def _room(self) -> TokenizationOptions | None:
-        """The tokens left for results, in equal parts for the pending calls."""
+        """The tokens left for results, divided equally among the pending calls."""
         room = self._renderer.result_room(self.create_prompt_context())
         if room is None:
             return None
         return TokenizationOptions(room.token_budget // len(self.state.pending()), room.count_tokens)
 
     def call_ended(self, call_id: str, outcome: ToolCallOutcome) -> None:
-        """A call of the action that is being done has ended. Raises LoopError for any other call."""
+        """Report that a call of the current action has ended. Raises LoopError for any other call."""
         failure = "" if outcome.failure is None else outcome.failure.error.code
         if call_id not in self.state.begun:
             raise LoopError(LoopError.INVALID, f"the call {call_id!r} was not begun")
         self._record(CallEnded(call_id, outcome.result, failure, list(outcome.notes)))
 
     def retry_attempt(self, call: ToolCall) -> int:
-        """How often this tool has failed since it last succeeded, in this question's rounds."""
+        """How often this tool has failed since its last success, in the rounds of this question."""
         earlier = [
             each
             for made in self.tool_call_rounds
@@ -485,11 +481,11 @@ class ToolCallingLoop:
                 yield from ([call] for call in together)
 
     def hit_tool_call_limit(self) -> bool:
-        """Whether as many rounds were made as may be without asking."""
+        """Whether the limit of rounds without asking is reached."""
         return len(self.tool_call_rounds) >= (self.state.limit or self._tool_call_limit)
 
     def handle_tool_call_limit(self) -> Generator[Action, Any, bool]:
-        """Whether to go on; with CONFIRM the user is asked, and allows as many rounds again."""
+        """Whether to continue; with CONFIRM the user is asked, and allows the same number of rounds again."""
         if self._limit_behavior is ToolCallLimitBehavior.STOP:
             return False
         made = len(self.tool_call_rounds)

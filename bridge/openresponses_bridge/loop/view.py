@@ -1,7 +1,7 @@
 """What the user sees of a loop, as data: rounds with their thinking, text and calls.
 
-It is fed with the callback's deltas, the journal's entries and the tools' progress, in order; the entries
-alone give a finished run.
+It is updated with the callback's deltas, the journal's entries and the tools' progress, in order. The entries
+alone are enough for a loop that has ended.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from openresponses_bridge.loop.journal import (
 from openresponses_bridge.prompt.context import ToolCallRound
 from openresponses_bridge.tools.errors import ToolCallCancelledError, ToolDeclinedError
 
-_MOST_PROGRESS = 100  # lines of progress that are kept of one call
+_MOST_PROGRESS = 100  # lines of progress kept for each call
 
 
 class ToolStatus(StrEnum):
-    """How far a call is."""
+    """The status of a call."""
 
     CALLING = "calling"  # the model is still writing its arguments
     PENDING = "pending"
@@ -46,24 +46,28 @@ _STATUS_OF_FAILURE = {
 
 
 class ToolResultElement(Struct, rename="camel", kw_only=True):
-    """A call as it is shown. `id` is the internal id, "" before the call is whole; `call_id` is the model's.
-    `input` is the arguments parsed, or their text as far as it came where that is not JSON. `result` is text,
-    `error` why there is none; `progress` the newest lines of what the tool reported, `notes` what was done to
-    the arguments."""
+    """A call as it is shown."""
 
     name: str
     call_id: str
+    """The model's id."""
     id: str = ""
+    """The internal id; "" until the call is whole."""
     status: ToolStatus = ToolStatus.CALLING
     input: Any = None
+    """The parsed arguments; their text while they are not JSON."""
     progress: list[str] = field(default_factory=list)
+    """The newest lines of the tool's progress reports."""
     result: str | None = None
+    """The text of the result."""
     error: str | None = None
+    """Why there is no result."""
     notes: list[str] = field(default_factory=list)
+    """What was changed in the arguments."""
 
 
 class RoundView(Struct, rename="camel", kw_only=True):
-    """A round as it is shown. `thinking` is for a section that is folded at first."""
+    """A round as it is shown. `thinking` is meant for a section that is collapsed at first."""
 
     thinking: str = ""
     text: str = ""
@@ -72,13 +76,13 @@ class RoundView(Struct, rename="camel", kw_only=True):
 
     @property
     def is_calling(self) -> bool:
-        """The model is writing a call: "Calling tools…"."""
+        """Whether the model is writing a call: "Calling tools…"."""
         return any(element.status is ToolStatus.CALLING for element in self.elements)
 
 
 class LoopView:
-    """Everything of one question. `end` is the LoopEnd, "" as long as the loop goes on, `message` why it
-    ended other than with an answer."""
+    """All rounds of one question. `end` is the LoopEnd, "" until the loop has ended; `message` is why it
+    ended without an answer."""
 
     def __init__(self) -> None:
         self.query = ""
@@ -92,7 +96,7 @@ class LoopView:
 
     @property
     def rounds(self) -> list[RoundView]:
-        """The rounds so far, the one that is being made with its text as far as it came."""
+        """The rounds so far, with the partial text of the current one."""
         if self._open is not None:
             self._open.text = "".join(self._text)
             self._open.thinking = "".join(self._thinking).strip()
@@ -109,7 +113,7 @@ class LoopView:
         return plain
 
     def delta(self, delta: ResponseDelta) -> None:
-        """What the callback got."""
+        """Update with a delta of the callback."""
         if delta.retry_reason is not None:
             self._again(str(delta.retry_reason))
         self._current()
@@ -126,13 +130,13 @@ class LoopView:
             element.status, element.input = ToolStatus.PENDING, _parsed(call.arguments)
 
     def progress(self, call_id: str, text: str) -> None:
-        """What a tool reports while it runs."""
+        """Update with a tool's progress report."""
         element = self._elements.get(call_id)
         if element is not None:
             element.progress = [*element.progress[1 - _MOST_PROGRESS :], text]
 
     def entry(self, entry: LoopEntry) -> None:
-        """What was recorded."""
+        """Update with a recorded entry."""
         if isinstance(entry, LoopBegun):
             self._rounds, self._open, self._elements = [], None, {}
             self.query, self.end, self.message = entry.query, "", ""
@@ -168,7 +172,7 @@ class LoopView:
         return elements[-1]
 
     def _round(self, made: ToolCallRound) -> None:
-        """A round as it was kept takes the place of what its deltas showed."""
+        """The recorded round replaces what its deltas showed."""
         current = self._current()
         current.text = made.response
         current.thinking = "" if made.thinking is None else made.thinking.thinking

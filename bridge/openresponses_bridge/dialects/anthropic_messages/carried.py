@@ -1,5 +1,5 @@
-"""Carries what only the Messages API can express past the protocol: written by `client/`, restored by
-`upstream/`. For any other upstream these fields are losses."""
+"""Carries fields that only the Messages API has through the protocol: `client/` writes them, `upstream/`
+restores them. At any other upstream they are losses."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from openresponses_bridge.protocol.request import CreateResponse, Native
 DIALECT: Final = "anthropic"
 CACHE: Final = "cache_control"
 PASSED: Final = (CACHE, "context_management", "compaction", "inference_geo", "speed")
-"""Fields of the body that go on to the API as they are. Others name things of an account (containers, files,
-credits, servers to connect to), and the account is the operator's."""
+"""Fields of the body that are passed to the API unchanged. Others refer to things of an account (containers,
+files, credits, servers to connect to), and the account is the operator's."""
 
 
 def place(item: int, part: int | None = None) -> str:
@@ -22,50 +22,55 @@ def place(item: int, part: int | None = None) -> str:
 
 
 class CarriedFields(Struct):
-    """One request's. `body`: fields of the body. `thinking`, `output_config`: as the client has them, without
-    the format. `system`: the blocks of the system prompt, whose texts `instructions` joins by `JOINT`.
-    `tools`: fields of tools, by their names. `blocks`: fields of blocks, by their places. `inline`: items
-    that are system messages and stay where they stand. `items`: how many items the input has: places are of
-    no use when it has others. `names`: what it is called in reports of losses."""
+    """The fields of one request that only the Messages API has."""
 
     body: dict[str, Any] = field(default_factory=dict)
+    """Fields of the body."""
     thinking: dict[str, Any] | None = None
+    """As the client sent it."""
     output_config: dict[str, Any] = field(default_factory=dict)
+    """As the client sent it, without the format."""
     system: list[dict[str, Any]] = field(default_factory=list)
+    """The blocks of the system prompt; `instructions` has their texts, joined by `JOINT`."""
     tools: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Tool name → fields of the tool."""
     blocks: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Place → fields of the block."""
     inline: set[int] = field(default_factory=set)
+    """Indexes of the items that are system messages and stay in their place."""
     items: int = 0
+    """Number of items in the input. Places are useless when the input has another number."""
     names: dict[str, None] = field(default_factory=dict)
+    """Names of the fields in reports of losses."""
 
     def add(self, where: str, fields: dict[str, Any], kind: str) -> None:
-        """Fields of a block of this kind that have no counterpart."""
+        """Keep the fields of a block of this kind that have no counterpart."""
         if fields:
             self.blocks[where] = self.blocks.get(where, {}) | fields
             self.report(CACHE if name == CACHE else f"{kind}.{name[:64]}" for name in fields)
 
     def tool_fields(self, body: dict[str, Any]) -> dict[str, Any]:
-        """The fields of the tool that has this body; a hosted one may be named by anything."""
+        """The fields of the tool with this body. The name of a hosted tool may be of any type."""
         name = body.get("name")
         return self.tools.get(name, {}) if isinstance(name, str) else {}
 
     def report(self, names: Any) -> None:
-        """These are lost anywhere else."""
+        """Add names of fields that any other upstream loses."""
         self.names.update(dict.fromkeys(names))
 
     @property
     def caches(self) -> bool:
-        """Whether the client has placed points of the cache itself."""
+        """Whether the client has set cache breakpoints itself."""
         placed = (self.body, *self.system, *self.tools.values(), *self.blocks.values())
         return any(CACHE in fields for fields in placed)
 
     def native(self) -> Native:
-        """For the request."""
+        """The value of `CreateResponse.native`."""
         return Native(DIALECT, list(self.names), self)
 
 
 JOINT: Final = "\n\n"
-"""What stands between the texts of a system prompt."""
+"""Separates the texts of a system prompt in `instructions`."""
 NOTHING: Final = CarriedFields()
 
 
@@ -75,6 +80,6 @@ def is_native(request: CreateResponse) -> bool:
 
 
 def carried_by(request: CreateResponse) -> CarriedFields:
-    """What a request carries for this API."""
+    """The fields that a request carries for this API."""
     said = request.native.said if request.native is not UNSET and is_native(request) else None
     return said if isinstance(said, CarriedFields) else NOTHING

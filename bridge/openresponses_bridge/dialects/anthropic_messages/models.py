@@ -1,4 +1,4 @@
-"""What differs between the models behind the Messages API, and between servers that speak it: data."""
+"""Tables of the differences between models behind the Messages API, and between its servers."""
 
 from __future__ import annotations
 
@@ -13,38 +13,40 @@ Thinking = Literal["none", "budget", "adaptive"]
 
 
 class ModelFacts(Struct, frozen=True):
-    """One model. `max_tokens` is its output limit in tokens; `thinking` how it is asked to think: with a
-    budget of tokens or by effort; `structured` whether it takes JSON schemas; `sampling` whether it takes
-    temperature and top_p; `efforts` the levels it knows. `known`: these are its facts, not a guess."""
+    """What one model accepts."""
 
     max_tokens: int
+    """Its output limit, in tokens."""
     thinking: Thinking = "none"
+    """How a request asks for thinking: by a budget of tokens, or by effort."""
     structured: bool = False
+    """Whether it accepts JSON schemas for its output."""
     sampling: bool = True
+    """Whether it accepts temperature and top_p."""
     efforts: tuple[str, ...] = ()
+    """The levels of effort that it accepts."""
     known: bool = True
+    """False when these are guesses."""
 
 
 class MessagesOptions(Struct, frozen=True, kw_only=True):
-    """What one upstream wants where servers differ.
-
-    `facts`: what its models take, instead of what is known of Anthropic's by their names.
-    `cache_control`: put on the ends of tools, system prompt and conversation, as `{"type": "ephemeral"}`,
-    unless a client of this API has placed its own.
-    `foreign_reasoning`: what to do with `encrypted_content` that can't be opened here.
-    `unsigned_thinking`: send reasoning that has no signature; servers other than Anthropic's may want it.
-    `betas`: pass on what a client of this API sends in `anthropic-beta`.
-    `stream`: ask for a stream; else for one whole answer.
-    `extra`: fields of the body that no request of ours has (`top_k`, `stop_sequences`, …).
-    """
+    """Options of an upstream, where servers differ."""
 
     facts: ModelFacts | None = None
+    """What its models accept; None: what is known of Anthropic's models by their names."""
     cache_control: dict[str, Any] | None = None
+    """Set at the ends of tools, system prompt and conversation, as `{"type": "ephemeral"}`, unless a client
+    of this API has set its own."""
     foreign_reasoning: Literal["refuse", "drop"] = "refuse"
+    """For `encrypted_content` that can't be opened here."""
     unsigned_thinking: bool = False
+    """Send reasoning without a signature; servers other than Anthropic's may accept it."""
     betas: bool = True
+    """Pass on a client's `anthropic-beta` header."""
     stream: bool = True
+    """Ask for a stream; otherwise for one whole answer."""
     extra: dict[str, Any] = {}
+    """Fields of the body that no request of ours has (`top_k`, `stop_sequences`, …)."""
 
 
 DEFAULT_OPTIONS: Final = MessagesOptions()
@@ -53,7 +55,7 @@ _MORE_EFFORTS = ("low", "medium", "high", "xhigh", "max")
 _UNKNOWN_CLAUDE: Final = ModelFacts(32_000, "adaptive", True, False, _MORE_EFFORTS, known=False)
 _UNKNOWN: Final = ModelFacts(8_192, "budget", known=False)
 
-# A model that is not here, of a family that is, has the facts of that family's newest; those are a guess.
+# An unknown model of a known family gets the facts of the newest model of that family, as a guess.
 _FACTS: Final[dict[str, ModelFacts]] = {
     "claude-2": ModelFacts(4_096),
     "claude-3-haiku": ModelFacts(4_096),
@@ -75,8 +77,8 @@ _FACTS: Final[dict[str, ModelFacts]] = {
 
 
 def facts_of(model: str) -> ModelFacts:
-    """The facts of a model by its name, whatever a cloud puts before it (`us.anthropic.claude-…`) and
-    however it writes versions (`4.5`, `4-5`)."""
+    """The facts of a model by its name, with any prefix of a cloud (`us.anthropic.claude-…`) and any spelling
+    of versions (`4.5`, `4-5`)."""
     name = model.lower()
     if "claude" not in name:
         return _UNKNOWN

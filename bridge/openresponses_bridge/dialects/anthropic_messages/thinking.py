@@ -11,7 +11,7 @@ from openresponses_bridge.protocol.codec import decode_json, encode
 from openresponses_bridge.protocol.request import CreateResponse
 from openresponses_bridge.seal import Sealer, SealError
 
-SMALLEST_BUDGET: Final = 1024  # tokens, the API's
+SMALLEST_BUDGET: Final = 1024  # tokens; the API's minimum
 _BUDGETS: Final = {
     "minimal": SMALLEST_BUDGET,
     "low": 2_048,
@@ -22,15 +22,15 @@ _BUDGETS: Final = {
 }
 _EFFORTS: Final = {"minimal": "low", "xhigh": "max"}
 _DEFAULT: Final = "medium"
-# the least of the answer that thinking has to leave room for, in tokens
+# tokens that thinking has to leave for the answer
 _ANSWER: Final = 1024
 
 
 def plan_thinking(
     effort: str, request: CreateResponse, facts: ModelFacts, max_tokens: int, diagnostics: Diagnostics
 ) -> dict[str, Any]:
-    """The fields `thinking` and `output_config` for this effort, a known level other than none; empty when
-    there can't be any."""
+    """The fields `thinking` and `output_config` for this effort, a known level other than none; {} when
+    thinking is not possible."""
     if facts.thinking == "none":
         diagnostics.loss("reasoning.effort", "the model does not think")
         return {}
@@ -56,7 +56,7 @@ def _adaptive(
 
 
 def effort_from(body: dict[str, Any]) -> str | None:
-    """The effort that an Anthropic request asks for, None when it asks for no thinking."""
+    """The effort that an Anthropic request asks for; None for a request without thinking."""
     thinking = body.get("thinking")
     kind = thinking.get("type") if isinstance(thinking, dict) else None
     config = body.get("output_config")
@@ -74,8 +74,8 @@ def _nearest(budget: Any) -> str:
     return min(_BUDGETS, key=lambda effort: abs(_BUDGETS[effort] - budget))
 
 
-# Anthropic's opaque blocks in `encrypted_content`, and other upstreams' reasoning in Anthropic's
-# signatures: sealed whole, so that both come back to the byte (field cases 30, 31).
+# Anthropic's opaque blocks travel in `encrypted_content`, and other upstreams' reasoning in Anthropic's
+# signatures. Both are sealed whole, so that they come back byte for byte (field cases 30, 31).
 
 THINKING: Final = "anthropic-thinking"
 REDACTED: Final = "anthropic-redacted"
@@ -95,7 +95,7 @@ def seal_block(sealer: Sealer, block: dict[str, Any]) -> str:
 
 
 def seal_reasoning(sealer: Sealer, fields: dict[str, Any]) -> str:
-    """Another upstream's reasoning item, for a place where Anthropic keeps opaque text."""
+    """Another upstream's reasoning item, sealed for a field in which Anthropic keeps opaque text."""
     return sealer.seal(encode(fields), REASONING)
 
 

@@ -1,8 +1,9 @@
 """The Messages stream as structs, for both directions.
 
-Read side: every field may be missing or null, unknown ones are skipped; what has another type than
-here goes through `frames`. Write side: what has its default is left out, `type` leads. Objects that
-grow with every release (messages, blocks, usage) stay plain. Counts are tokens.
+Reading: every field may be missing or null, and unknown fields are skipped; a frame with a value of another
+type is read by `upstream/inbound.py`, field by field. Writing: default values are left out, `type` comes
+first. Objects that grow with every release (messages, blocks, usage) are plain dictionaries. Counts are
+tokens.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class ThinkingDelta(Struct, tag="thinking_delta", tag_field="type", omit_default
 
 
 class SignatureDelta(Struct, tag="signature_delta", tag_field="type", omit_defaults=True, gc=False):
-    """What vouches for a thinking block; comes before its end."""
+    """The signature of a thinking block; comes before its end."""
 
     signature: str | None = None
 
@@ -46,7 +47,7 @@ class CitationsDelta(Struct, tag="citations_delta", tag_field="type", omit_defau
 
 
 class CompactionDelta(Struct, tag="compaction_delta", tag_field="type", omit_defaults=True, gc=False):
-    """The condensed history, readable and opaque."""
+    """The compacted history, readable and opaque."""
 
     content: str | None = None
     encrypted_content: str | None = None
@@ -55,8 +56,8 @@ class CompactionDelta(Struct, tag="compaction_delta", tag_field="type", omit_def
 Delta = TextDelta | InputJsonDelta | ThinkingDelta | SignatureDelta | CitationsDelta | CompactionDelta
 
 NO_INDEX = -1
-SLUG: Final = "anthropic:"  # before a hosted block's type stands for its item's
-# where Anthropic's documentation puts a tool's input that is not a JSON object
+SLUG: Final = "anthropic:"  # with a hosted block's type: the type of its item
+# Anthropic's documentation puts a tool's input that is not a JSON object under this key
 INVALID_JSON: Final = "INVALID_JSON"
 
 
@@ -103,7 +104,8 @@ class Ping(Struct, tag="ping", tag_field="type"):
 
 
 class ErrorFrame(Struct, tag="error", tag_field="type", omit_defaults=True):
-    """A failure in mid-stream, in the shape of an error body. Some put the message beside `type`."""
+    """A failure within a stream, in the format of an error body. Some servers put the message beside
+    `type`."""
 
     error: dict[str, Any] | None = None
     message: str | None = None
@@ -124,7 +126,7 @@ class WholeMessage(Struct, tag="message", tag_field="type"):
 
 
 class UnknownFrame(Struct):
-    """A frame of a type that is not known here, `kind`."""
+    """A frame of an unknown type, `kind`."""
 
     kind: str
 
@@ -141,7 +143,7 @@ KnownFrame = (
     | WholeMessage
 )
 Frame = KnownFrame | UnknownFrame
-# what an outbound makes
+# frames that an outbound sends
 Chunk = (
     MessageStart
     | ContentBlockStart
@@ -154,7 +156,7 @@ Chunk = (
 
 
 def tool_input(arguments: str) -> dict[str, Any]:
-    """A call's arguments as the object that Anthropic wants; anything else goes under INVALID_JSON."""
+    """A call's arguments as the object that Anthropic requires; anything else is put under INVALID_JSON."""
     try:
         value = decode_json(arguments) if arguments.strip() else {}
     except WireError:

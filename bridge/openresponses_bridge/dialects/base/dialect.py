@@ -93,85 +93,81 @@ class Outgoing(NamedTuple):
 
 
 class Endpoint(Struct, frozen=True, kw_only=True):
-    """Where and how requests go over HTTP, POST for POST; the answer is server-sent events, or JSON.
-
-    `path`: what follows the address of a server. `versioned`: the dialect's own clients add `/v1` to that
-    address, so that it is given with or without; else it is given with its version, and `/v1` is added where
-    it has no path. `key_header` and `key_prefix`: the header for a key, in lower case, and what stands before
-    the key in it. `headers`: what goes along with every request.
-    """
+    """The URL and headers of requests over HTTP. Each is a POST; the answer is server-sent events, or
+    JSON."""
 
     path: str
+    """Appended to a server's base URL."""
     versioned: bool = False
+    """Whether the dialect's own clients add `/v1` to the base URL, so that it may be given with or without.
+    Otherwise it is given with its version, and `/v1` is added to a URL without a path."""
     key_header: str = "authorization"
+    """The header for the API key, in lower case."""
     key_prefix: str = "Bearer "
+    """Comes before the key in that header."""
     headers: Mapping[str, str] = MappingProxyType({})
+    """Sent with every request."""
 
 
 class Traits(Struct, frozen=True, kw_only=True):
-    """What a server does that speaks the dialect with certain options, where servers differ.
-
-    `takes_choices`: gives several answers to one request. `takes_betas`: knows the names in `anthropic-beta`.
-    `keeps_responses`: can be asked to go on from a response that it keeps. `truncates`: shortens a
-    conversation that is too long, when asked to. `takes_stops`: ends at stop sequences; `names_stops`: says
-    which one it met. `takes_schemas`: holds an answer to a JSON Schema, or is asked for that in words.
-    `takes_reasoning`: wants raw reasoning back that it has not signed.
-    """
+    """What a server of the dialect does with certain options, where servers differ."""
 
     takes_choices: bool = False
+    """Gives several answers to one request."""
     takes_betas: bool = False
+    """Knows the names in `anthropic-beta`."""
     keeps_responses: bool = False
+    """Can continue a response that it stores."""
     truncates: bool = False
+    """Shortens a conversation that is too long, when asked to."""
     takes_stops: bool = True
+    """Ends at stop sequences."""
     names_stops: bool = True
+    """Reports the stop sequence that it met."""
     takes_schemas: bool = True
+    """Enforces a JSON Schema for the answer, or is instructed to follow it."""
     takes_reasoning: bool = False
+    """Accepts raw reasoning that it has not signed."""
 
 
 class UpstreamSide(Struct, frozen=True, kw_only=True):
-    """The dialect of a model whose client we are.
-
-    `options`: the type of what differs between servers that speak it; all its fields have defaults.
-    `request`: a request → what is sent. Raises InvalidRequestError with `param` for what
-    can't be sent.
-    `inbound`: reads the answer into this machine.
-    `whole`: whether a JSON object is a whole answer, which the inbound reads as the only frame of a stream.
-    `choice`: reads one of several choices of an answer; None where an answer has one.
-    `outcomes`: what becomes of each field of a request at a server with these options; `request` follows it.
-    `compacts`: such a server makes compaction items of its own.
-    `endpoint`: where requests go; None for a process that is started.
-    `traits`: what a server with these options does.
-    """
+    """The upstream side of a dialect: the bridge is the client of a model."""
 
     options: type[Struct]
+    """The type of the options of a server; all its fields have defaults."""
     request: Callable[[CreateResponse, RequestContext], Outgoing]
+    """Translates a request. Raises InvalidRequestError with `param` for one that can't be sent."""
     inbound: Callable[[ResponseStream, Sealer], Inbound]
+    """Reads the answer into this machine."""
     whole: Callable[[Mapping[str, Any]], bool]
+    """Whether a JSON object is a whole answer; the inbound reads it as the only frame of a stream."""
     outcomes: Callable[[Any], Outcomes]
+    """The outcome of each field of a request at a server with these options; `request` follows it."""
     compacts: bool = False
+    """Whether such a server makes compaction items of its own."""
     choice: Callable[[ResponseStream, int], Inbound] | None = None
+    """Reads one of several choices of an answer; None if an answer has only one."""
     endpoint: Endpoint | None = None
+    """None for a process that is started."""
     traits: Callable[[Any], Traits] = lambda _options: Traits()
+    """What a server with these options does."""
 
 
 class ClientSide(Struct, frozen=True, kw_only=True):
-    """The dialect of a client whom we answer.
-
-    `outbound`: one for a stream about whose client nothing is known; it leaves nothing out.
-    `encode`: its chunks → bytes.
-    `request`: a client's body → a request of ours, and what was lost. Raises InvalidRequestError with
-    `param`.
-    `whole`: a response that has ended → the body of an answer that is not streamed; None where the dialect
-    can only call it an error. The sealer is the one that sealed the response's reasoning.
-    `without_text_after_tools`: an outbound that leaves out text which comes after a tool call; None where
-    such text is never left out.
-    """
+    """The client side of a dialect: the bridge answers a client."""
 
     outbound: Callable[[], Outbound[Any]]
+    """An outbound for a stream whose client is unknown; it leaves nothing out."""
     encode: Callable[[Iterable[Any]], bytes]
+    """Its chunks → bytes."""
     request: Callable[[bytes, Sealer], tuple[CreateResponse, Diagnostics]] | None = None
+    """Translates a client's body; returns the request and the losses. Raises InvalidRequestError with
+    `param`."""
     whole: Callable[[Response, Sealer], bytes | None] | None = None
+    """A response that has ended → the body of an answer that is not streamed; None if the dialect has only an
+    error for it. The sealer must be the one that sealed the response's reasoning."""
     without_text_after_tools: Callable[[], Outbound[Any]] | None = None
+    """An outbound that leaves out text after a tool call; None if the dialect never does."""
 
 
 class Place(NamedTuple):

@@ -154,7 +154,7 @@ def user_input(part: dict[str, Any]) -> dict[str, Any]:
     return {"type": "text", "text": part["text"], "text_elements": []}
 
 
-# What becomes of each field of a request on its way to Codex, which is an agent with tools of its own.
+# The outcome of each field of a request at Codex, which is an agent with tools of its own.
 
 _UNSAID: Final = (
     "temperature",
@@ -199,16 +199,11 @@ FIELDS: Final[Outcomes] = {
 }
 
 
-# What differs between installations of Codex.
-
-
 class CodexOptions(Struct, frozen=True):
-    """What one installation of Codex wants.
-
-    `own_model`: the name under which the model of Codex's own configuration is asked for.
-    """
+    """Options of an installation of Codex."""
 
     own_model: str = "codex"
+    """The name by which a request asks for the model of Codex's own configuration."""
 
 
 DEFAULT_OPTIONS: Final = CodexOptions()

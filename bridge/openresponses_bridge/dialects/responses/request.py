@@ -45,36 +45,30 @@ from openresponses_bridge.protocol.request import CreateResponse, ForeignFields
 from openresponses_bridge.protocol.unknown import UnknownItem, enc_hook
 from openresponses_bridge.seal import is_envelope
 
-# What differs between servers that speak Responses in what they take, as data.
-
 
 class ResponsesOptions(Struct, frozen=True, kw_only=True):
-    """What one upstream wants where servers differ.
-
-    `supersets`: it knows OpenAI's own tools, items and fields; without, tools and their calls leave as
-    functions and the rest is a loss.
-    `stateful`: it keeps responses, so that `previous_response_id`, `store` and references to items mean
-    something there, and what is new is enough to go on; without, nothing is stored and the history goes
-    along.
-    `item_ids`, `item_statuses`: send the `id` and `status` of items along.
-    `reasoning_content`: it takes raw reasoning of earlier turns back (the published schema does not).
-    `encrypted_reasoning`: ask for encrypted reasoning, which a conversation that is not stored needs.
-    `omit`: request fields that this upstream refuses; each use is a loss.
-    """
+    """Options of an upstream, where servers differ."""
 
     supersets: bool = True
+    """The server knows OpenAI's own tools, items and fields. Otherwise tools and their calls are sent as
+    functions, and the rest is a loss."""
     stateful: bool = False
+    """The server stores responses, so that `previous_response_id`, `store` and item references work and only
+    new items are sent. Otherwise nothing is stored and the history is sent too."""
     item_ids: bool = True
+    """Send the `id` of items."""
     item_statuses: bool = True
+    """Send the `status` of items."""
     reasoning_content: bool = True
+    """The server accepts raw reasoning of earlier turns; the published schema does not."""
     encrypted_reasoning: bool = False
+    """Ask for encrypted reasoning, which a conversation that is not stored needs."""
     omit: frozenset[str] = frozenset()
+    """Names of request fields that this upstream refuses; each use is a loss."""
 
 
 DEFAULT_OPTIONS = ResponsesOptions()
 
-
-# Items of earlier turns and of the request itself → the `input` of an upstream that speaks Responses.
 
 _SLUG = "openai:"
 # the items that every server knows, and their fields which every server knows
@@ -177,7 +171,7 @@ class InputItems:
         return bool(item.get("encrypted_content") or item.get("content") or item.get("summary"))
 
 
-# What becomes of each field of a request on its way to a server that itself speaks Responses.
+# The outcome of each field of a request at a server with the Responses API.
 
 _PUBLISHED: Final = (
     "instructions",

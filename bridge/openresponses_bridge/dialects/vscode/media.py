@@ -1,5 +1,4 @@
-"""Data parts ↔ content of input items: images by their bytes, texts, files, and the media types that
-are not content at all."""
+"""Data parts ↔ content of input items: images, texts and files."""
 
 from __future__ import annotations
 
@@ -20,7 +19,7 @@ from openresponses_bridge.protocol.items import ToolOutputPart
 
 ContentParam = InputTextContent | InputImageParam | InputFileContent
 
-# what image files begin with: the bytes know better than the declared type
+# magic bytes of image files: they override the declared type
 _MAGIC = (
     (re.compile(rb"\x89PNG\r\n\x1a\n"), "image/png"),
     (re.compile(rb"\xff\xd8\xff"), "image/jpeg"),
@@ -38,7 +37,7 @@ DEFAULT_FILE = "application/octet-stream"
 
 
 def image_mime(data: bytes, declared: str) -> str:
-    """The type of an image; `image/*` and wrong declarations are settled by the bytes."""
+    """The media type of an image, by its bytes if they are known, else as declared."""
     for magic, mime in _MAGIC:
         if magic.match(data):
             return mime
@@ -53,7 +52,7 @@ def data_url(data: bytes, mime: str) -> str:
 
 
 def content_of(part: LanguageModelDataPart) -> ContentParam:
-    """The content that a data part is. An image part may hold its address instead of its bytes."""
+    """The content for a data part. The data of an image part may be its URL."""
     mime = part.mime_type.strip().lower()
     if mime.startswith("image/"):
         held = _URL.match(part.data)
@@ -67,7 +66,7 @@ def content_of(part: LanguageModelDataPart) -> ContentParam:
 
 
 def part_of_url(url: str, fallback: str) -> Part | None:
-    """The data part of a data URL; None for one that would have to be fetched or can't be read."""
+    """The data part for a data URL; None for any other URL and for data that can't be read."""
     match = _DATA_URL.match(url)
     if match is None or not match.group("base64"):
         return None
@@ -80,17 +79,15 @@ def part_of_url(url: str, fallback: str) -> Part | None:
 
 
 def text_or_nothing(text: str) -> list[Part]:
-    """A text part, none for no text."""
+    """A text part; no part for empty text."""
     return [LanguageModelTextPart(text)] if text else []
 
 
-# The content of a tool's answer ↔ `function_call_output.output`.
-
-_TEXT_NODE = 2  # the number of a text node in a rendered prompt-tsx tree
+_TEXT_NODE = 2  # type of a text node in a rendered prompt-tsx tree
 
 
 def output_of(content: list[Any]) -> str | list[ToolOutputPart]:
-    """Text joined where there is nothing else; empty where there is nothing."""
+    """The output of a tool call: text if all content is text, otherwise parts."""
     parts = [_content(value) for value in content]
     if all(isinstance(part, InputTextContent) for part in parts):
         return "".join(part.text for part in parts if isinstance(part, InputTextContent))
@@ -130,14 +127,15 @@ def _plain(value: Any) -> str:
 
 
 def content_parts(output: str | list[Any], diagnostics: Diagnostics) -> list[Any]:
-    """An output as the content of a tool result part."""
+    """A call's output as the content of a tool result part."""
     if isinstance(output, str):
         return text_or_nothing(output)
     return [part for each in output for part in item_parts(each, diagnostics)]
 
 
 def item_parts(content: Any, diagnostics: Diagnostics) -> list[Part]:
-    """One content of an input item as parts. What only a download could show is named in text."""
+    """Content of an input item as parts. An image or file that would have to be downloaded becomes a text
+    with its URL."""
     url = getattr(content, "image_url", None) or getattr(content, "file_data", None)
     if isinstance(content, InputImageParam | InputFileContent):
         part = part_of_url(url, "image/png" if content.type == "input_image" else "") if url else None

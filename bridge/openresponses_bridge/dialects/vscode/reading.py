@@ -1,4 +1,4 @@
-"""JSON → chat requests, whichever way a client writes parts down: by class name, by the extension
+"""Reads chat requests from JSON, with parts in any form that clients write: by class name, by the extension
 host's `$mid`, or by their fields alone."""
 
 from __future__ import annotations
@@ -44,17 +44,18 @@ _BY_CLASS = {
 
 
 def invalid(param: str, message: str) -> InvalidRequestError:
-    """A request that can't be read; `param` says where."""
+    """A request that can't be read; `param` is the place of the error."""
     return InvalidRequestError(InvalidRequestError.INVALID_VALUE, message, param=param)
 
 
 def decode_chat(data: bytes | str) -> ChatRequest:
-    """The body of a chat request. Raises InvalidRequestError, with `param` for what is wrong in it."""
+    """Decode the body of a chat request. Raises InvalidRequestError; its `param` is the place of the
+    error."""
     return chat_of(request_object(data))
 
 
 def chat_of(body: Mapping[str, Any]) -> ChatRequest:
-    """The same as an object, in which messages and tools may be read already."""
+    """`decode_chat` for a parsed body; its messages and tools may be objects of ours already."""
     model = body.get("model")
     if not isinstance(model, str):
         raise invalid("model", "expected a string")
@@ -79,7 +80,7 @@ def chat_of(body: Mapping[str, Any]) -> ChatRequest:
 
 
 def read_message(value: Any, path: str) -> ChatMessage:
-    """One message. Raises InvalidRequestError, with `param` for what is wrong in it."""
+    """Read one message. Raises InvalidRequestError; its `param` is the place of the error."""
     if isinstance(value, ChatMessage):
         return value
     if not isinstance(value, dict):
@@ -88,7 +89,7 @@ def read_message(value: Any, path: str) -> ChatMessage:
     role = _ROLES.get(given) if isinstance(given, int | str) else None
     if role is None:
         raise invalid(f"{path}.role", "expected 1 (user), 2 (assistant) or 3 (system)")
-    # `content` is a getter in VS Code, which JSON.stringify leaves out
+    # in VS Code `content` is a getter, which JSON.stringify leaves out
     field = "_content" if "content" not in value and "_content" in value else "content"
     content = value.get(field)
     name = value.get("name")
@@ -133,8 +134,8 @@ def _tool(tool: Any, path: str) -> ChatTool:
 
 
 def part_of(value: Any, path: str) -> Part | Any:
-    """One part, or the value as it came where it is not a part. Raises InvalidRequestError for a part whose
-    fields can't be read."""
+    """One part; a value that is not a part is returned as it came. Raises InvalidRequestError for a part
+    whose fields can't be read."""
     if isinstance(value, str):
         return LanguageModelTextPart(value)
     reader = _READERS.get(_kind(value)) if isinstance(value, dict) else None
@@ -184,7 +185,7 @@ def _data(value: dict[str, Any], _: str) -> Part:
 
 
 def _bytes(data: Any) -> bytes:
-    """Bytes as base64, as a list of numbers, or as JavaScript spells a typed array in JSON."""
+    """Bytes in base64, in a list of numbers, or in the JSON form of a JavaScript typed array."""
     if isinstance(data, str):
         try:
             return base64.b64decode(data, validate=True)
@@ -213,7 +214,7 @@ def _result(value: dict[str, Any], path: str) -> Part:
 
 
 def _result_content(value: Any, path: str) -> Part | Any:
-    """What a result holds: text, data, rendered trees; anything else stays as it came."""
+    """The content of a result: text, data, rendered trees; any other value as it came."""
     return value if isinstance(value, dict) and _kind(value) in ("call", "result") else part_of(value, path)
 
 

@@ -1,5 +1,5 @@
-"""Finished items as blocks: reasoning with its signature, calls that come whole, what Anthropic's own
-tools did. Each gives the chunks that its `output_item.done` causes."""
+"""Writes finished items as blocks: reasoning with its signature, whole calls, items of Anthropic's own tools.
+Each method returns the chunks for an `output_item.done`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _CONDENSED = ("content", "encrypted_content")
 
 
 class BlockWriter:
-    """`kind` is the open block's, "" when none is."""
+    """Starts and stops blocks. `kind` is that of the open block, "" when there is none."""
 
     __slots__ = ("index", "kind")
 
@@ -30,7 +30,7 @@ class BlockWriter:
         self.kind = ""
 
     def start(self, block: dict[str, Any]) -> list[t.Chunk]:
-        """Begin a block, ending the open one."""
+        """Start a block, stopping the open one."""
         chunks = self.stop()
         self.index += 1
         self.kind = block["type"]
@@ -40,14 +40,14 @@ class BlockWriter:
         return t.ContentBlockDelta(self.index, delta)
 
     def stop(self) -> list[t.Chunk]:
-        """End the open block, if there is one."""
+        """Stop the open block, if there is one."""
         if not self.kind:
             return []
         self.kind = ""
         return [t.ContentBlockStop(self.index)]
 
     def whole(self, block: dict[str, Any], *deltas: t.Delta) -> list[t.Chunk]:
-        """A block from start to stop."""
+        """A whole block, from start to stop."""
         return [*self.start(block), *map(self.delta, deltas), *self.stop()]
 
 
@@ -69,7 +69,7 @@ class ItemWriter:
         }
 
     def reasoning(self, item: ReasoningItem) -> list[t.Chunk]:
-        """The end of a thinking block, or the whole of one whose text was never shown."""
+        """The end of a thinking block, or a whole one if its text was not sent before."""
         encrypted = item.encrypted_content
         self.sealed_summary = False
         if not encrypted:
@@ -96,7 +96,7 @@ class ItemWriter:
         return self._blocks.whole(block)
 
     def _foreign(self, item: ReasoningItem, encrypted: str) -> list[t.Chunk]:
-        """Another upstream's opaque reasoning: sealed into the place where Anthropic keeps its own."""
+        """Another upstream's opaque reasoning, sealed into the field in which Anthropic keeps its own."""
         summary = [getattr(part, "text", "") for part in item.summary]
         self.sealed_summary = True
         sealed = thinking.seal_reasoning(
@@ -115,7 +115,8 @@ class ItemWriter:
         return self._blocks.whole(block, t.InputJsonDelta(view.arguments))
 
     def hosted(self, item: UnknownItem) -> list[t.Chunk]:
-        """A block of Anthropic's own, kept whole in an extension item; others have no place here."""
+        """A block of Anthropic's own, which an extension item holds unchanged; other items can't be
+        expressed."""
         block = item.raw.get("block")
         if not item.type.startswith(SLUG) or not isinstance(block, dict) or "type" not in block:
             self._diagnostics.loss(f"item.{item.type}", "Anthropic has no such block")
@@ -126,7 +127,7 @@ class ItemWriter:
         return self._blocks.whole({**block, "input": {}}, arguments)
 
     def compaction(self, item: CompactionItem) -> list[t.Chunk]:
-        """A condensed history, when it is Anthropic's."""
+        """A compacted history, if it is Anthropic's."""
         try:
             kind, block = thinking.open_sealed(self._sealer, item.encrypted_content)
         except SealError:

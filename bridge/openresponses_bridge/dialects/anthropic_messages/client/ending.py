@@ -1,4 +1,4 @@
-"""The beginning and the end of an outgoing message, and what is sent only there."""
+"""The first and last frames of an outgoing message, and errors in Anthropic's format."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from openresponses_bridge.protocol.usage import Usage
 
 REFUSAL = "refusal"
 _STOP_SEQUENCE: Final = "stop_sequence"
-# incomplete reason → stop reason; None is an error, for Anthropic has no reason for it
+# incomplete reason → stop reason; None: an error, since Anthropic has no such reason
 _STOP_REASONS: dict[str, str | None] = {
     "max_output_tokens": "max_tokens",
     "content_filter": REFUSAL,
     "cancelled": None,
 }
 
-# our codes and types → Anthropic's error types; its own pass as they are
+# our codes and types → Anthropic's error types; Anthropic's own pass unchanged
 _API_ERROR: Final = "api_error"
 _OWN_TYPES = frozenset(
     {
@@ -50,7 +50,7 @@ _TYPE_OF_CODE: dict[str, str] = {
     "model_not_found": "not_found_error",
     "invalid_api_key": "authentication_error",
 }
-# what Anthropic's API says for an HTTP status; asked where the error's own names say no more than these
+# HTTP status → error type, for errors whose own names say no more than these
 _VAGUE: Final = frozenset({_API_ERROR, "invalid_request_error"})
 _TYPE_OF_STATUS: Final = {
     401: "authentication_error",
@@ -66,7 +66,7 @@ _TYPE_OF_STATUS: Final = {
 
 
 class MessageBounds:
-    """The first and the last frames of a message. `calls` says whether any call is whole."""
+    """Writes the first and the last frames of a message. `calls`: whether any call is whole."""
 
     def __init__(self, blocks: BlockWriter, diagnostics: Diagnostics, input_tokens: int) -> None:
         self._blocks = blocks
@@ -84,14 +84,15 @@ class MessageBounds:
         return self._start(event.response)
 
     def keep_extra(self, name: str, value: Any) -> bool:
-        """What Anthropic sends in `message_delta` beside reason and usage."""
+        """Keep a field that Anthropic sends in `message_delta` beside reason and usage; returns whether it is
+        one."""
         if name not in ("context_management", "container") or not isinstance(value, dict):
             return False
         self._extras[name] = value
         return True
 
     def error(self, event: ev.ErrorEvent) -> list[t.Chunk]:
-        """Kept: `response.failed` follows and is the end."""
+        """Keep the error: `response.failed` follows and ends the message."""
         self._error = event.payload
         return []
 
@@ -146,7 +147,7 @@ class MessageBounds:
         return _STOP_REASONS.get(reason, "max_tokens")
 
     def _refuse(self, response: Response, details: dict[str, Any]) -> list[t.Chunk]:
-        """A refusal of the API is explained beside the stop reason, one in the model's own words is text."""
+        """Explain a refusal of the API beside the stop reason; a refusal in the model's own words is text."""
         text = "".join(self.refusal)
         if response.status == "incomplete" and details["stop_reason"] == REFUSAL:
             details["stop_details"] = {"type": REFUSAL, "category": None, "explanation": text}
@@ -160,7 +161,7 @@ class MessageBounds:
 
 
 def message_head(response: Response, usage: dict[str, Any]) -> dict[str, Any]:
-    """A message without content and end."""
+    """A message without its content and end."""
     return {
         "id": response.id,
         "type": "message",
@@ -174,7 +175,7 @@ def message_head(response: Response, usage: dict[str, Any]) -> dict[str, Any]:
 
 
 def usage_body(usage: Usage | None) -> dict[str, Any]:
-    """The counts in Anthropic's names; zeros when there are none."""
+    """The counts under Anthropic's names; zeros when there are none."""
     if usage is None:
         return {"input_tokens": 0, "output_tokens": 0}
     cached, written = usage.input_tokens_details.cached_tokens, usage.cache_write_tokens
@@ -192,8 +193,8 @@ def usage_body(usage: Usage | None) -> dict[str, Any]:
 
 
 def error_body(code: str | None, kind: str | None, message: str, status: int | None = None) -> dict[str, Any]:
-    """An error in Anthropic's shape, as a stream's `error` event and an HTTP body carry it. The `status` of
-    an HTTP answer says more than our codes where Anthropic does not have a type for those."""
+    """An error in Anthropic's format, as in a stream's `error` event and in an HTTP body. The HTTP `status`
+    decides the type when our code has no counterpart."""
     found = (name if name in _OWN_TYPES else _TYPE_OF_CODE.get(name or "") for name in (code, kind))
     named = next(filter(None, found), _API_ERROR)
     if named in _VAGUE:

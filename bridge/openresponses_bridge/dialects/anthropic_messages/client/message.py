@@ -1,4 +1,4 @@
-"""A finished response → a message that is not streamed: the stream it would have been, folded."""
+"""Encodes a finished response as a message, by folding the stream that it would have been."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def message(
 ) -> dict[str, Any]:
     """The body that answers a request without `stream`; an error body for a failed response.
 
-    A call that was cut is left out, with a loss: whole messages are run as they are. Raises KeyError for a
-    response that has not ended.
+    A cut call is left out, with a loss: clients run every call of a message. Raises KeyError for a response
+    that has not ended.
     """
     outbound = Outbound(sealer, tool_identities)
     folder = _Folder()
@@ -39,7 +39,7 @@ def message(
 
 
 class _Folder:
-    """Folds chunks into a message: `steps` maps their types to methods, `whole` is the message or the error
+    """Folds chunks into a message. `steps` maps their types to methods; `whole` is the message or the error
     body so far."""
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Models as clients of Anthropic's API list them."""
+"""The list of models, for clients of Anthropic's API."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ _DEFAULT_LIMIT: Final = 20
 _MOST: Final = 1000
 _DIGITS: Final = 4
 _WHOLE_DATE: Final = 10  # characters: 2025-09-29
-_UNKNOWN_DATE: Final = "1970-01-01"  # what the API has where a date is not known
+_UNKNOWN_DATE: Final = "1970-01-01"  # the API's value for an unknown date
 
 
 def model_body(model: EnrichedModelData) -> dict[str, Any]:
-    """One model; `created_at` is the date in its name, limits are null where they are a guess."""
+    """One model. `created_at` is the date in its name; limits are null when they are guesses."""
     date = model_identity(model.id).date
     released = date if len(date) == _WHOLE_DATE else _UNKNOWN_DATE
     return {
@@ -32,8 +32,8 @@ def model_body(model: EnrichedModelData) -> dict[str, Any]:
 
 
 def model_page(models: Sequence[EnrichedModelData], query: Mapping[str, str]) -> dict[str, Any]:
-    """The page that a query asks for by `limit` (1 to 1000, else 20), `after_id` and `before_id`. Raises
-    InvalidRequestError with the parameter at fault."""
+    """The page for a query with `limit` (1 to 1000, default 20), `after_id` and `before_id`. Raises
+    InvalidRequestError with the wrong parameter."""
     limit = _limit(query.get("limit"))
     places = {model.id: place for place, model in enumerate(models)}
     after, before = (_place(places, name, query.get(name)) for name in ("after_id", "before_id"))

@@ -1,7 +1,7 @@
 """Events → an Anthropic message stream.
 
-Anthropic's blocks follow one another, while the protocol's items may grow side by side. Events of an item are
-buffered until the items before it have ended.
+Anthropic's blocks come one after another, while several items of the protocol may be open at once. Events of
+an item are buffered until the items before it have ended.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ _PREFIXES = {
 
 
 class Outbound:
-    """One response into one message. `sealer` opens the envelopes that thinking travels in;
-    `tool_identities` names namespaced tools; `input_tokens` is an estimate for `message_start`, which
-    comes before anything is counted."""
+    """Translates one response into one message. `sealer` opens the envelopes of thinking; `tool_identities`
+    has the names of namespaced tools; `input_tokens` is an estimate for `message_start`, which comes before
+    the usage."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class Outbound:
         self._waiting: dict[int, list[Event]] = {}
         self._in_line: list[int] = []  # a heap of their indexes
         self._done: set[int] = set()
-        self._shown = ""  # which form of the open reasoning item is shown
+        self._shown = ""  # the form of the open reasoning item that is sent
         self._summary = 0
         self._hidden = ""
         self._within: dict[type, _Handler] = {
@@ -107,7 +107,7 @@ class Outbound:
         return handler(event)
 
     def close(self) -> list[t.Chunk]:
-        """The events have ended. Without a terminal one before, that is an error."""
+        """The events have ended. Without a terminal event before, that is an error."""
         return self._bounds.close()
 
     def _out_of_turn(self, event: Any) -> list[t.Chunk]:
@@ -125,7 +125,7 @@ class Outbound:
         return self._within[type(event)](event)
 
     def _advance(self) -> list[t.Chunk]:
-        """An item has ended: replay the buffered events, up to the next item that has not."""
+        """An item has ended: replay the buffered events, up to the next item that is still open."""
         chunks: list[t.Chunk] = []
         while self._current is None and self._waiting:
             self._current = index = heappop(self._in_line)
@@ -175,7 +175,7 @@ class Outbound:
         return [self._blocks.delta(t.InputJsonDelta(json.dumps(event.delta, ensure_ascii=False)[1:-1]))]
 
     def _part_done(self, _event: ev.ContentPartDone) -> list[t.Chunk]:
-        # a thinking block stays open: its signature comes with the item's end
+        # a thinking block stays open until its item ends: then its signature comes
         return self._blocks.stop() if self._blocks.kind == "text" else []
 
     def _added(self, event: ev.OutputItemAdded) -> list[t.Chunk]:
@@ -204,7 +204,7 @@ class Outbound:
     def _reasoning_done(self, item: ReasoningItem) -> list[t.Chunk]:
         chunks = self._items.reasoning(item)
         if self._items.sealed_summary and self._hidden == "summary":
-            self._hidden = ""  # it comes back with the sealed form
+            self._hidden = ""  # the sealed form contains it
         self._report_hidden()
         return chunks
 

@@ -1,4 +1,4 @@
-"""A request of the Messages API → a request of ours."""
+"""Translates a request of the Messages API into one of ours."""
 
 from __future__ import annotations
 
@@ -29,15 +29,13 @@ from openresponses_bridge.protocol.tools import FunctionToolChoice, FunctionTool
 from openresponses_bridge.protocol.unknown import UnknownItem, UnknownTool
 from openresponses_bridge.seal import Sealer, SealError
 
-# Blocks of an Anthropic request → input items and content parts.
-
 _PDF: Final = "application/pdf"
 _SYSTEM_ROLES: Final = ("system", "developer")
 
 
 class MessageReader:
-    """Turns messages into items, in order; what has no counterpart is carried. Raises InvalidRequestError
-    with the place of what is wrong."""
+    """Reads messages into items, in order. Fields without a counterpart are carried. Raises
+    InvalidRequestError with the place of the error."""
 
     def __init__(self, sealer: Sealer, diagnostics: Diagnostics, carried: CarriedFields) -> None:
         self._sealer = sealer
@@ -170,7 +168,8 @@ class MessageReader:
             self.items.append(it.ReasoningParam([], encrypted_content=sealed))
 
     def _foreign(self, opaque: str) -> bool:
-        """Another upstream's reasoning, which we sealed into Anthropic's place: taken out again."""
+        """Another upstream's reasoning, which the bridge sealed into Anthropic's field; it is opened
+        again."""
         try:
             kind, fields = thinking.open_sealed(self._sealer, opaque)
         except SealError:
@@ -208,16 +207,16 @@ def _bare(block: Fields) -> dict[str, Any]:
 _CUSTOM = ("custom", None)  # the types of a tool that the client runs
 _CHOICES: dict[str, ToolChoice] = {"auto": "auto", "any": "required", "none": "none"}
 _TIERS = {"auto": "auto", "standard_only": "default"}
-# read from the body as a whole
+# read from the whole body
 _THINKING = ("thinking", "output_config")
 
 
 def from_messages(
     body: bytes | Mapping[str, Any], sealer: Sealer | None = None
 ) -> tuple[rq.CreateResponse, Diagnostics]:
-    """(request, what was lost on the way). Thinking in the history is sealed by `sealer`.
+    """(request, losses). `sealer` seals the thinking in the history.
 
-    Raises InvalidRequestError with `param`, as `messages[0].content[1].source`.
+    Raises InvalidRequestError with `param`, such as `messages[0].content[1].source`.
     """
     diagnostics = Diagnostics()
     given = body_of(body)
@@ -261,7 +260,7 @@ def from_messages(
 
 
 def _carry(given: Fields, carried: CarriedFields) -> None:
-    """What goes on as it is, where the API itself answers."""
+    """Keep the fields that only the API itself can honour."""
     carried.body = {name: given.raw(name) for name in PASSED if name in given}
     carried.report(carried.body)
     thinking, config = (given.raw(name) for name in _THINKING)

@@ -1,7 +1,7 @@
-"""The blocks of an incoming message, one class for each kind, from start to stop.
+"""The blocks of an incoming message, from start to stop, with a class for each kind.
 
-A block turns its deltas into machine calls. Adjacent text blocks are one text: Anthropic cuts a text
-into blocks only to hang citations on its pieces, and a message for each would be many messages.
+A block turns its deltas into calls of the machine. Adjacent text blocks are one text: Anthropic splits a text
+into blocks only to attach citations, and a message for each block would be many messages.
 """
 
 from __future__ import annotations
@@ -25,16 +25,10 @@ from openresponses_bridge.protocol.items import CompactionItem
 from openresponses_bridge.protocol.unknown import UnknownItem
 from openresponses_bridge.seal import Sealer
 
-# What the blocks of one incoming message share.
-
 
 class MessageContext:
-    """The machine, the sealer and what one block has to know of another.
-
-    `position` is the length of the text so far in code points, `undecided` the call that ended without
-    arguments: only what follows shows whether it had none or was cut (law E6). `unsigned` says that
-    thinking ended without its signature: either way its item is still open.
-    """
+    """The state that the blocks of one message share: the machine, the sealer, and what one block needs to
+    know of another."""
 
     __slots__ = ("calls", "diagnostics", "machine", "position", "sealer", "undecided", "unsigned")
 
@@ -42,13 +36,14 @@ class MessageContext:
         self.machine = machine
         self.sealer = sealer
         self.diagnostics: Diagnostics = machine.diagnostics
-        self.position = 0
+        self.position = 0  # length of the text so far, in code points
         self.calls = 0
+        # the call that ended without arguments: the next block shows whether it had none or was cut (law E6)
         self.undecided: int | None = None
-        self.unsigned = False
+        self.unsigned = False  # whether thinking ended without its signature, so that its item is still open
 
     def close_open(self) -> list[Event]:
-        """Close what was left open: it is whole, because something else begins."""
+        """Close what was left open: another block begins, so it is whole."""
         events: list[Event] = []
         if self.unsigned:
             self.unsigned = False
@@ -59,7 +54,7 @@ class MessageContext:
         return events
 
     def text_of(self, block: dict[str, Any], field: str) -> str:
-        """A text of a block; empty where it has none, or one of another type, which is a loss."""
+        """A text of a block; "" when it has none. A value of another type is a loss."""
         found = block.get(field)
         if isinstance(found, str):
             return found
@@ -72,11 +67,8 @@ class MessageContext:
         return []
 
 
-# The incoming blocks that are neither text nor calls of the client's tools: whole items at their end.
-
-
 class CompactionBlock:
-    """A condensed history; it stands for all that was said before it."""
+    """A compacted history, which replaces all earlier messages."""
 
     __slots__ = ("_block", "_content", "_context")
 
@@ -104,7 +96,7 @@ class CompactionBlock:
 
 
 class HostedBlock:
-    """What Anthropic's own tools did (server tools, MCP, containers), and any kind we do not know: an
+    """A block of Anthropic's own tools (server tools, MCP, containers), or of an unknown kind. It becomes an
     extension item that holds the block as it came."""
 
     __slots__ = ("_block", "_context", "_json")
@@ -147,7 +139,8 @@ _COMMON = t.TextDelta
 
 
 class Block(Protocol):
-    """An open block. `begin` gives what it already holds, as a block of a whole message does."""
+    """An open block. `begin` gets what the block holds at its start; in a whole message that is
+    everything."""
 
     def begin(self) -> list[Event]: ...
 
@@ -157,7 +150,7 @@ class Block(Protocol):
 
 
 class TextBlock:
-    """Visible text. Its citations leave at its end, when the range they cover is known."""
+    """Visible text. Its citations are sent at its end, when their range is known."""
 
     __slots__ = ("_citations", "_context", "_send", "_start", "_text")
 
@@ -254,7 +247,7 @@ class ThinkingBlock:
 
 
 class RedactedBlock:
-    """Thinking that only Anthropic can read."""
+    """Encrypted thinking, which only Anthropic can read."""
 
     __slots__ = ("_block", "_context")
 
@@ -279,7 +272,8 @@ _OF_A_CALL = frozenset({"type", "id", "name", "input"})
 
 
 class ToolUseBlock:
-    """A call of one of the client's tools. Its input comes in deltas; some send it whole at the start."""
+    """A call of one of the client's tools. Its input comes in deltas; some servers send it whole at the
+    start."""
 
     __slots__ = ("_block", "_context", "_fragments", "_index")
 
@@ -330,7 +324,7 @@ BLOCKS: dict[str, type[Block]] = {
 
 
 def open_block(context: MessageContext, block: dict[str, Any]) -> Block:
-    """The block of this kind."""
+    """A block of the class for this kind."""
     make: Any = BLOCKS.get(block["type"], HostedBlock)
     opened: Block = make(context, block)
     return opened

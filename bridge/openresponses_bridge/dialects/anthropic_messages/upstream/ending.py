@@ -1,4 +1,4 @@
-"""Why an incoming message ended, as far as is known."""
+"""The end of an incoming message: its usage, its stop reason, its error."""
 
 from __future__ import annotations
 
@@ -11,15 +11,14 @@ from openresponses_bridge.emitter.failures import outcome
 from openresponses_bridge.protocol.response import ErrorPayload
 from openresponses_bridge.protocol.usage import Usage
 
-# Token counts: Anthropic counts cached input beside `input_tokens`, the protocol within it.
-
 _WRITTEN = "cache_creation_input_tokens"
 _CACHE_READ = "cache_read_input_tokens"
 _INPUT = ("input_tokens", _WRITTEN, _CACHE_READ)
 
 
 class UsageCounter:
-    """The counts of one message as they are reported, corrected and, after a splice, added up."""
+    """The usage of one message, corrected and, after a splice, added up. Anthropic counts cached input beside
+    `input_tokens`, the protocol within it."""
 
     __slots__ = ("_base", "_begun", "_diagnostics", "_now")
 
@@ -30,20 +29,20 @@ class UsageCounter:
         self._begun = 0
 
     def begin(self, usage: dict[str, Any]) -> Usage:
-        """What a message begins with: the input is counted, the output is not yet (there are one or a few
-        tokens), and is what it says only if no more is said until the message is over."""
+        """The usage at the beginning of a message. The input is counted; the output is not yet
+        (`output_tokens` is one or a few), and its count is used only if no other follows."""
         self._begun = _count(usage.get("output_tokens")) or 0
         return self.update(usage | {"output_tokens": None})
 
     def end(self) -> Usage | None:
-        """The message is over; None when nothing of it was counted."""
+        """The usage at the end of the message; None when nothing was counted."""
         if self._begun:
             self._now.setdefault("output_tokens", self._begun)
         return self._total() if self._now or self._base else None
 
     def update(self, usage: dict[str, Any]) -> Usage:
-        """Counts are cumulative: what is given replaces what was known, what is not stays. Zeros do not
-        replace a count: input has tokens."""
+        """Counts are cumulative: a count that is given replaces the earlier one. Zeros do not replace a
+        count: there is always input."""
         for names in (_INPUT, ("output_tokens",)):
             if any(map(self._now.get, names)) and not any(map(usage.get, names)):
                 continue
@@ -68,7 +67,7 @@ class UsageCounter:
             self._diagnostics.repair(f"usage.{name}", "can't be a count, left out")
 
     def splice(self) -> None:
-        """Another message follows in the same stream: both were generated."""
+        """Another message follows in the same stream: the model generated both."""
         self.end()
         for name, count in self._now.items():
             self._base[name] = self._base.get(name, 0) + count
@@ -101,8 +100,8 @@ _READ = frozenset({"type", "explanation"})
 
 
 class StopState:
-    """`reason` is None until one was given, `sequence` is empty until one was met; `explanation` is the API's
-    own when it refused."""
+    """The stop reason, None until one came; the stop `sequence`, "" until one was met; the API's
+    `explanation` of a refusal."""
 
     __slots__ = ("_diagnostics", "explanation", "reason", "sequence")
 
@@ -114,12 +113,11 @@ class StopState:
 
     @property
     def whole(self) -> bool:
-        """Whether the model ended by itself, so that what was not closed is whole."""
+        """Whether the model ended by itself, so that items that are still open are whole."""
         return outcome(self.reason)[0] is None
 
     def update(self, reason: Any, sequence: Any, details: Any) -> None:
-        """Update with `stop_reason`, `stop_sequence` and `stop_details`, wherever they came; null leaves a
-        value as it is."""
+        """Update with `stop_reason`, `stop_sequence` and `stop_details` of any frame; null keeps a value."""
         if isinstance(reason, str):
             self.reason = reason
             if reason in _REPLACED:

@@ -29,14 +29,13 @@ from openresponses_bridge.seal import Sealer
 from openresponses_bridge.state import TERMINAL_PHASES, ResponseStreamPhase
 from openresponses_bridge.text import repair_surrogates_json
 
-# Bytes → frames. One strict pass for what is well formed; what it refuses is read field by field.
-#
-# The slow path takes a missing `type` from the SSE event's name, a delta's from its field, numbers from
-# strings, and half surrogate pairs (an emoji split between two deltas) as they are.
+# A strict decoder reads well-formed frames. What it refuses is read field by field: a missing `type` comes
+# from the SSE event's name, a delta's from its field, numbers may be strings, and lone surrogates (of an
+# emoji split over two deltas) are kept.
 
 _frames: msgspec.json.Decoder[t.KnownFrame] = msgspec.json.Decoder(t.KnownFrame)
 strict = _frames.decode
-"""One well-formed payload; raises one of NOT_STRICT for any other."""
+"""Decodes a well-formed payload. Raises one of NOT_STRICT for any other."""
 NOT_STRICT = (msgspec.MsgspecError, RecursionError, UnicodeDecodeError)
 
 
@@ -50,7 +49,7 @@ _DELTA_OF_FIELD = {"text": "text_delta", "partial_json": "input_json_delta", "th
     "signature": "signature_delta",
     "citation": "citations_delta",
 }
-# fields have one type under each name, whatever struct they stand in
+# a name has one type in all structs
 _TYPES: dict[str, type] = {
     "index": int,
     **dict.fromkeys(("content_block", "usage", "context_management", "error"), dict),
@@ -61,7 +60,7 @@ _TYPES: dict[str, type] = {
 
 
 def lenient(data: bytes, event: str, diagnostics: Diagnostics) -> t.Frame:
-    """A payload that `strict` refused. Raises WireError when it is not a JSON object."""
+    """Decode a payload that `strict` refused. Raises WireError when it is not a JSON object."""
     value = decode_frame(data)
     if not isinstance(value, dict):
         raise WireError(WireError.INVALID_SHAPE, f"expected a JSON object, got {type(value).__name__}")
@@ -108,7 +107,7 @@ def _delta(value: Any, diagnostics: Diagnostics) -> t.Delta | None:
 def _build(
     struct: type[Struct], value: dict[str, Any], diagnostics: Diagnostics, where: str, whole: bool
 ) -> Any:
-    """`whole`: half surrogates can't find their other half later, so they are replaced."""
+    """`whole`: no other delta follows, so lone surrogates are replaced."""
     known: dict[str, Any] = {}
     for name in struct.__struct_fields__:
         raw = value.get(name)
@@ -139,14 +138,14 @@ def _index(raw: Any) -> int:
 
 
 _COMMON = t.ContentBlockDelta
-# a delta whose block never began → the block it belongs to
+# delta without a block → the type of the block that it belongs to
 _IMPLIED: dict[type, str] = {t.TextDelta: "text", t.ThinkingDelta: "thinking"}
 
 
 class Inbound:
-    """One upstream message into one machine. `sealer` makes the envelopes that thinking travels in.
+    """Translates one upstream message into calls of one machine. `sealer` makes the envelopes for thinking.
 
-    `diagnostics` are the machine's own, so that one report holds all that was repaired and lost.
+    `diagnostics` are the machine's own, so that one report has all repairs and losses.
     """
 
     __slots__ = (
@@ -169,7 +168,7 @@ class Inbound:
         self._context = MessageContext(machine, sealer or Sealer())
         self._usage = UsageCounter(machine.diagnostics)
         self._blocks: dict[int, Block] = {}
-        self._id: str | None = None  # the message's, None before it started
+        self._id: str | None = None  # of the message, None before its start
         self._stop_state = StopState(machine.diagnostics)
         self._frames = 0
         self._live = False  # between the first frame and the end
@@ -188,7 +187,7 @@ class Inbound:
         }
 
     def feed(self, data: bytes, event: str = "") -> list[Event]:
-        """One frame's payload. `event` is the SSE event's name, for servers that leave `type` out."""
+        """Read one frame's payload. `event` is the SSE event's name, for servers that leave `type` out."""
         self._frames += 1
         if not self._live:
             return self._outside(data, event)
@@ -197,7 +196,7 @@ class Inbound:
                 frame: t.Frame = strict(data)
             except NOT_STRICT:
                 frame = lenient(data, event, self.diagnostics)
-            if type(frame) is _COMMON:  # without a detour
+            if type(frame) is _COMMON:  # the common case first
                 block, delta = self._blocks.get(frame.index), frame.delta
                 if block is not None and delta is not None:
                     return block.feed(delta)
@@ -207,11 +206,11 @@ class Inbound:
             message = f"frame {self._frames} of the upstream's stream: {error.message}"
             return self._fail(failure(code, message))
         except BridgeError as error:
-            # the machine refused what the frames amount to: that is the upstream's failure
+            # the machine refused what the frames contain: the upstream's failure
             return self._fail(error)
 
     def close(self) -> list[Event]:
-        """The upstream has ended. Without `message_stop` or a stop reason before, it was cut."""
+        """The upstream has ended. Without `message_stop` or a stop reason before, the message was cut."""
         if self._ended:
             return []
         events = self._begin()
@@ -306,7 +305,7 @@ class Inbound:
         )
 
     def _extension(self, name: str, value: Any) -> list[Event]:
-        """What has no place in a response: an extension event of its own."""
+        """Fields without a place in a response become an extension event."""
         return self._machine.extension_event(SLUG + name, {name: value}) if isinstance(value, dict) else []
 
     def _count(self, usage: Any) -> None:
@@ -354,7 +353,7 @@ class Inbound:
         events: list[Event] = []
         try:
             if self._stop_state.whole:
-                # an end that cuts nothing: what was not closed is whole
+                # the end does not cut the message: open items are whole
                 events += self._stop_all() + self._context.close_open()
             if self._stop_state.explanation:
                 events += self._machine.refusal(self._stop_state.explanation)

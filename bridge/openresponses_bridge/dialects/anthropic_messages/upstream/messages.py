@@ -18,8 +18,6 @@ from openresponses_bridge.dialects.base import HISTORY, Entry
 from openresponses_bridge.errors import InvalidRequestError
 from openresponses_bridge.seal import Sealer, SealError
 
-# Content parts of the protocol → blocks of the Messages API.
-
 Block = dict[str, Any]
 
 _DATA_URL: Final = re.compile(
@@ -31,7 +29,8 @@ _PDF: Final = "application/pdf"
 
 
 class BlockEncoder:
-    """Turns parts into blocks; what Anthropic can't take is a loss, what is malformed an error."""
+    """Encodes content parts as blocks. A part that Anthropic does not accept is a loss, a malformed one an
+    error."""
 
     def __init__(self, diagnostics: Diagnostics) -> None:
         self._diagnostics = diagnostics
@@ -47,8 +46,8 @@ class BlockEncoder:
     def blocks(
         self, content: str | Sequence[Any], param: str, marks: Callable[[int], Block] = lambda _index: {}
     ) -> list[Block]:
-        """The blocks of a message or a tool's output. No text is blank: Anthropic refuses such. `marks` are
-        further fields of the block of a part."""
+        """The blocks of a message or a tool's output. Blank texts are left out, since Anthropic refuses them.
+        `marks` gives more fields for the block of a part."""
         if isinstance(content, str):
             return [{"type": "text", "text": content}] if content.strip() else []
         made = ((index, self._block(part, f"{param}[{index}]")) for index, part in enumerate(content))
@@ -134,16 +133,15 @@ def _as_text(data: str, param: str) -> str | None:
     return None if "\0" in text or not text.strip() else text
 
 
-# The turns of an outgoing conversation, held to the Messages API's rules: a user begins, roles
-# alternate, tool results lead their turn, no thinking ends one.
-
 _ILLEGAL: Final = re.compile(r"[^a-zA-Z0-9_-]")
 _OPENING: Final = "(earlier conversation)"
 THINKING_BLOCKS: Final = frozenset({"thinking", "redacted_thinking"})
 
 
 class AlternatingMessages:
-    """Blocks are added by role; adjacent ones of one role are one turn."""
+    """The messages of a conversation, by the rules of the Messages API: the first is the user's, roles
+    alternate, tool results come first in their message, no message ends with thinking. Adjacent blocks of one
+    role are one message."""
 
     def __init__(self, diagnostics: Diagnostics) -> None:
         self._diagnostics = diagnostics
@@ -151,13 +149,13 @@ class AlternatingMessages:
         self._tool_ids: set[str] = set()
 
     def add(self, role: str, blocks: list[Block]) -> None:
-        """Append to the turn of this role, begun when the last one is the other's."""
+        """Append to the last message, or to a new one if its role is another."""
         if not self._turns or self._turns[-1]["role"] != role:
             self._turns.append({"role": role, "content": []})
         self._turns[-1]["content"].extend(blocks)
 
     def tool_id(self, call_id: str) -> str:
-        """A legal id for a call, used once in the conversation."""
+        """A legal id for a call, unique in the conversation."""
         legal = candidate = _ILLEGAL.sub("_", call_id) or "call"
         turn = 1
         while candidate in self._tool_ids:
@@ -167,7 +165,7 @@ class AlternatingMessages:
         return candidate
 
     def finished(self) -> list[dict[str, Any]]:
-        """The messages. Empty when nobody said anything."""
+        """The messages; empty when there are no blocks."""
         turns = [turn for turn in map(self._trimmed, self._turns) if turn["content"]]
         merged: list[dict[str, Any]] = []
         for turn in turns:
@@ -196,18 +194,18 @@ class AlternatingMessages:
 
 
 def lacks_thinking(messages: list[dict[str, Any]]) -> bool:
-    """Whether the tool calls that are being answered came without thinking: then it can't be asked for
-    with a budget (an error of the API's)."""
+    """Whether the tool calls that are being answered came without thinking: then the API refuses thinking
+    with a budget."""
     if len(messages) < 2 or messages[-1]["content"][0]["type"] != "tool_result":
         return False
     return messages[-2]["content"][0]["type"] not in THINKING_BLOCKS
 
 
 class MessagesBuilder:
-    """Builds both from the entries of a request.
+    """Builds the system prompt and the messages from the entries of a request.
 
-    A call's output stands right behind its turn, wherever it stood in the input. System and developer
-    messages all go to the system prompt: Anthropic has no other place for them.
+    A call's output comes directly after the message of the call, wherever it was in the input. All system and
+    developer messages go to the system prompt: Anthropic has no other place for them.
     """
 
     def __init__(
@@ -235,8 +233,8 @@ class MessagesBuilder:
             call_view(entry.item, identities) or output_view(entry.item, identities) for entry in entries
         ]
         self._answers = pair(self._views, lambda index: entries[index].param)
-        self._open: list[tuple[str, int]] = []  # (tool_use id, index of its output), not yet answered
-        self._begun = False  # whether anyone but the system has spoken
+        self._open: list[tuple[str, int]] = []  # open calls: (tool_use id, index of the output)
+        self._begun = False  # whether there was any message but system messages
         self.system: list[Block] = []
         self._handlers: dict[str, Callable[[Any, int], None]] = {
             "message": self._message,
@@ -248,7 +246,7 @@ class MessagesBuilder:
         }
 
     def build(self, instructions: str | None) -> list[dict[str, Any]]:
-        """The messages; `system` is then complete too. Raises InvalidRequestError."""
+        """The messages; afterwards `system` is complete too. Raises InvalidRequestError."""
         blocks = [block for block in self._carried.system if block["text"].strip()]
         if blocks and JOINT.join(block["text"] for block in self._carried.system) == instructions:
             self.system += blocks
@@ -266,7 +264,7 @@ class MessagesBuilder:
         return self._turns.finished()
 
     def _marks(self, index: int, part: int | None = None) -> Block:
-        """What the client's own block has beyond its counterpart."""
+        """The fields of the client's own block that its content part can't hold."""
         return {} if self._before is None else self._carried.blocks.get(place(index - self._before, part), {})
 
     def _message(self, item: Any, index: int) -> None:
@@ -378,7 +376,7 @@ class MessagesBuilder:
         )
 
     def _skip(self, _item: Any, _index: int) -> None:
-        """Tools declared within the input: the request's tools hold them."""
+        """Tools that the input declares are among the request's tools already."""
 
     def _other(self, item: Any, index: int) -> None:
         raw = getattr(item, "raw", {})

@@ -1,4 +1,4 @@
-"""A request of ours → a request of the Messages API."""
+"""Translates a request into one of the Messages API."""
 
 from __future__ import annotations
 
@@ -52,8 +52,6 @@ from openresponses_bridge.protocol.response import JsonObjectFormat, TextFormat
 from openresponses_bridge.protocol.unknown import UnknownTool, UnknownToolChoice
 from openresponses_bridge.seal import Sealer
 
-# Tools, tool choice and text format of a request → the Messages API's.
-
 _MODES: Final = {"auto": "auto", "required": "any", "none": "none"}
 FORCING: Final = frozenset({"any", "tool"})
 
@@ -64,7 +62,7 @@ def tool_bodies(
     facts: ModelFacts,
     diagnostics: Diagnostics,
 ) -> list[dict[str, Any]]:
-    """Tool definitions. Anthropic's own tools, declared as `anthropic:…`, pass as they are."""
+    """Tool definitions. Anthropic's own tools, declared as `anthropic:…`, are passed unchanged."""
     bodies = [_function(view, facts, diagnostics) for view in functions]
     for tool, _ in others:
         if isinstance(tool, UnknownTool) and tool.type.startswith(SLUG):
@@ -87,8 +85,8 @@ def _function(view: FunctionView, facts: ModelFacts, diagnostics: Diagnostics) -
 
 
 def tools_called(messages: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """The fields that declare the tools of earlier calls where none are offered: the API refuses calls of
-    tools that it was not given. {} when there are no calls."""
+    """The fields that declare the tools of earlier calls when no tools are offered: the API refuses calls of
+    undeclared tools. {} when there are no calls."""
     blocks = (block for message in messages for block in message["content"])
     names = dict.fromkeys(block["name"] for block in blocks if block["type"] == "tool_use")
     declared = [{"name": name, "input_schema": {"type": "object"}} for name in names]
@@ -96,7 +94,7 @@ def tools_called(messages: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def is_closed(schema: Any) -> bool:
-    """Whether every object in a JSON schema forbids other members, which strict use asks for."""
+    """Whether every object in a JSON schema forbids additional properties, as strict mode requires."""
     if isinstance(schema, list):
         return all(map(is_closed, schema))
     if not isinstance(schema, dict):
@@ -107,8 +105,8 @@ def is_closed(schema: Any) -> bool:
 
 
 class ToolChoice:
-    """`body` is the tool_choice, None when it needs none; `allowed` the names that may be called, None
-    for all. Raises InvalidRequestError for a tool that was not declared."""
+    """`body` is the tool_choice, None when none is needed; `allowed` are the names of the tools that may be
+    called, None for all. Raises InvalidRequestError for a tool that was not declared."""
 
     def __init__(
         self,
@@ -129,7 +127,7 @@ class ToolChoice:
         return self.body is not None and self.body["type"] in FORCING
 
     def check(self, tools: Sequence[Any]) -> None:
-        """Raises InvalidRequestError when a call is required and nothing is left to be called."""
+        """Raises InvalidRequestError when a call is required and there is no tool to call."""
         if self.forces and not tools:
             raise InvalidRequestError(
                 InvalidRequestError.INVALID_VALUE,
@@ -166,7 +164,7 @@ class ToolChoice:
 def text_format(
     request: CreateResponse, facts: ModelFacts, diagnostics: Diagnostics
 ) -> tuple[dict[str, Any] | None, str]:
-    """(what the API enforces, what the model is instructed to do instead)."""
+    """(the format that the API enforces, the instruction to the model instead)."""
     given = request.text.format if request.text is not None else None
     if not given or isinstance(given, TextFormat):
         return None, ""
@@ -186,7 +184,7 @@ def text_format(
     )
 
 
-# What becomes of each field of a request on its way to a server that speaks the Messages API.
+# The outcome of each field of a request at a server with the Messages API.
 
 _UNSAID: Final = (
     "presence_penalty",
@@ -233,9 +231,9 @@ FIELDS: Final[Outcomes] = {
 
 
 _HOTTEST = 1.0  # Anthropic's temperatures end where OpenAI's have their middle
-# what may stand in `include` and comes anyway
+# values of `include` that are sent anyway
 _INCLUDES = frozenset({"reasoning.encrypted_content"})
-_PLANNED = ("enabled", "adaptive")  # kinds of thinking that are an effort here
+_PLANNED = ("enabled", "adaptive")  # kinds of thinking that are efforts in the protocol
 _TIERS = {"auto": "auto", "default": "standard_only"}
 
 
@@ -248,12 +246,12 @@ def to_messages(
     sealer: Sealer | None = None,
     options: MessagesOptions = DEFAULT_OPTIONS,
 ) -> tuple[dict[str, Any], Diagnostics]:
-    """(body, what was lost or repaired on the way).
+    """(body, losses and repairs).
 
     `history` are the items of earlier turns, input and output; `model` replaces the request's;
-    `tool_identities` learns the tools, for the machine that reads the answer. Raises
-    InvalidRequestError with `param` for what can't be sent: unpaired calls (`unpaired_tool_call`),
-    seals that can't be opened, malformed data, tools that were not declared.
+    `tool_identities` learns the tools, for the machine that reads the answer. Raises InvalidRequestError with
+    `param` for a request that can't be sent: unpaired calls (`unpaired_tool_call`), seals that can't be
+    opened, malformed data, tools that were not declared.
     """
     diagnostics = Diagnostics()
     identities = tool_identities if tool_identities is not None else ToolIdentityMap()
@@ -347,7 +345,8 @@ def _thinking(
 def _requested(
     planned: dict[str, Any], carried: CarriedFields, facts: ModelFacts, max_tokens: int
 ) -> dict[str, Any]:
-    """The plan in the words of a client of this API, where they mean the same and the model knows them."""
+    """The thinking plan as a client of this API wrote it, if it means the same and the model knows its
+    terms."""
     thinking, config = carried.thinking, dict(carried.output_config)
     if thinking is not None and facts.thinking != "none":
         kind, budget = thinking.get("type"), thinking.get("budget_tokens")
@@ -370,7 +369,7 @@ def _sampling(
             if asked[name] != _HOTTEST:
                 diagnostics.loss(name, "not with thinking" if thinking else "the model takes none")
         return {}
-    # newer models refuse both; a top_p of 1 asks for nothing
+    # newer models refuse both together; a top_p of 1 has no effect
     if len(asked) == len(given) and asked.pop("top_p") != 1:
         diagnostics.loss("top_p", "not beside temperature")
     if asked.get("temperature", 0) > _HOTTEST:
@@ -398,7 +397,7 @@ def _about(request: CreateResponse, diagnostics: Diagnostics) -> dict[str, Any]:
 
 
 def _mark_cache(body: dict[str, Any], mark: dict[str, Any]) -> None:
-    """A breakpoint at the end of each part that repeats from turn to turn (four are allowed)."""
+    """Set a cache breakpoint at the end of each part that turns repeat; the API allows four."""
     ends = [body.get("tools"), body.get("system"), body["messages"][-1]["content"]]
     for end in ends:
         if end and end[-1].get("type") not in THINKING_BLOCKS:

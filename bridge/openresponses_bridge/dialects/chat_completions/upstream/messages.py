@@ -106,40 +106,34 @@ _PARTS: dict[type[Any], Callable[[Any, Diagnostics, str], ChatPart | None]] = {
 _TEXT_KINDS: frozenset[type[Any]] = frozenset({kind for kind, made in _PARTS.items() if made is _text})
 
 
-# What differs between Chat Completions servers in what they take, as data.
-
-
 class ChatOptions(Struct, frozen=True, kw_only=True):
-    """What one upstream wants where servers differ.
-
-    `developer_role`: what developer messages are sent as; every server knows `system`.
-    `max_tokens_field`: where the output limit goes; older servers know `max_tokens` only.
-    `reasoning_field`: where reasoning of earlier turns goes; None leaves it out, with a loss.
-    `reasoning_turns`: which of it goes there: `all`, or that of the `loop` of tool calls since the user's
-    last message.
-    `missing_reasoning`: what stands there in a message that calls tools and came without any, at servers that
-    refuse such.
-    `stream_usage`: ask for the usage chunk of a stream.
-    `forward_store`: hand `store` and `metadata` on, so that the upstream stores as well.
-    `json_schema`: what a schema for the output is sent as; as anything else than itself it is a loss.
-    `takes_n`: it gives several choices to one request; else it is asked once for each.
-    `tools_field`: where tools go; servers that know `functions` only make one call an answer.
-    `efforts`: the levels of `reasoning.effort` that may be asked for; others are refused.
-    `omit`: request fields (its names) that this upstream refuses; each use is a loss.
-    """
+    """Options of an upstream, where servers differ."""
 
     developer_role: Literal["system", "developer", "user"] = "system"
+    """The role of developer messages; every server knows `system`."""
     max_tokens_field: Literal["max_completion_tokens", "max_tokens"] = "max_completion_tokens"
+    """The field for the output limit; older servers know `max_tokens` only."""
     reasoning_field: Literal["reasoning_content", "reasoning", "reasoning_details"] | None = None
+    """The field for reasoning of earlier turns; None leaves it out, with a loss."""
     reasoning_turns: Literal["all", "loop"] = "all"
+    """The reasoning that is sent: `all`, or that of the `loop` of tool calls since the user's last
+    message."""
     missing_reasoning: str | None = None
+    """The reasoning in a message with tool calls that has none, for servers that require it."""
     stream_usage: bool = True
+    """Ask for the usage chunk of a stream."""
     forward_store: bool = False
+    """Pass on `store` and `metadata`, so that the upstream stores the completion too."""
     json_schema: Literal["json_schema", "json_object"] = "json_schema"
+    """The form of a schema for the output; `json_object` is a loss."""
     takes_n: bool = False
+    """Whether the server gives several choices to one request; otherwise it gets one request for each."""
     tools_field: Literal["tools", "functions"] = "tools"
+    """The field for tools; servers that know `functions` only make one call an answer."""
     efforts: frozenset[str] = EFFORTS
+    """The accepted levels of `reasoning.effort`; others are refused."""
     omit: frozenset[str] = frozenset()
+    """Names of request fields that this upstream refuses; each use is a loss."""
 
 
 DEFAULT_OPTIONS = ChatOptions()

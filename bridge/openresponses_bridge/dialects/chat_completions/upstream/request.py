@@ -119,7 +119,7 @@ def _error(what: str, why: str) -> InvalidRequestError:
     )
 
 
-# What becomes of each field of a request on its way to a Chat Completions server.
+# The outcome of each field of a request at a Chat Completions server.
 
 _SAME: Final = (
     "temperature",
