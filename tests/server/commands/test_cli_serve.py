@@ -14,6 +14,7 @@ from tests.support.processes import SERVE, base_of, started
 from tests.support.serving import call, respond, stream
 from tests.support.shared import REPOSITORY
 from tests.support.upstream import Script, ScriptedUpstream, text
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.timeout(40)
 
@@ -45,8 +46,8 @@ def refused(*flags: str) -> str:
 def test_greeting_is_an_address_and_a_curl_line_that_work() -> None:
     with serve() as (base, curl):
         assert base.startswith("http://127.0.0.1:")
-        assert call(base, "GET", "/readyz").status == 200
-        shown = subprocess.run(["bash", "-c", curl], capture_output=True, text=True, timeout=10, check=True)
+        wait_until(lambda: call(base, "GET", "/readyz").status == 200, 20)  # its first look may be slow
+        shown = subprocess.run(["bash", "-c", curl], capture_output=True, text=True, timeout=20, check=True)
     assert shown.stdout.startswith("event: response.created")
     assert shown.stdout.endswith("data: [DONE]\n\n")
 
