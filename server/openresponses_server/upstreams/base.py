@@ -106,3 +106,26 @@ class Upstream(Protocol):
     async def close(self) -> None:
         """Close its connections."""
         ...
+
+
+class UpstreamWrapper:
+    """An `Upstream` around another one, `inner`: it is that one but for what a subclass does otherwise."""
+
+    def __init__(self, inner: Upstream) -> None:
+        self.inner = inner
+        self.name, self.address = inner.name, inner.address
+
+    def open(self, request: UpstreamRequest) -> AbstractAsyncContextManager[UpstreamReply]:
+        return self.inner.open(request)
+
+    def clean(self, text: str, client_key: str | None = None) -> str:
+        return self.inner.clean(text, client_key)
+
+    def account(self, client_key: str | None = None) -> str:
+        return self.inner.account(client_key)
+
+    async def models(self) -> list[ReportedModel]:
+        return await self.inner.models()
+
+    async def close(self) -> None:
+        await self.inner.close()

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from openresponses_server.upstreams.base import Upstream, UpstreamReply, UpstreamRequest
+from openresponses_server.upstreams.base import Upstream, UpstreamReply, UpstreamRequest, UpstreamWrapper
 from openresponses_server.upstreams.flow import Sink
 
 
@@ -47,27 +47,20 @@ class SharedUpstream:
         return request
 
 
-class _Reader:
-    """An `Upstream`."""
-
+class _Reader(UpstreamWrapper):
     def __init__(self, shared: SharedUpstream, number: int) -> None:
+        super().__init__(shared.upstream)
         self._shared = shared
         self._number = number
-        self.name = shared.upstream.name
-        self.address = shared.upstream.address
-        self.clean = shared.upstream.clean
-        self.account = shared.upstream.account
-        self.models = shared.upstream.models
-        self.close = shared.upstream.close
 
     @asynccontextmanager
-    async def open(self, asked: UpstreamRequest) -> AsyncIterator[UpstreamReply]:
-        request = self._shared.join(self._number, asked)
+    async def open(self, request: UpstreamRequest) -> AsyncIterator[UpstreamReply]:
+        joined = self._shared.join(self._number, request)
         try:
-            await request.opened()
-            yield _Reply(request, self._number)
+            await joined.opened()
+            yield _Reply(joined, self._number)
         finally:
-            request.leave(self._number)
+            joined.leave(self._number)
 
 
 class _Reply:

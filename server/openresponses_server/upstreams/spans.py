@@ -13,29 +13,24 @@ from opentelemetry.trace import Span, SpanKind, Status, StatusCode
 from openresponses_server.errors import UpstreamError
 from openresponses_server.observation.tracing import LONGEST, outgoing, tracer
 from openresponses_server.settings import Timeouts
-from openresponses_server.upstreams.base import Upstream, UpstreamReply, UpstreamRequest
-from openresponses_server.upstreams.catalog import ReportedModel
+from openresponses_server.upstreams.base import Upstream, UpstreamReply, UpstreamRequest, UpstreamWrapper
 from openresponses_server.upstreams.connections import Connect, HttpResponse, Requests
 
 
-class SpannedUpstream:
+class SpannedUpstream(UpstreamWrapper):
     """An `Upstream` each of whose requests is a span; what its answer brings passes untouched."""
 
     def __init__(self, upstream: Upstream) -> None:
-        self._upstream = upstream
+        super().__init__(upstream)
         self._tracer = tracer()
         self._where = _place(upstream.address)
         self._where["gen_ai.provider.name"] = upstream.name
-        self.name = upstream.name
-        self.address = upstream.address
-        self.clean = upstream.clean
-        self.account = upstream.account
 
     def open(self, request: UpstreamRequest) -> AbstractAsyncContextManager[UpstreamReply]:
         span = self._tracer.start_span("chat", kind=SpanKind.CLIENT)
         # Without an SDK, or where this one is not sampled, the context has what is passed on already.
         if span is trace.INVALID_SPAN or not span.is_recording():
-            return self._upstream.open(request)
+            return self.inner.open(request)
         return self._open(request, span)
 
     @asynccontextmanager
@@ -48,7 +43,7 @@ class SpannedUpstream:
             async with AsyncExitStack() as stack:
                 token = context.attach(trace.set_span_in_context(span))
                 try:
-                    reply = await stack.enter_async_context(self._upstream.open(request))
+                    reply = await stack.enter_async_context(self.inner.open(request))
                 finally:
                     context.detach(token)
                 yield reply
@@ -58,12 +53,6 @@ class SpannedUpstream:
             raise
         finally:
             span.end()
-
-    async def models(self) -> list[ReportedModel]:
-        return await self._upstream.models()
-
-    async def close(self) -> None:
-        await self._upstream.close()
 
 
 def propagating(connect: Connect) -> Connect:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from contextlib import asynccontextmanager, suppress
 from typing import Any, Final
 
 import msgspec
@@ -30,8 +30,8 @@ from openresponses_server.upstreams.base import (
     Upstream,
     UpstreamReply,
     UpstreamRequest,
+    UpstreamWrapper,
 )
-from openresponses_server.upstreams.catalog import ReportedModel
 from openresponses_server.upstreams.connections import FAILURES, HttpResponse, Requests
 from openresponses_server.upstreams.dialects import without_password
 from openresponses_server.upstreams.flow import Content, Discard, Sink, Source
@@ -201,26 +201,19 @@ async def recorder_of(
 _NO_ANSWER = {UpstreamError.TIMEOUT: TIMEOUT, UpstreamError.UNREACHABLE: UNREACHABLE}
 
 
-class RecordedUpstream:
+class RecordedUpstream(UpstreamWrapper):
     """An `Upstream` whose exchanges are recorded where `policy` says; `dialect` is what it speaks."""
 
     def __init__(self, upstream: Upstream, policy: RecordingPolicy, dialect: str) -> None:
-        self._upstream = upstream
+        super().__init__(upstream)
         self._policy = policy
         self._dialect = dialect
-        self.name = upstream.name
-        self.address = upstream.address
-        self.clean = upstream.clean
-        self.account = upstream.account
-
-    def open(self, request: UpstreamRequest) -> AbstractAsyncContextManager[UpstreamReply]:
-        return self._open(request)
 
     @asynccontextmanager
-    async def _open(self, request: UpstreamRequest) -> AsyncIterator[UpstreamReply]:
+    async def open(self, request: UpstreamRequest) -> AsyncIterator[UpstreamReply]:
         target = self._policy.target_for(self.name)
         if target is None:
-            async with self._upstream.open(request) as reply:
+            async with self.inner.open(request) as reply:
                 yield reply
             return
         asked = Asked(
@@ -239,7 +232,7 @@ class RecordedUpstream:
         accepted = False
         ending: tuple[Any, ...] = _LEFT
         try:
-            async with self._upstream.open(request) as reply:
+            async with self.inner.open(request) as reply:
                 accepted = True
                 losses = {LOSSES_HEADER: reply.losses} if reply.losses else {}
                 recorder.answer(200, {"content-type": "text/event-stream", **losses})
@@ -256,12 +249,9 @@ class RecordedUpstream:
         finally:
             recorder.end(*ending)
 
-    async def models(self) -> list[ReportedModel]:
-        return await self._upstream.models()
-
     async def close(self) -> None:
         self._policy.close()
-        await self._upstream.close()
+        await super().close()
 
 
 class _RecordedReply(_RecordedSource):
