@@ -18,7 +18,7 @@ from openresponses_server.api.app import create_app
 from openresponses_server.http.connection import http_protocol
 from openresponses_server.settings import Settings, UpstreamSettings
 from tests.support.services import redis_server
-from tests.support.upstream import chunk
+from tests.support.upstream import call, chunk
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
 
@@ -176,6 +176,36 @@ async def test_a_steady_token_whose_log_is_in_redis(tmp_path: Path) -> None:
     with redis_server() as url:
         async with serving(store=f"sqlite:///{tmp_path}/responses.db", event_log=url) as bench:
             (await steady(bench)).check(32, 15)
+
+
+async def test_the_first_chunk_of_a_call() -> None:
+    tool = {"type": "function", "name": "look", "parameters": {"type": "object"}}
+    counts = []
+    for _ in range(2):  # the first one makes what is made once
+        async with serving(store="memory://") as bench:
+            await bench.ask(stream=True, store=False, tools=[tool])
+            await bench.token("first")
+            await asyncio.sleep(0.01)
+            with counting() as count:
+                bench.upstream.write(call(0, '{"a', "look", "call_1"))
+                async with asyncio.timeout(10):
+                    await bench.reader.readuntil(b'"delta":"{\\"a"')
+            counts.append(count)
+    counts[-1].check(108, 26)
+
+
+async def test_a_stream_of_twenty_tokens() -> None:
+    async with serving(store="memory://") as bench:
+        words = [chunk(content=f"word{number} ") for number in range(20)]
+        bench.upstream.whole = b"".join([*words, chunk("stop"), DONE])
+        for _ in range(3):
+            await bench.ask(stream=True, store=False)
+            await bench.reader.readuntil(b"0\r\n\r\n")
+        await asyncio.sleep(0.05)
+        with counting() as count:
+            await bench.ask(stream=True, store=False)
+            await bench.reader.readuntil(b"0\r\n\r\n")
+        count.check(681, 86)
 
 
 async def test_a_plain_request() -> None:
