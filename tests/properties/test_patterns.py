@@ -216,6 +216,7 @@ ROWS: dict[str, tuple[Any, ...]] = {
         "auth",
         "refresh",
     ),
+    "server/openresponses_server/observation/recordings/masking.py:_SECRET_HEADER": ("search", "ke", "toke"),
     "server/openresponses_server/observation/recordings/masking.py:_SECRET_PARAMETER": (
         "search",
         "ke",

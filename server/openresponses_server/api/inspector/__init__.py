@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from openresponses_bridge.dialects.table import TABLE
 from openresponses_bridge.protocol.codec import encode
+from openresponses_server.observation.recordings.masking import SECRET_WORDS
 
 HOME: Final = "/"
 ROOT: Final = "/inspector"
@@ -62,7 +63,7 @@ class File(Struct, frozen=True):
 @cache
 def files() -> dict[str, File]:
     """All files of the page, by their names below `/inspector/`. Nothing else is served."""
-    found = {"dialects.js": _file(_dialects(), ".js")}
+    found = {"dialects.js": _file(_dialects(), ".js"), "secrets.js": _file(_secrets(), ".js")}
     waiting = [("", resources.files(__name__))]
     while waiting:
         path, folder = waiting.pop()
@@ -84,6 +85,14 @@ def _dialects() -> bytes:
     """What captures may be in, for the page's list."""
     names = encode(["auto", *(each.name for each in TABLE)])
     return b"// What a capture may be in.\n\nexport const DIALECTS = %b;\n" % names
+
+
+def _secrets() -> bytes:
+    """What names the fields that are masked, for what leaves the page."""
+    return (
+        b"// What the name of a secret has in it.\n\nexport const SECRET_NAME = /%b/;\n"
+        % SECRET_WORDS.encode()
+    )
 
 
 def is_page(path: str) -> bool:

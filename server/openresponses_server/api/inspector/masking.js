@@ -1,9 +1,9 @@
 // Secrets in what leaves the page: keys that are known here, what looks like one, and fields that hold them.
 
 import { key } from './keys.js';
+import { SECRET_NAME } from './secrets.js';
 
 export const MASK = '[masked]';
-const FIELDS = /^(authorization|proxy-authorization|api[-_]?key|x-api-key|access[-_]?token|refresh[-_]?token|id[-_]?token|client[-_]?secret|secret|password|passwd|cookie|set-cookie|encrypted_content)$/i;
 const LOOKS = [
   /\b(?:sk|rk|pk|key|tok)[-_][A-Za-z0-9_-]{16,200}/g,
   /\b(?:ghp|gho|ghs|ghu|github_pat|glpat|xox[abprs]|hf|AKIA|AIza)[-_A-Za-z0-9]{14,200}/g,
@@ -101,11 +101,13 @@ export function maskedStream(observations) {
   return shown;
 }
 
+const hides = (name) => name === 'encrypted_content' || SECRET_NAME.test(name.toLowerCase().replaceAll('-', '_'));
+
 /** A copy of a JSON value without secrets. What is nested too deeply is left out. */
 export function masked(value, depth = 0) {
   if (typeof value === 'string') return maskedText(value);
   if (value === null || typeof value !== 'object') return value;
   if (depth > 100) return MASK;
   if (Array.isArray(value)) return value.map((each) => masked(each, depth + 1));
-  return Object.fromEntries(Object.entries(value).map(([name, each]) => [maskedText(name), FIELDS.test(name) && each ? MASK : masked(each, depth + 1)]));
+  return Object.fromEntries(Object.entries(value).map(([name, each]) => [maskedText(name), hides(name) && each ? MASK : masked(each, depth + 1)]));
 }

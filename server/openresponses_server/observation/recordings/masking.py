@@ -31,11 +31,18 @@ _SHOWN_HEADERS: Final = frozenset(
     }
 )
 _RATE_LIMITS: Final = re.compile("(x|anthropic)-ratelimit-[a-z-]+")
-_SECRET_NAME: Final = re.compile(
-    "api_?key|auth(orization|_token)|password|passwd|secret|credential|cookie|bearer|access_?token"
-    "|refresh_token|private_key"
+SECRET_WORDS: Final = (
+    "api_?key|authorization|(auth|access|refresh|id)_?token|password|passwd|secret|credential|cookie|bearer"
+    "|private_?key"
 )
-_SECRET_PARAMETER: Final = re.compile("key|token|sig|auth|pass|secret|cred|code")
+"""What the name of a secret has in it, in lower case and with `_` for `-`. The inspector's page masks by the
+same pattern (`secrets.js`), in the syntax that Python and JavaScript share."""
+# words for places without other texts: in a body a `key` or a `token` is often something else
+_HEADER_WORDS: Final = f"{SECRET_WORDS}|key|token|auth"
+_PARAMETER_WORDS: Final = f"{_HEADER_WORDS}|sig|pass|cred|code"
+_SECRET_NAME: Final = re.compile(SECRET_WORDS)
+_SECRET_HEADER: Final = re.compile(_HEADER_WORDS)
+_SECRET_PARAMETER: Final = re.compile(_PARAMETER_WORDS)
 _ADDRESS: Final = ("http://", "https://", "ws://", "wss://")
 _PATIENCE: Final = 4096  # bytes that are held together before they are looked through
 
@@ -117,7 +124,11 @@ class _Named:
 
     def __init__(self, name: str) -> None:
         self.headers = name == "headers"
-        self.secret = _SECRET_NAME.search(name.lower().replace("-", "_")) is not None
+        self.secret = _names_secret(_SECRET_NAME, name)
+
+
+def _names_secret(pattern: re.Pattern[str], name: str) -> bool:
+    return pattern.search(name.lower().replace("-", "_")) is not None
 
 
 def _hidden_in_address(url: str) -> Iterator[str]:
@@ -143,7 +154,7 @@ def masked_address(url: str) -> str:
 
 def _masked_parameter(parameter: str) -> str:
     name, equals, _ = parameter.partition("=")
-    return f"{name}={MASK}" if equals and _SECRET_PARAMETER.search(unquote(name).lower()) else parameter
+    return f"{name}={MASK}" if equals and _names_secret(_SECRET_PARAMETER, unquote(name)) else parameter
 
 
 def without(text: str, finds: Finds) -> str:
@@ -398,7 +409,6 @@ _LONGEST: Final = 1024  # the beginning of a longer one is looked for
 # letter case does not count, nor which of its two alphabets base64 is in
 _ALIKE: Final = {upper: upper + 32 for upper in range(ord("A"), ord("Z") + 1)} | str.maketrans("-_", "+/")
 _MANY: Final = 512  # characters of all
-SECRET_NAMES: Final = ("auth", "key", "token", "secret", "cookie", "password", "credential")
 
 
 class Secrets:
@@ -469,7 +479,7 @@ def header_secrets(headers: Mapping[str, str]) -> list[str]:
     secret = [
         expanded(value)
         for name, value in headers.items()
-        if "${" in value or any(word in name.lower() for word in SECRET_NAMES)
+        if "${" in value or _names_secret(_SECRET_HEADER, name)
     ]
     return [*secret, *(word for value in secret for word in value.split() if len(word) >= LONG)]
 
@@ -510,7 +520,7 @@ def secrets_in(headers: Mapping[str, str]) -> list[str]:
     hidden = [
         headers[name]
         for name, shown in masked_headers(headers).items()
-        if shown == MASK and (len(headers[name]) >= LONG or any(word in name for word in SECRET_NAMES))
+        if shown == MASK and (len(headers[name]) >= LONG or _names_secret(_SECRET_HEADER, name))
     ]
     parts = (value.partition(" ") for value in hidden)
     return [key if scheme.lower() in _SCHEMES else scheme + space + key for scheme, space, key in parts]

@@ -1,11 +1,14 @@
 """What leaves the page, and what it keeps of a stream; its modules run in Node.js."""
 
+import atexit
 import base64
 import json
 import re
 import shlex
 import shutil
 import subprocess
+import tempfile
+from functools import cache
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -15,9 +18,10 @@ import pytest
 from openresponses_bridge.conformance import StreamValidator
 from openresponses_bridge.protocol.codec import encode
 from openresponses_bridge.sse import SSEDecoder
+from openresponses_server.api.inspector import files
+from openresponses_server.observation.recordings.masking import MASK, masked_value
 from openresponses_server.observation.recordings.observing import observed
 from tests.support.model_scripts import SCRIPTS, played
-from tests.support.shared import REPOSITORY
 from tests.support.stores import streamed
 
 NODE = shutil.which("node")
@@ -26,6 +30,19 @@ pytestmark = pytest.mark.skipif(NODE is None, reason="needs Node.js")
 HOSTILE = "</script><script>alert(1)</script><!--<img src=x onerror=alert(2)>\u202eabc\u2028'\"`$(reboot)\\"
 KEY = "the-users-own-key"
 SECRETS = ("sk-abcdefghijklmnopqrstuvwx", "Bearer abcdefghij.klm", "ghp_ABCDEFGHIJKLMNOPQRSTUV0123", KEY)
+
+
+@cache
+def modules() -> str:
+    """The address of a folder that has the page's modules as they are served."""
+    folder = Path(tempfile.mkdtemp(prefix="page-"))
+    atexit.register(shutil.rmtree, folder)
+    for name, file in files().items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(file.data)
+    (folder / "package.json").write_text('{"type": "module"}')
+    return folder.as_uri() + "/"
 
 
 def run(
@@ -38,11 +55,34 @@ def run(
     assert NODE is not None
     asked = {"title": title, "key": KEY, "request": request, "observations": observations, "pairs": pairs}
     asked["trace"] = trace
-    root = (REPOSITORY / "server/openresponses_server/api/inspector").as_uri() + "/"
-    command = [NODE, str(Path(__file__).with_name("page.mjs")), root]
+    command = [NODE, str(Path(__file__).with_name("page.mjs")), modules()]
     done = subprocess.run(command, input=json.dumps(asked), capture_output=True, text=True, timeout=50)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
+
+
+SECRET_FIELDS = (
+    *(
+        "apiKey",
+        "api-key",
+        "Authorization",
+        "proxy-authorization",
+        "access_token",
+        "refresh-token",
+        "id_token",
+    ),
+    *(
+        "auth_token",
+        "password",
+        "passwd",
+        "user_secret",
+        "credentials",
+        "set-cookie",
+        "bearer",
+        "private_key",
+    ),
+)
+OTHER_FIELDS = ("key", "token", "author", "max_tokens", "content")
 
 
 def lines(data: bytes) -> list[dict[str, Any]]:
@@ -89,6 +129,16 @@ def test_secrets_are_masked_in_whatever_leaves_the_page() -> None:
     for name in ("page", "curl", "python", "fixture"):
         for secret in (*SECRETS, "hidden"):
             assert secret not in found[name], (name, secret)
+
+
+@pytest.mark.parametrize("prefix", ["", "X-", "client_"])
+def test_the_page_masks_the_fields_that_recordings_mask(prefix: str) -> None:
+    names = [prefix + name for name in (*SECRET_FIELDS, *OTHER_FIELDS)]
+    request = {"metadata": dict.fromkeys(names, "word")}
+    words = shlex.split(run([], request)["curl"].replace("\\\n", " "))
+    shown = json.loads(words[words.index("-d") + 1])["metadata"]
+    assert shown == masked_value(request)["metadata"]
+    assert {name for name in names if shown[name] == MASK} == {prefix + name for name in SECRET_FIELDS}
 
 
 def test_copies_are_what_they_say() -> None:
