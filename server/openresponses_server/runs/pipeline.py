@@ -273,6 +273,10 @@ STAGES: Final = {
 }
 
 
+def _nothing() -> None:
+    return None
+
+
 class Progress(Protocol):
     """Notes when bytes and events come."""
 
@@ -307,6 +311,7 @@ class Pipeline:
         self._reply: UpstreamReply | None = None
         self._whole = False
         self._preamble: Preamble | None = None
+        self._commit: Callable[[], None] = _nothing  # to the upstream whose answer has begun
         self._has_come = False  # a byte has
         self._refused: UpstreamError | None = None  # in the place of an answer
         self._buffered = b""  # what came with that
@@ -369,10 +374,11 @@ class Pipeline:
             self._has_come = True
             self._progress.first_bytes_received()
             self._timing = self._progress.timing
-        if self._preamble is not None and self._is_refused(data):
+        if self._preamble is not None and STAGES[self.stage].asks and self._is_refused(data):
             return False
         if self._preamble is None or self._preamble.over:
             self._preamble = None
+            self._commit()
             self._move(Stage.OPEN)
         return True
 
@@ -469,8 +475,8 @@ class Pipeline:
             return  # it was interrupted: this is sent with the end
         self._unsent = None
         if self._send(batch.events, batch.frames):
-            if self._reply is None:
-                self._wake()
+            if self._reply is None or self._read:
+                self._wake()  # the task waits for this
             else:
                 self._reply.resume()
 
@@ -527,21 +533,24 @@ class Pipeline:
     def _open(self, reply: UpstreamReply, attempts: Attempts) -> None:
         self._preamble = Preamble() if attempts.may_ask_otherwise else None
         self._reply, self._whole, self._has_come = reply, reply.whole, False
+        self._commit = attempts.commit
         reply.start(self)
 
     async def _ask_otherwise(self, error: UpstreamError, attempts: Attempts) -> None:
         data, self._refused, self._buffered = self._buffered, None, b""
+        reply, self._reply, self._preamble = self._reply, None, None
         other = await attempts.instead(error)
-        self._preamble = None
+        await self._work()  # what was sent meanwhile to keep the connection alive
         if other is not None:
-            await self._work()
             self._open(other, attempts)
-        elif data:
-            self.feed(data)
-            if not self.is_busy and not self._read and self._reply is not None:
-                self._reply.resume()
-        else:
+            return
+        self._reply = reply
+        if not data:
             self.end(None)
+            return
+        self.feed(data)
+        if reply is not None and not self.is_busy and not self._read:
+            reply.resume()
 
     async def _work(self) -> None:
         """What has to be waited for."""

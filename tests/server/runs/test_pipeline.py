@@ -160,6 +160,21 @@ class Bench:
 
     # ── as `Attempts` ──────────────────────────────────────────────────────────────────────────────────
     may_ask_otherwise = False
+    others: tuple[HttpReply | None, ...] = ()
+    asking: asyncio.Event | None = None
+    committed = 0
+
+    def commit(self) -> None:
+        self.committed += 1
+
+    async def instead(self, _error: UpstreamError) -> HttpReply | None:
+        if self.asking is not None:
+            await self.asking.wait()
+        other, *self.others = self.others  # type: ignore[assignment]
+        if other is not None:
+            self.reply.close()
+            self.reply = other
+        return other
 
     async def __aenter__(self) -> HttpReply:
         return self.reply
@@ -209,8 +224,9 @@ class Bench:
         await asyncio.sleep(0)
 
     async def end(self) -> None:
-        async with asyncio.timeout(5):
-            await self.running
+        await asyncio.wait([self.running], timeout=5)
+        assert self.running.done(), "it hangs"
+        await self.running
         assert self.numbers == list(range(len(self.numbers)))
         assert self.lasts[-1]
         assert not any(self.lasts[:-1])
@@ -432,6 +448,68 @@ async def test_what_is_kept_alive_while_an_answer_is_judged_is_sent_before_its_e
     await asyncio.sleep(0)
     plain.takes.set()
     await plain.end()
+
+
+async def test_an_answer_that_is_judged_waits_for_what_its_log_has_not(far: Bench) -> None:
+    far.spoken.question = object()
+    far.spoken.is_complete = True
+    far.body.feed(b"b")
+    far.objection.set_result(None)
+    await asyncio.sleep(0.01)
+    assert far.text == "a"
+    far.spoken.is_complete = False
+    await far.have_it()
+    await far.end()
+    assert far.text == "ab"
+
+
+REFUSED = b'data: {"error": {"message": "gone", "code": "x"}}\n\n'
+
+
+def refusing(persistence: Persistence | None, *others: HttpReply | None) -> Bench:
+    bench = Bench(persistence)
+    bench.may_ask_otherwise = True
+    bench.others = others
+    bench.asking = asyncio.Event()
+    return bench
+
+
+@pytest.mark.parametrize("kept", ["", "near", "far"])
+async def test_s5_another_answer_goes_on_where_the_first_was_a_refusal(kept: str) -> None:
+    """What was sent meanwhile to keep the connection alive comes before it."""
+    body = Body(Connection(), FairScheduler())
+    other = HttpReply("one", cast(Any, SimpleNamespace(content=body)), 10.0, "")
+    bench = refusing(Persistence(far=kept == "far") if kept else None, other)
+    await asyncio.sleep(0)
+    bench.body.feed(REFUSED)
+    await asyncio.sleep(0)
+    assert bench.pipeline.stage is Stage.BUFFERING
+    assert bench.pipeline.send_keepalive(as_event=False)
+    assert bench.asking is not None
+    bench.asking.set()
+    bench.may_ask_otherwise = False
+    body.feed(b"b.")
+    if bench.persistence is not None:
+        bench.persistence.beginning.set()
+    for _ in range(20):
+        await asyncio.sleep(0)
+        for asked in bench.persistence.asked if bench.persistence is not None else ():
+            if not asked.done():
+                asked.set_result(None)
+    await bench.end()
+    assert (bench.text, bench.committed) == ("b", 1)
+
+
+async def test_s5_a_refusal_that_nothing_else_spares_is_the_answer() -> None:
+    bench = refusing(None, None)
+    await asyncio.sleep(0)
+    bench.body.feed(REFUSED + b"x")
+    assert bench.asking is not None
+    bench.asking.set()
+    await until(lambda: bench.pipeline.stage is Stage.OPEN)
+    bench.body.feed(b".")
+    await bench.end()
+    assert bench.text.startswith("data: ")
 
 
 @pytest.mark.parametrize("takes", [True, False])
