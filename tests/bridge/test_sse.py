@@ -148,6 +148,12 @@ def test_a_frame_is_delivered_with_the_byte_that_ends_it() -> None:
     assert decoder.close() == []
 
 
+def test_an_empty_line_that_is_cut_in_two_holds_back_no_frame() -> None:
+    decoder = SSEDecoder()
+    assert decoder.feed(b"\n") == []
+    assert [frame.data for frame in decoder.feed(b"\ndata: x\n\n")] == [b"x"]
+
+
 def test_the_name_of_a_frame_without_one_is_message() -> None:
     assert Frame("", b"").name == "message"
     assert Frame("ping", b"").name == "ping"

@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from msgspec import UNSET
 
 from openresponses_bridge.decoder import LanguageModelThinkingPart
 from tests.support.parts import (
@@ -115,8 +116,18 @@ def test_summary_parts_stand_apart_and_their_ends_are_sent() -> None:
     assert decoded.parts.count(marker) == 2
 
 
+def test_the_end_of_an_empty_summary_part_is_not_sent() -> None:
+    end = said("reasoning_summary_part.done", summary_index=0, part={"type": "summary_text", "text": ""})
+    assert kinds(Decoded([end, completed(reasoning())]).parts) == ["Data"]
+
+
 def test_raw_reasoning_and_its_summary_stand_apart() -> None:
     assert Decoded([thought("raw"), summed("sum"), completed()]).thinking == "raw\n\nsum"
+
+
+def test_a_summary_that_was_not_streamed_does_not_repeat_streamed_reasoning() -> None:
+    item = reasoning("sum", content=[{"type": "reasoning_text", "text": "raw"}])
+    assert Decoded([thought("raw"), done(item), completed(item)]).thinking == "raw"
 
 
 def test_a_block_keeps_its_first_id_while_ids_rotate() -> None:
@@ -176,6 +187,8 @@ def test_two_reasoning_items_in_a_row_are_one_run_under_two_ids() -> None:
 def test_half_a_character_waits_in_thinking_too() -> None:
     assert Decoded([thought("a\ud83d"), thought("\ude42"), completed()]).thinking == "a🙂"
     assert Decoded([thought("\ud83d"), thought("\ud83d"), completed()]).thinking == "\ufffd\ufffd"
+    waiting = Decoded([thought("\ud83d"), thought("\ude42"), completed()])
+    assert [part.value for part in waiting.thoughts if part.metadata is UNSET] == ["🙂"]
 
 
 # ── policies ───────────────────────────────────────────────────────────────────────────────────────────

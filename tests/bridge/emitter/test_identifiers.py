@@ -1,5 +1,7 @@
 """What an item is called by holds whole characters: strict JSON readers refuse half a surrogate pair."""
 
+import re
+
 import msgspec
 import pytest
 
@@ -53,3 +55,21 @@ def test_fragments_go_on_under_the_id_that_the_upstream_gave():
         ("tool_call", 0, f"c{HALF}", "f", '{"a"'), ("tool_call", 0, f"c{HALF}", None, ":1}")
     ).output
     assert call.arguments == '{"a":1}'
+
+
+@pytest.mark.parametrize(
+    ("wanted", "why"),
+    [
+        ("a b", "has characters that can't be printed, replaced"),
+        ("a\nb", "has characters that can't be printed, replaced"),
+        ("a" * 65, "longer than 64 characters, shortened"),
+    ],
+)
+def test_a_call_id_that_clients_could_not_send_back_is_replaced(wanted, why):
+    made = machine("openai")
+    made.start()
+    made.tool_call(0, wanted, "f", "{}")
+    made.finish()
+    (call,) = made.snapshot.output
+    assert re.fullmatch(r"[!-~]{1,64}", call.call_id)
+    assert [str(each) for each in made.diagnostics] == [f"repair: tool_call.id: {why}"]

@@ -176,7 +176,7 @@ class OutgoingCalls:
 
     def end(self, output_index: int, item: AnyCall) -> None:
         """A call's item is done."""
-        self._growing.pop(output_index, None)
+        self._growing.pop(output_index, None)  # frees the text, which the whole call holds again
         self.finish(item)
 
     def finish(self, item: AnyCall) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from openresponses_bridge.dialects.copilot import Inbound
+from openresponses_bridge.dialects.copilot.dialect import DIALECT
 from tests.support.fed import Fed, Frame
 
 STOP = {"reason": "stop", "index": 0}
@@ -296,3 +297,14 @@ def test_a_completion_alone_reports_its_text() -> None:
     completion = {"reason": "stop", "solution": {"text": ["Hel", "lo"], "newText": []}}
     assert fed(completion).response.output_text == "Hello"
     assert fed({"reason": "stop", "solution": 3}).output == []
+
+
+@pytest.mark.parametrize(
+    ("text", "added", "index", "begins"),
+    [("a", "a", 0, True), ("ab", "b", 0, False), ("a", "a", 1, False)],
+)
+def test_an_answer_begins_with_a_delta_that_is_all_its_text(
+    text: str, added: str, index: int, begins: bool
+) -> None:
+    frame = {"text": text, "index": index, "delta": {"text": added}}
+    assert DIALECT.recording.begins(frame, None) is begins

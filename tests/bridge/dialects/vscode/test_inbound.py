@@ -183,6 +183,7 @@ def test_case_26_with_markers_expected_an_end_without_one_is_a_cut() -> None:
         ({"code": "NotFound", "message": "gone"}, ("model_not_found", "gone")),
         ({"code": "Blocked", "message": "later"}, ("quota_exceeded", "later")),
         ({"code": "odd", "message": 3}, ("odd", "the provider failed without a message")),
+        ({"code": ["odd"], "message": "m"}, ("upstream_error", "m")),
         ("boom", ("upstream_error", "boom")),
         (None, ("upstream_error", "the provider failed without a message")),
     ],

@@ -17,7 +17,9 @@ from openresponses_bridge.decoder import (
     encode_part,
 )
 from openresponses_bridge.dialects.vscode import ChatTool, Role, ToolMode, decode_chat
+from openresponses_bridge.dialects.vscode.request import read_token_request, token_count
 from openresponses_bridge.errors import InvalidRequestError
+from openresponses_bridge.models.tokens import TokenEstimator
 
 
 def chat(*content: Any, **fields: Any) -> dict[str, Any]:
@@ -141,3 +143,12 @@ def test_base64_of_any_bytes_is_read() -> None:
     held = bytes(range(256))
     encoded = base64.b64encode(held).decode()
     assert parts({"mimeType": "x/y", "data": encoded}) == [LanguageModelDataPart(held, "x/y")]
+
+
+def test_tokens_are_those_of_the_text_and_a_message_has_some_more() -> None:
+    counter = TokenEstimator()
+    text = read_token_request(b'{"model": "m", "text": "some words"}')
+    message = read_token_request(b'{"model": "m", "message": {"role": 1, "content": "some words"}}')
+    tokens = token_count(text.content, counter, text.model)
+    assert tokens == counter.text("some words", "m") > 0
+    assert token_count(message.content, counter, message.model) > tokens

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from openresponses_bridge.calls.identity import ToolIdentityMap, ToolKind
 from openresponses_bridge.dialects.anthropic_messages import Outbound, encode_sse, error_body
+from openresponses_bridge.dialects.anthropic_messages import types as t
 from openresponses_bridge.dialects.anthropic_messages.thinking import open_sealed, seal_block
 from openresponses_bridge.protocol import items as it
 from openresponses_bridge.protocol.content import OutputTextContent, SummaryTextContent
@@ -468,3 +469,8 @@ def test_raw_reasoning_beside_its_summary_is_a_loss_even_when_it_is_sealed():
     sent("reasoning_encrypted", "another upstream's")
     sent.end()
     assert sent.lost() == ["reasoning.content"]
+
+
+def test_an_error_frame_has_its_error_and_no_empty_fields():
+    sent = b'event: error\ndata: {"type":"error","error":{"type":"api_error","message":"m"}}\n\n'
+    assert encode_sse([t.ErrorFrame({"type": "api_error", "message": "m"})]) == sent

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from openresponses_bridge.diagnostics import Diagnostics
 from openresponses_bridge.dialects.chat_completions import Choices, Outbound, completion, completions, encode
 from openresponses_bridge.dialects.chat_completions.client.completion import Folding
+from openresponses_bridge.dialects.chat_completions.types import ChatChunk
 from openresponses_bridge.emitter import ResponseStreamStateMachine
 from openresponses_bridge.emitter.finished import events_of
 from openresponses_bridge.protocol import events as ev
@@ -702,3 +703,9 @@ def test_a_response_that_has_not_ended_is_no_answer() -> None:
 def test_nothing_folds_to_nothing() -> None:
     with pytest.raises(ValueError, match="no chunk"):
         _ = Folding().completion
+
+
+def test_fields_without_a_value_are_not_sent() -> None:
+    chunk = ChatChunk(id="c", object="chat.completion.chunk", created=1, model="m", choices=[])
+    sent = b'data: {"id":"c","object":"chat.completion.chunk","created":1,"model":"m","choices":[]}\n\n'
+    assert encode([chunk]) == sent

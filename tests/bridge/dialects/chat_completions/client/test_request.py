@@ -344,6 +344,7 @@ def test_what_only_this_api_has_reaches_its_own_kind(fields: Json) -> None:
         ({"logit_bias": [1]}, "logit_bias"),
         ({"logit_bias": {"1": "x"}}, "logit_bias.1"),
         ({"logit_bias": {"1": True}}, "logit_bias.1"),
+        ({"logit_bias": {"1" * 40: "x"}}, "logit_bias." + "1" * 32),
         ({"prediction": "x"}, "prediction"),
     ],
 )
