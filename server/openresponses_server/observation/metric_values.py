@@ -1,6 +1,5 @@
-"""Prometheus' counters and histograms without what costs more than the count itself, as every request counts
-in a dozen of them: no exemplars, and children of labelled metrics alone are counted in. A process that counts
-by itself takes no lock, since only the thread of its event loop counts."""
+"""What metrics are counted in beside prometheus-client's own: the folder through which the workers of a host
+count together, and a histogram that takes many observations at once."""
 
 from __future__ import annotations
 
@@ -8,12 +7,14 @@ import atexit
 import os
 import shutil
 import tempfile
-from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from prometheus_client import Counter, Histogram
+from prometheus_client import CollectorRegistry, Metric
+from prometheus_client.core import HistogramMetricFamily
+from prometheus_client.values import ValueClass
 
 # The folder through which the workers of a host count together (prometheus-client's multi-process mode).
 #
@@ -55,68 +56,56 @@ def _runs(process: int) -> bool:
     return True
 
 
-_ALONE: Final = FOLDER is None
+class Gathered:
+    """A histogram that takes many observations at once, which one of prometheus-client's does not."""
+
+    def __init__(
+        self,
+        name: str,
+        what: str,
+        labels: Sequence[str],
+        *,
+        buckets: Sequence[float],
+        registry: CollectorRegistry,
+    ) -> None:
+        self._name = name
+        self._what = what
+        self._labelnames = tuple(labels)
+        self._bounds = [*(str(float(bound)) for bound in buckets), "+Inf"]
+        self._children: dict[tuple[str, ...], _Observed] = {}
+        registry.register(self)
+
+    def labels(self, *values: str) -> _Observed:
+        """The observations with these."""
+        if values not in self._children:
+            self._children[values] = _Observed(
+                self._value("_sum", self._labelnames, values),
+                [
+                    self._value("_bucket", (*self._labelnames, "le"), (*values, bound))
+                    for bound in self._bounds
+                ],
+            )
+        return self._children[values]
+
+    def collect(self) -> Iterator[Metric]:
+        """What a registry asks of a collector; where workers count together, their files say it instead."""
+        family = HistogramMetricFamily(self._name, self._what, labels=self._labelnames)
+        for labels, child in self._children.items():
+            up_to = accumulate(bucket.get() for bucket in child.buckets)
+            family.add_metric(labels, list(zip(self._bounds, up_to, strict=True)), child.total.get())
+        yield family
+
+    def _value(self, suffix: str, labels: Sequence[str], values: Sequence[str]) -> Any:
+        return ValueClass("histogram", self._name, self._name + suffix, labels, values, self._what)
 
 
-class _Number:
-    """A value of this process alone, with what the library asks of its own."""
-
-    __slots__ = ("value",)
-
-    def __init__(self, value: float) -> None:
-        self.value = value
-
-    def get(self) -> float:
-        return self.value
-
-    def get_exemplar(self) -> None:
-        return None
-
-
-class Count(Counter):
-    """What is counted rises."""
-
-    def _metric_init(self) -> None:
-        super()._metric_init()
-        self._value = _lighter(self._value)
-
-    def inc(self, amount: float = 1, exemplar: dict[str, str] | None = None) -> None:
-        if _ALONE:
-            self._value.value += amount
-        else:
-            self._value.inc(amount)
-
-
-class Spread(Histogram):
-    """How many values are below each bound."""
-
-    def _metric_init(self) -> None:
-        super()._metric_init()
-        self._sum = _lighter(self._sum)
-        self._buckets: list[Any] = list(map(_lighter, self._buckets))
-
-    def observe(self, amount: float, exemplar: dict[str, str] | None = None) -> None:
-        bucket = self._buckets[bisect_left(self._upper_bounds, amount)]
-        if _ALONE:
-            self._sum.value += amount
-            bucket.value += 1
-        else:
-            self._sum.inc(amount)
-            bucket.inc(1)
+class _Observed(NamedTuple):
+    total: Any
+    buckets: list[Any]
 
     def add(self, counts: Sequence[int], total: float) -> None:
         """As many observations below each bound and beyond the last, which are `total` together."""
-        for bucket, count in zip(self._buckets, counts, strict=True):
-            if count and _ALONE:
-                bucket.value += count
-            elif count:
+        for bucket, count in zip(self.buckets, counts, strict=True):
+            if count:
                 bucket.inc(count)
-        if _ALONE:
-            self._sum.value += total
-        else:
-            self._sum.inc(total)
-
-
-def _lighter(value: Any) -> Any:
-    """What counts like this new value of the library's; itself where other processes read it."""
-    return _Number(value.get()) if _ALONE else value
+        self.total.inc(total)

@@ -10,16 +10,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.multiprocess import MultiProcessCollector
 
 from openresponses_server.errors import Outage
-from openresponses_server.observation.metric_values import FOLDER, Count, Spread, forget_stopped
+from openresponses_server.observation.metric_values import FOLDER, Gathered, forget_stopped
 from openresponses_server.observation.responses import GAPS, Ended
-
-# behind metrics_folder, which makes the folder that it looks for
-from prometheus_client import Gauge, generate_latest  # isort: skip
-from prometheus_client.multiprocess import MultiProcessCollector  # isort: skip
-# isort: skip
 
 # What Prometheus reads of responses: by upstream and by model. Clients name models, so that there is a bound
 # on how many of those names become labels.
@@ -56,39 +52,39 @@ class RunMetrics:
     def __init__(self, registry: CollectorRegistry, prefix: str, known: Collection[str] = ()) -> None:
         self._models = Models(known)
         by_model = ["upstream", "model"]
-        self._responses = Count(
+        self._responses = Counter(
             f"{prefix}_responses",
             "Responses that have ended.",
             [*by_model, "status"],
             registry=registry,
         )
-        self._tokens = Count(
+        self._tokens = Counter(
             f"{prefix}_tokens",
             "Tokens as upstreams counted them.",
             [*by_model, "kind"],
             registry=registry,
         )
-        self._noticed = Count(
+        self._noticed = Counter(
             f"{prefix}_diagnostics",
             "What was repaired in an answer, lost of a request, or ignored, by kind.",
             [*by_model, "kind"],
             registry=registry,
         )
-        self._first = Spread(
+        self._first = Histogram(
             f"{prefix}_first_token_seconds",
             "Time from a request to the first output of its response.",
             by_model,
             buckets=_FIRST_SECONDS,
             registry=registry,
         )
-        self._gaps = Spread(
+        self._gaps = Gathered(
             f"{prefix}_token_gap_seconds",
             "Time between two tokens; those that came in one read share the time since the one before.",
             by_model,
             buckets=GAPS,
             registry=registry,
         )
-        self._seconds = Spread(
+        self._seconds = Histogram(
             f"{prefix}_response_seconds",
             "Time from a request to the end of its response.",
             by_model,
@@ -154,53 +150,53 @@ class Metrics:
     def __init__(self, gate: Occupancy, models: Collection[str] = ()) -> None:
         self._registry = CollectorRegistry()
         self.responses = RunMetrics(self._registry, _PREFIX, models)
-        self._requests = Count(
+        self._requests = Counter(
             f"{_PREFIX}_requests",
             "Requests that were answered.",
             ["route", "status"],
             registry=self._registry,
         )
-        self._seconds = Spread(
+        self._seconds = Histogram(
             f"{_PREFIX}_request_seconds",
             "Time from a request to the end of its answer.",
             ["route"],
             buckets=_SECONDS,
             registry=self._registry,
         )
-        self._first = Spread(
+        self._first = Histogram(
             f"{_PREFIX}_first_byte_seconds",
             "Time from a request to the first byte of its answer.",
             ["route"],
             buckets=_SECONDS,
             registry=self._registry,
         )
-        self._asked = Count(
+        self._asked = Counter(
             f"{_PREFIX}_upstream_requests",
             "Requests to upstreams; the outcome is `accepted` or the status of the refusal.",
             ["upstream", "outcome"],
             registry=self._registry,
         )
-        self._store_seconds = Spread(
+        self._store_seconds = Histogram(
             f"{_PREFIX}_store_seconds",
             "Time that calls of the session store took; `checkpoint` and `finish` keep runs.",
             ["call"],
             buckets=_CALL_SECONDS,
             registry=self._registry,
         )
-        self._log_seconds = Spread(
+        self._log_seconds = Histogram(
             f"{_PREFIX}_event_log_seconds",
             "Time that calls of the event log's server took, without those that a token waits for.",
             ["call"],
             buckets=_CALL_SECONDS,
             registry=self._registry,
         )
-        self._failures = Count(
+        self._failures = Counter(
             f"{_PREFIX}_failures",
             "Calls of the session store, the event log and the shared limits that failed, by code.",
             ["part", "call", "code"],
             registry=self._registry,
         )
-        self._waited = Spread(
+        self._waited = Histogram(
             f"{_PREFIX}_background_wait_seconds",
             "Time that background responses waited: in the `queue` for a worker, and at it for a `place`.",
             ["where"],
@@ -208,15 +204,15 @@ class Metrics:
             registry=self._registry,
         )
         runs = f"{_PREFIX}_runs"
-        self._settled = Count(
+        self._settled = Counter(
             f"{runs}_settled", "Responses of stopped workers that were ended here.", registry=self._registry
         )
-        self._lost = Count(
+        self._lost = Counter(
             f"{runs}_lost",
             "Responses that were deleted, or settled by another worker, while they were made here.",
             registry=self._registry,
         )
-        self._refused = Count(
+        self._refused = Counter(
             f"{_PREFIX}_refused",
             "Requests beyond what their key may have: `requests`, `tokens` a minute, or `stored_bytes`.",
             ["limit"],
