@@ -1,7 +1,7 @@
-"""`OpenResponsesClient`: requests to a Responses server, its events back.
+"""`OpenResponsesClient`: a client of Responses servers.
 
-The server is not trusted: what it sends is bounded in size and time, redirects are not followed, and a
-stream that ends early is an error.
+The server is not trusted: answers are limited in size and time, redirects are not followed, and a stream that
+ends early is an error.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ from openresponses_server.upstreams.refusals import Clean, in_band_refusal, refu
 
 __all__ = ["OpenResponsesClient", "OpenResponsesError"]
 
-# Waiting for a server until the user cancels or the time is up.
+# Waits for a server end when the user cancels or the time is over.
 
 T = TypeVar("T")
 
 
-class Watch:
-    """One response, of at most `total` seconds. One task listens to `cancel` for all waits."""
+class ResponseScope:
+    """The scope of one response of at most `total` seconds. One task waits for `cancel` during all of it."""
 
     def __init__(self, cancel: Cancellation | None, total: float) -> None:
         self._cancel = cancel
@@ -69,7 +69,7 @@ class Watch:
         return self._cancel is not None and self._cancel.is_set()
 
     async def unless_cancelled(self, work: Callable[[], Awaitable[T]]) -> T | None:
-        """What `work` gives, None when it was cancelled. Raises UpstreamError when the time is up."""
+        """The result of `work`; None if the user cancelled. Raises UpstreamError when the time is over."""
         if self.is_cancelled():
             return None
         scope = asyncio.timeout_at(self._deadline)
@@ -85,7 +85,7 @@ class Watch:
             self._scope = None
 
     async def sleep(self, seconds: float) -> None:
-        """Wait so long, or until it is cancelled."""
+        """Sleep, at most until the user cancels."""
         await self.unless_cancelled(lambda: asyncio.sleep(seconds))
 
     async def _listen(self, cancel: Cancellation) -> None:
@@ -94,24 +94,24 @@ class Watch:
             self._scope.reschedule(self._loop.time())
 
 
-# What can go wrong with a Responses server, as one error: what it refused with, or how it failed.
+# Refusals and failures of a Responses server are one error.
 
 
 class OpenResponsesError(HttpError):
-    """A request that was refused, or an answer that broke. `http_status`, `error_type`, `code`, `message` and
-    `param` are the server's own where it gave them; a server that can't be reached, that is silent or that
-    sends something else is a 502 or 504 with a code of `UpstreamError`."""
+    """A request that was refused, or an answer that was interrupted. `http_status`, `error_type`, `code`,
+    `message` and `param` are the server's if it sent them. For a server that is unreachable, silent or sends
+    something else, the status is 502 or 504, with a code of `UpstreamError`."""
 
     @classmethod
     def from_response(cls, status: int, headers: Mapping[str, str], body: bytes, clean: Clean = str) -> Self:
-        """The error that an answer with another status than 2xx is, in whatever shape. A redirect is one: the
-        key must not follow it. `headers` have names in lower case, or are looked up in any; `clean` takes
-        secrets out of texts."""
+        """The error for an answer whose status is not 2xx, with a body in any format. A redirect is an error,
+        because the key must not follow it. `headers` have names in lower case, or a case-insensitive look-up;
+        `clean` removes secrets from texts."""
         return cls.of(refusal(status, headers, body, clean))
 
     @classmethod
     def of(cls, error: BridgeError) -> Self:
-        """Another error as one of these."""
+        """This error as an OpenResponsesError."""
         return cls(
             error.http_status,
             error.message,
@@ -123,23 +123,23 @@ class OpenResponsesError(HttpError):
 
     @property
     def retry_after(self) -> float | None:
-        """Seconds after which the server wants to be asked again, where it says so."""
+        """The seconds of the server's `retry-after`; None if it sent none."""
         return seconds_of(self.headers.get("retry-after"))
 
     @property
     def is_passing(self) -> bool:
-        """Whether the same request may go better in a moment."""
+        """Whether a retry may succeed."""
         return self.http_status in PASSING and self.code != UpstreamError.TIMEOUT
 
 
 def cut_short() -> UpstreamError:
-    """The stream has ended and its response has not."""
+    """The error for a stream that ended before its response."""
     what = "the stream ended before the response was complete"
     return UpstreamError(502, what, code=UpstreamError.DISCONNECTED, cause=what)
 
 
 def empty() -> UpstreamError:
-    """The stream has ended without any event."""
+    """The error for a stream without any event."""
     what = "the server answered with an empty stream"
     return UpstreamError(502, what, code=UpstreamError.INVALID_RESPONSE, cause=what)
 
@@ -147,9 +147,9 @@ def empty() -> UpstreamError:
 MOST_BYTES: Final = 256 * 1024 * 1024
 TIMEOUTS: Final = Timeouts(first_byte=120.0, idle=120.0)
 RETRIES: Final = Retries(times=2)
-_CANCELLING: Final = 2.0  # seconds for a server to cancel what it keeps
+_CANCELLING: Final = 2.0  # seconds for a server to cancel a stored response
 _LONGEST_ID: Final = 128
-# a server of the protocol keeps responses, and says itself what it does not take
+# such a server stores responses, and refuses unsupported fields itself
 _OPTIONS: Final = ResponsesOptions(stateful=True)
 
 
@@ -190,7 +190,7 @@ class OpenResponsesClient:
             secrets=list(given.values()),
             key_is_ours=False,
         )
-        """The server as one of our upstreams."""
+        """The server as an upstream."""
 
     async def __aenter__(self) -> Self:
         return self
@@ -222,50 +222,50 @@ class OpenResponsesClient:
         read; InvalidRequestError for a request that can't be sent.
         """
         body = _body(request)
-        async with Watch(cancel, self._timeouts.total) as watch:
+        async with ResponseScope(cancel, self._timeouts.total) as scope:
             for made in range(self._retries.times + 1):
                 begun = False
                 try:
-                    async with aclosing(self._once(body, watch)) as events:
+                    async with aclosing(self._attempt(body, scope)) as events:
                         async for event in events:
                             begun = True
                             yield event
                     return
                 except BridgeError as error:
-                    wait = None if begun or made == self._retries.times else self._wait(error, made)
+                    wait = None if begun or made == self._retries.times else self._retry_delay(error, made)
                     if wait is None:
                         raise OpenResponsesError.of(error) from error
                     if self._on_wait is not None:
                         self._on_wait(wait, OpenResponsesError.of(error))
-                await watch.sleep(wait)
+                await scope.sleep(wait)
 
-    def _wait(self, error: BridgeError, made: int) -> float | None:
+    def _retry_delay(self, error: BridgeError, made: int) -> float | None:
         if not isinstance(error, UpstreamError):
             return None
         return waiting_time(error, made, self._retries, random.random())
 
-    async def _once(self, body: bytes, watch: Watch) -> AsyncGenerator[Event]:
+    async def _attempt(self, body: bytes, scope: ResponseScope) -> AsyncGenerator[Event]:
         request = UpstreamRequest(RESPONSES.path, body, f"req_{secrets.token_hex(12)}")
         seen = _Seen()
         try:
             async with AsyncExitStack() as stack:
-                reply = await watch.unless_cancelled(
+                reply = await scope.unless_cancelled(
                     lambda: stack.enter_async_context(self.server.open(request))
                 )
                 if reply is None:
                     return
-                async with aclosing(self._events(reply, watch)) as events:
+                async with aclosing(self._events(reply, scope)) as events:
                     async for event in events:
-                        seen.note(event)
+                        seen.add(event)
                         yield event
         finally:
-            if watch.is_cancelled() and seen.runs and is_plain_id(seen.kept):
+            if scope.is_cancelled() and seen.runs and is_plain_id(seen.kept):
                 await self._cancel(seen.kept)
 
-    async def _events(self, reply: UpstreamReply, watch: Watch) -> AsyncGenerator[Event]:
+    async def _events(self, reply: UpstreamReply, scope: ResponseScope) -> AsyncGenerator[Event]:
         reader, frames, received = Reader(reply), SSEDecoder(), 0
         latest: Event | None = None
-        while (data := await watch.unless_cancelled(reader.read)) is not None:
+        while (data := await scope.unless_cancelled(reader.read)) is not None:
             received += len(data)
             if received > self._most:
                 raise too_long(self._most)
@@ -281,7 +281,7 @@ class OpenResponsesClient:
                 raise empty() if latest is None else cut_short()
 
     async def _cancel(self, response_id: str) -> None:
-        """As far as the server lets it be cancelled."""
+        """Cancel the response on the server; errors are ignored."""
         path = f"{RESPONSES.path}/{response_id}/cancel"
         with suppress(BridgeError, TimeoutError):
             async with asyncio.timeout(_CANCELLING):
@@ -290,19 +290,19 @@ class OpenResponsesClient:
 
 
 class _Seen:
-    """What the events say of the response: its id if the server keeps it, and whether it still runs."""
+    """The state of the response: its id if the server stores it, and whether it is in progress."""
 
     kept = ""
     runs = True
 
-    def note(self, event: Event) -> None:
+    def add(self, event: Event) -> None:
         if isinstance(event, ResponseCreated) and event.response.store:
             self.kept = event.response.id
         self.runs = type(event) not in TERMINAL_EVENTS
 
 
 def is_plain_id(response_id: str) -> bool:
-    """Whether an id that a server gave can stand in a path without meaning another one."""
+    """Whether an id from a server can be part of a path without changing its meaning."""
     plain = response_id.replace("_", "").replace("-", "")
     return len(response_id) <= _LONGEST_ID and plain.isascii() and plain.isalnum()
 
@@ -315,8 +315,7 @@ def _body(request: CreateResponse | Mapping[str, Any]) -> bytes:
 
 
 def _event(frame: Frame) -> Event | None:
-    """The event in a frame; None for one without. Raises what a server means that sends an error for an
-    event."""
+    """The event in a frame; None if there is none. Raises the error that a server sends as an event."""
     if not frame.data or is_done(frame):
         return None
     event = decode_event(frame.data)

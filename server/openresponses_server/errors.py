@@ -12,7 +12,7 @@ from openresponses_bridge.errors import HttpError as HttpError
 from openresponses_bridge.protocol.codec import encode
 from openresponses_bridge.protocol.response import ErrorBody, ErrorPayload, ResponseError
 
-# what an upstream says inside a stream that has not shown any output yet → the status it means
+# code of an upstream's error before any output → HTTP status
 _BY_CODE: Final = {
     "rate_limit_exceeded": 429,
     "rate_limit_error": 429,
@@ -38,8 +38,8 @@ _ANTHROPIC_VERSION: Final = "anthropic-version"
 
 
 class Outage(HttpError):
-    """Something that this server depends on does not work: 503. `details` are for the operator, never
-    for a client; `lasting` says that waiting does not mend it."""
+    """A dependency of this server does not work: 503. `details` are for the operator, never for a client.
+    `lasting`: retrying does not help."""
 
     def __init__(self, code: str, message: str, details: str = "", *, lasting: bool = False) -> None:
         super().__init__(503, message, code=code)
@@ -53,11 +53,11 @@ class Outage(HttpError):
 
 
 class UpstreamError(HttpError):
-    """The upstream failed or refused (law S5). `status` is what our client gets when nothing has been
-    sent yet; its `retry-after` is kept in `headers`. `cause` is what happened, for the operator: in this
-    server's or its system's words, where `message` may be the upstream's; `said` is what the upstream wrote
-    beside that, for the operator too. `lasting`: waiting does not mend it; the same upstream is not asked
-    again, and clients read it in `x-should-retry`."""
+    """The upstream failed or refused (law S5). `status` is sent to the client if nothing has been sent yet;
+    `headers` keep the upstream's `retry-after`. `message` may be the upstream's. For the operator, `cause`
+    describes the failure in this server's or the system's words, and `said` is what else the upstream sent.
+    `lasting`: retrying does not help, so that the upstream is not asked again and clients get
+    `x-should-retry: false`."""
 
     UNREACHABLE = "upstream_unreachable"
     TIMEOUT = "upstream_timeout"
@@ -89,51 +89,51 @@ class UpstreamError(HttpError):
 
 
 def too_slow(total: float) -> UpstreamError:
-    """A response that was not done in `total` seconds."""
+    """The error for a response that was not complete in `total` seconds."""
     what = f"the response was not done within {total:g} seconds"
     return UpstreamError(504, what, code=UpstreamError.TIMEOUT, cause=what)
 
 
 def too_long(most: int) -> UpstreamError:
-    """A response for which the upstream sent more than `most` bytes."""
+    """The error for a response of more than `most` bytes from the upstream."""
     what = f"the upstream sent more than {most} bytes for one response"
     return UpstreamError(502, what, code=UpstreamError.TOO_LONG, cause=what)
 
 
 def shutting_down() -> HttpError:
-    """The server stops: what is new is refused, what runs beyond the grace is cut off."""
+    """The error for new requests while the server stops, and for runs that exceed the grace period."""
     return HttpError(503, "The server is shutting down.", headers={"retry-after": "5"})
 
 
 def status_in(code: str) -> int | None:
-    """The HTTP status of an error that an upstream's code is; None when it is something else."""
+    """The HTTP status that an upstream's code stands for; None if it is not a status of an error."""
     return int(code) if _ERROR_STATUS.fullmatch(code) else None
 
 
 def failure_status(error: ResponseError) -> int:
-    """The HTTP status for a response that failed without any output: upstreams put statuses in codes."""
+    """The HTTP status for a response that failed without output. Upstreams may send it as the code."""
     return status_in(error.code) or _BY_CODE.get(error.code, 502)
 
 
 def failure(error: ResponseError) -> HttpError:
-    """The same failure as an HTTP error."""
+    """The failure as an HTTP error."""
     status = failure_status(error)
     kind = error.code if error.code in _TYPES else type_and_code(status)[0]
     return HttpError(status, error.message, code=error.code, error_type=kind)
 
 
 def is_anthropic_client(headers: Mapping[str, str]) -> bool:
-    """Whether these are of a client of Anthropic's API, on a path that clients of OpenAI's have too."""
+    """Whether these headers are those of an Anthropic client, on a path that both APIs have."""
     return _ANTHROPIC_VERSION in headers or ("x-api-key" in headers and "authorization" not in headers)
 
 
 def surface_path(path: str, headers: Mapping[str, str]) -> str:
-    """A path of the surface in whose shape a request is answered."""
+    """The path of the surface in whose format this request is answered."""
     return MESSAGES_PATH if path.startswith(MODELS_PATH) and is_anthropic_client(headers) else path
 
 
 def error_body(error: BridgeError, path: str = "") -> bytes:
-    """The JSON body of a refused request, in the shape of the surface that `path` belongs to."""
+    """The JSON body of an error, in the format of the surface that `path` belongs to."""
     if path.startswith(MESSAGES_PATH):
         said = anthropic_messages.error_body(error.code, error.error_type, error.message, error.http_status)
         return encode(said)

@@ -1,8 +1,7 @@
-"""Python processes of this program's own, which import what this process can import and nothing from the
-folder in which they run.
+"""Python child processes that can import what this process can, and nothing from their working directory.
 
-A model, a client or whoever filled the working directory may have put a `json.py` there. `python -m` and
-`python -c` look there first, and with them the processes of the standard library's pools and of anyio's.
+A model, a client or anyone who can write there may have put a `json.py` into the working directory. `python
+-m` and `python -c` search it first, and so do the process pools of the standard library and of anyio.
 """
 
 from __future__ import annotations
@@ -20,17 +19,17 @@ _STDIN: Final = 0
 
 
 def isolated_command(module: str, *arguments: str) -> list[str]:
-    """The command line of a process that calls `main` of this module. `-I` keeps the working directory, the
-    folder of a script and PYTHON… variables out of it; its path is this process's, without what depends on
-    the working directory."""
+    """The command line of a process that calls the module's `main`. `-I` ignores the working directory, the
+    script's folder and PYTHON… variables; `sys.path` is this process's, without entries that depend on the
+    working directory."""
     path = [entry for entry in sys.path if os.path.isabs(entry)]
     program = f"import sys; sys.path[:] = {path!r}; from {module} import main; main()"
     return [sys.executable, "-I", "-u", "-c", program, *arguments]
 
 
 class IsolatedProcess:
-    """One that answers questions, a line of bytes each, by lines (`answer_lines` in its `main`), one after
-    the other. Its working directory is the root, and what it prints goes nowhere."""
+    """A process that answers lines of bytes by lines, one after the other (with `answer_lines` in its
+    `main`). Its working directory is the root, and its output is discarded."""
 
     def __init__(self, module: str) -> None:
         self._socket, theirs = socket.socketpair()
@@ -45,8 +44,8 @@ class IsolatedProcess:
             )
 
     async def ask(self, line: bytes) -> bytes:
-        """The answer to a line without an end. Raises ConnectionError when the process has ended. After that,
-        and when it was cancelled, the process is to be ended."""
+        """Send a line, given without its line end, and return the answer. Raises ConnectionError if the
+        process has ended. After an error or a cancellation, call `end`."""
         loop = asyncio.get_running_loop()
         await loop.sock_sendall(self._socket, line + b"\n")
         answer = bytearray()
@@ -58,14 +57,14 @@ class IsolatedProcess:
         return bytes(answer[:-1])
 
     def end(self) -> None:
-        """Whatever it does."""
+        """Kill the process."""
         self._socket.close()
         self._process.kill()
         self._process.wait()
 
 
 def answer_lines(answer: Callable[[bytes], bytes]) -> None:
-    """Answer the questions of an `IsolatedProcess`, until its parent closes it or is gone."""
+    """Answer the lines that `IsolatedProcess.ask` sends, until the parent closes the pipe or ends."""
     with socket.socket(fileno=_STDIN) as parent, parent.makefile("rwb") as lines:
         for line in lines:
             lines.write(answer(line) + b"\n")

@@ -1,4 +1,4 @@
-"""Ending tasks, what takes too long, and threads for work that would hold up the event loop."""
+"""Ending tasks, timeouts, and threads for work that would block the event loop."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ async def end_tasks(tasks: Collection[asyncio.Task[None]]) -> None:
 
 
 async def in_time(work: Coroutine[Any, Any, T], seconds: float) -> T:
-    """What this returns or raises. Raises TimeoutError soon after that many seconds, also when the work does
-    not end at its first cancellation."""
+    """The result of `work`. Raises TimeoutError soon after so many seconds, even if the work ignores its
+    first cancellation."""
     task = asyncio.create_task(work)
     try:
         await asyncio.wait([task], timeout=seconds)

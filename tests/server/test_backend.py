@@ -300,7 +300,7 @@ async def test_a_model_that_swallows_its_cancellation_ends_all_the_same() -> Non
 async def test_a_model_that_does_not_end_is_left_behind(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("openresponses_server.backend.exchange._CLOSING", 0.05)
+    monkeypatch.setattr("openresponses_server.backend.exchange._CLOSE_SECONDS", 0.05)
     model = Model(*["a"] * 100_000, ending=anyio.sleep_forever)
     await Client(after=1_000).ask(served(model))
     assert "did not end within 0.05 seconds" in caplog.text

@@ -25,12 +25,12 @@ from openresponses_server.http.headers import fields_of
 from openresponses_server.settings import Settings
 from openresponses_server.settings.hosts import LOOPBACK, Authority, authority_of, named_host
 
-_EVERY: Final = "*"
+_ANY: Final = "*"
 _PORTS: Final = {"http": 80, "https": 443}
-_PROBED: Final = frozenset({"/healthz", "/readyz"})  # asked by an address or by the name of a pod
+_PROBE_PATHS: Final = frozenset({"/healthz", "/readyz"})  # asked by an address or by the name of a pod
 _ORIGIN: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]{0,63})://(.{1,320})")
-_OF_PAGES: Final = ("origin", "sec-fetch-site")  # what browsers send
-_SPELLINGS: Final = 16  # of hosts that are known, of which nothing needs to be read again
+_BROWSER_HEADERS: Final = ("origin", "sec-fetch-site")  # what browsers send
+_MOST_CACHED: Final = 16  # of hosts that are known, of which nothing needs to be read again
 _SHOWN: Final = 80  # characters
 
 
@@ -38,8 +38,8 @@ class Origins:
     """Refuses requests under other names than the server's own, and those of other servers' pages."""
 
     def __init__(self, settings: Settings) -> None:
-        self._every_page = _EVERY in settings.cors_origins
-        self._pages = frozenset(filter(None, map(_normal, settings.cors_origins)))
+        self._every_page = _ANY in settings.cors_origins
+        self._pages = frozenset(filter(None, map(_parse_origin, settings.cors_origins)))
         self._keyed = bool(settings.api_keys)
         self._hosts: frozenset[str] | None = None
         if settings.allowed_hosts or not self._keyed:
@@ -51,19 +51,19 @@ class Origins:
         """Raises HttpError."""
         path, headers = scope["path"], fields_of(scope)
         hosts = headers.getlist("host")
-        if len(hosts) == 1 and hosts[0] in self._spelled and headers.keys().isdisjoint(_OF_PAGES):
+        if len(hosts) == 1 and hosts[0] in self._spelled and headers.keys().isdisjoint(_BROWSER_HEADERS):
             return
         if len(hosts) > 1:
             raise HttpError(400, "The request has several Host headers.", code="invalid_host")
         authority = authority_of(hosts[0]) if hosts else None
-        if not self._knows(authority, path):
+        if not self._is_known_host(authority, path):
             raise _unknown_host(hosts[0] if hosts else "")
-        if authority is not None and len(self._spelled) < _SPELLINGS and self._knows(authority, ""):
+        if authority is not None and len(self._spelled) < _MOST_CACHED and self._is_known_host(authority, ""):
             self._spelled.add(hosts[0])
         self._check_page(authority, headers.getlist("origin"), headers.get("sec-fetch-site", ""))
 
-    def _knows(self, authority: Authority | None, path: str) -> bool:
-        if self._hosts is None or (self._keyed and path in _PROBED):
+    def _is_known_host(self, authority: Authority | None, path: str) -> bool:
+        if self._hosts is None or (self._keyed and path in _PROBE_PATHS):
             return True
         return authority is not None and authority.host in self._hosts
 
@@ -71,13 +71,13 @@ class Origins:
         asked = False
         for origin in origins:
             asked = True
-            if not self._may_ask(origin, authority):
-                raise _foreign(origin)
+            if not self._is_allowed(origin, authority):
+                raise _foreign_origin(origin)
         if not asked and site.strip().lower() == "cross-site" and not self._every_page:
-            raise _foreign("another site")
+            raise _foreign_origin("another site")
 
-    def _may_ask(self, origin: str, authority: Authority | None) -> bool:
-        normal = _normal(origin)
+    def _is_allowed(self, origin: str, authority: Authority | None) -> bool:
+        normal = _parse_origin(origin)
         if self._every_page or (normal is not None and normal in self._pages):
             return True
         return normal is not None and authority is not None and normal == _origin_at(normal.scheme, authority)
@@ -89,7 +89,7 @@ class _Origin(NamedTuple):
     port: int | None
 
 
-def _normal(origin: str) -> _Origin | None:
+def _parse_origin(origin: str) -> _Origin | None:
     """An origin with its port, the usual one of its scheme where none is said. None for what is not one:
     `null`, and what a browser would not send."""
     found = _ORIGIN.fullmatch(origin.strip())
@@ -107,7 +107,7 @@ def _unknown_host(given: str) -> HttpError:
     return HttpError(403, f"{what}: see --allowed-host.", code="host_not_allowed")
 
 
-def _foreign(origin: str) -> HttpError:
+def _foreign_origin(origin: str) -> HttpError:
     return HttpError(
         403,
         f"A web page of another origin ({origin[:_SHOWN]}) can't ask this server: see cors_origins.",

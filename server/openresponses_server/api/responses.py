@@ -214,7 +214,7 @@ class ResponseEndpoint(HTTPEndpoint):
         if not await service.store.delete(response_id, request.state.owner):
             raise unknown_response(response_id)
         if service.traces is not None:
-            service.traces.forget(request.state.owner, response_id)
+            service.traces.delete(request.state.owner, response_id)
         await service.runs.discard(response_id)
         deleted = {"id": response_id, "object": "response", "deleted": True}
         return Response(encode(deleted), media_type="application/json")

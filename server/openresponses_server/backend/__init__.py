@@ -1,7 +1,7 @@
-"""A backend of your own under Starlette or FastAPI: what your model yields, sent to the client that asked.
+"""A backend of your own under Starlette or FastAPI: the outputs of your model, sent in the client's format.
 
-Stands alone: nothing of the service is imported. `openresponses_bridge.backend` has what may be yielded, and
-the same without a framework.
+It imports nothing else of the service. `openresponses_bridge.backend` defines what may be yielded, and works
+without a framework.
 """
 
 from openresponses_server.backend.response import BackendResponse, ResponseOptions, endpoint

@@ -1,4 +1,4 @@
-"""One answer on its way to its client: written, kept alive, and ended when the client leaves."""
+"""Sends one answer: writes the stream, keeps the connection alive, and stops when the client disconnects."""
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ from openresponses_bridge.backend.answer import Answer, Head
 from openresponses_bridge.backend.outputs import AsyncGenerate, async_close, async_opened
 from openresponses_bridge.errors import HttpError
 
-_CLOSING: Final = 5.0  # seconds that a model's iterator has to end when it is not read further
-_TURN: Final = 0.005  # seconds that a model which never waits may keep all others waiting
-# what servers and middlewares raise for a connection that is not there any more
-_GONE: Final = (OSError, anyio.BrokenResourceError, anyio.ClosedResourceError)
+_CLOSE_SECONDS: Final = 5.0  # seconds for a model's iterator to close
+_YIELD_SECONDS: Final = 0.005  # seconds after which a model that never waits yields to the event loop
+# exceptions of servers and middlewares for a closed connection
+_DISCONNECTED: Final = (OSError, anyio.BrokenResourceError, anyio.ClosedResourceError)
 _log = logging.getLogger("openresponses_bridge.backend")
 
 
-class Left(Exception):
-    """The client has left, or reads nothing."""
+class ClientDisconnected(Exception):
+    """The client has disconnected, or does not read."""
 
 
 class Writer:
-    """One HTTP answer, one message at a time. Each method that writes raises Left."""
+    """One HTTP answer, one message at a time. Each method that writes raises ClientDisconnected."""
 
     def __init__(self, send: Send, given: list[tuple[bytes, bytes]]) -> None:
         self._to_client = send
         self._given = given
         self._begun = False
         self._writing = False
-        self._changed_at = monotonic()  # when the last write began or ended
+        self._state_since = monotonic()  # when the last write began or ended
         self._keeping_alive: anyio.Event | None = None
 
-    async def piece(self, answer: Answer, body: bytes, *, more: bool = True) -> None:
-        """The next bytes of a stream, after its head."""
+    async def chunk(self, answer: Answer, body: bytes, *, more: bool = True) -> None:
+        """Write the next bytes of a stream; before the first, its head."""
         while self._keeping_alive is not None:
             await self._keeping_alive.wait()
         if not self._begun:
@@ -54,7 +54,7 @@ class Writer:
         await self._send({"type": "http.response.body", "body": body})
 
     async def keep_alive(self, answer: Answer) -> None:
-        """Show the client of a stream that is quiet that the answer is being made."""
+        """Send a keep-alive on a silent stream."""
         if not (data := answer.keep_alive()):
             return
         self._keeping_alive = done = anyio.Event()
@@ -68,8 +68,8 @@ class Writer:
 
     @property
     def state(self) -> tuple[bool, float]:
-        """Whether there is a write, and for how many seconds there has been one or none."""
-        return self._writing, monotonic() - self._changed_at
+        """Whether a write is in progress, and for how many seconds that has been so."""
+        return self._writing, monotonic() - self._state_since
 
     async def _begin(self, head: Head) -> None:
         self._begun = True
@@ -80,19 +80,19 @@ class Writer:
 
     async def _send(self, message: Message) -> None:
         self._writing = True
-        self._changed_at = monotonic()
+        self._state_since = monotonic()
         try:
             await self._to_client(message)
-        except _GONE as error:
-            raise Left from error
+        except _DISCONNECTED as error:
+            raise ClientDisconnected from error
         finally:
             self._writing = False
-            self._changed_at = monotonic()
+            self._state_since = monotonic()
 
 
 class Exchange:
-    """One answer on its way: the model is read and written out by one task, and another one waits for the
-    client to leave and keeps the connection alive."""
+    """One request and its answer. One task reads the model and writes its output; another waits for a
+    disconnect and sends keep-alives."""
 
     def __init__(
         self,
@@ -109,24 +109,24 @@ class Exchange:
         self._keep_alive = keep_alive
         self._timeout = timeout
         self._send_timeout = send_timeout
-        self._last = b""  # what ends the stream
+        self._last = b""  # the last bytes of the stream
 
     async def run(self, receive: Receive) -> None:
-        """Raises Left when the client does not get all of it."""
-        raised: Exception | None = Left()
+        """Send the whole answer. Raises ClientDisconnected."""
+        raised: Exception | None = ClientDisconnected()
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._accompany, receive, tasks.cancel_scope)
+            tasks.start_soon(self._monitor_client, receive, tasks.cancel_scope)
             try:
-                await self._conclude(await self._read())
+                await self._finish(await self._read())
                 raised = None
             except Exception as error:
-                raised = error  # and not a group of one
+                raised = error  # raised below, not within an ExceptionGroup
             tasks.cancel_scope.cancel()
         if raised is not None:
             raise raised
 
-    async def _accompany(self, receive: Receive, all_of_it: anyio.CancelScope) -> None:
-        """Ends all of it when the client leaves, or does not take a write in its time."""
+    async def _monitor_client(self, receive: Receive, scope: anyio.CancelScope) -> None:
+        """Cancel the answer when the client disconnects or a write exceeds its timeout."""
         wait: float | None = min(self._keep_alive, self._send_timeout)
         try:
             while wait is not None:
@@ -134,13 +134,14 @@ class Exchange:
                     if (await receive())["type"] == "http.disconnect":
                         break
                     continue
-                wait = await self._look_after()
-        except Left:
+                wait = await self._keep_alive_or_time_out()
+        except ClientDisconnected:
             pass
-        all_of_it.cancel()
+        scope.cancel()
 
-    async def _look_after(self) -> float | None:
-        """Seconds until the next time; None for a client that counts as having left."""
+    async def _keep_alive_or_time_out(self) -> float | None:
+        """Send a keep-alive if one is due. Returns the seconds until the next call; None if a write has
+        exceeded its timeout."""
         writing, seconds = self._writer.state
         if writing:
             left = self._send_timeout - seconds
@@ -151,38 +152,38 @@ class Exchange:
         return min(self._keep_alive - seconds, self._send_timeout)
 
     async def _read(self) -> BaseException | None:
-        """Read the model and write what it says; what it raised."""
+        """Read the model and write its output; returns the exception that the model raised."""
         outputs = None
         raised: BaseException | None = None
         try:
             with anyio.move_on_after(inf if self._timeout is None else self._timeout) as time:
                 outputs = async_opened(self._generate, self._answer.request)
-                turn = monotonic() + _TURN
+                yield_at = monotonic() + _YIELD_SECONDS
                 async for output in outputs:
                     if data := self._answer.feed(output, outputs):
-                        await self._writer.piece(self._answer, data)
-                    if monotonic() > turn:  # neither the model nor the client need have waited
+                        await self._writer.chunk(self._answer, data)
+                    if monotonic() > yield_at:  # perhaps neither the model nor the client ever waits
                         await checkpoint()
-                        turn = monotonic() + _TURN
+                        yield_at = monotonic() + _YIELD_SECONDS
                 self._last = self._answer.end()
-        except Left:
+        except ClientDisconnected:
             raise
         except asyncio.CancelledError as error:
             if _is_being_cancelled():
                 raise
-            raised = error  # the model's own: it waited for something that was cancelled
+            raised = error  # of the model: it awaited something that was cancelled
         except Exception as error:
             raised = error
         finally:
-            with anyio.move_on_after(_CLOSING, shield=True) as closing:
+            with anyio.move_on_after(_CLOSE_SECONDS, shield=True) as closing:
                 await async_close(outputs)
             if closing.cancelled_caught:
-                _log.warning("a backend's iterator did not end within %g seconds", _CLOSING)
+                _log.warning("a backend's iterator did not end within %g seconds", _CLOSE_SECONDS)
         if time.cancelled_caught:
             return HttpError(504, f"The model was not done within {self._timeout:g} seconds.", code="timeout")
         return raised
 
-    async def _conclude(self, raised: BaseException | None) -> None:
+    async def _finish(self, raised: BaseException | None) -> None:
         answer = self._answer
         if raised is not None and answer.streamed and not answer.begun:
             await self._writer.whole(*answer.refuse(raised))
@@ -190,7 +191,7 @@ class Exchange:
         if raised is not None:
             self._last = answer.fail(raised)
         if answer.streamed:
-            await self._writer.piece(answer, self._last, more=False)
+            await self._writer.chunk(answer, self._last, more=False)
         else:
             await self._writer.whole(*answer.whole())
 

@@ -15,7 +15,7 @@ from starlette.types import Receive, Scope, Send
 from openresponses_bridge.backend.answer import Answer, AnswerOptions, check_options, refusal
 from openresponses_bridge.backend.outputs import AsyncFunction, AsyncGenerate, async_close, check_function
 from openresponses_bridge.errors import HttpError, LocalError, RemoteError
-from openresponses_server.backend.exchange import Exchange, Left, Writer
+from openresponses_server.backend.exchange import ClientDisconnected, Exchange, Writer
 from openresponses_server.limits.requests import check_json, check_length, check_type, too_large
 from openresponses_server.settings import Limits
 from openresponses_server.tasks import off_loop
@@ -26,8 +26,8 @@ _log = logging.getLogger("openresponses_bridge.backend")
 
 
 class ResponseOptions(AnswerOptions, total=False):
-    """The options of `openresponses_bridge.backend.Answer`, whose `request_headers` need not be given, and
-    those of `BackendResponse`."""
+    """The options of `openresponses_bridge.backend.Answer`, where `request_headers` is optional, and those of
+    `BackendResponse`."""
 
     keep_alive: float
     timeout: float | None
@@ -35,8 +35,8 @@ class ResponseOptions(AnswerOptions, total=False):
 
 
 class BackendResponse(Response):
-    """The answer to the request that `body` is (JSON as bytes, as text or parsed), with what `generate`
-    yields for it, streamed or whole as the request asks.
+    """Answers the request `body` (JSON as bytes, text or parsed) with what `generate` yields, streamed or
+    whole as the request asks.
 
     `keep_alive`: after so many seconds of silence the client of a stream gets a comment. `timeout`: seconds
     that the model has. `send_timeout`: seconds that one write may take; a client that reads nothing for so
@@ -99,7 +99,7 @@ def endpoint(
     what `generate` yields. Raises LocalError for what is not a function of that kind, and for wrong options.
     """
     check_function(generate)
-    BackendResponse(b"", generate, **options)  # what is wrong with the options is said at once
+    BackendResponse(b"", generate, **options)  # wrong options raise at once
 
     async def respond(request: Request) -> Response:
         try:
@@ -108,7 +108,7 @@ def endpoint(
             head, refused = refusal(error, options.get("dialect", "responses"))
             return Response(refused, head.status, head.headers)
         except ClientDisconnect:
-            return Response(status_code=400)  # which nobody reads
+            return Response(status_code=400)  # nobody reads it
         return BackendResponse(body, generate, **options)
 
     return respond
@@ -133,5 +133,5 @@ async def _read(request: Request, limit: int) -> bytes:
 async def _unless_left(sending: Awaitable[None]) -> None:
     try:
         await sending
-    except Left:
+    except ClientDisconnected:
         _log.info("the client has left")

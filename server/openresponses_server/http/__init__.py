@@ -1,4 +1,4 @@
 """The server's connections below ASGI: uvicorn's protocols with limits on size, time and number.
 
-What happens before a request is known, and so before authentication, is decided here.
+This covers everything before a request is complete, and so before authentication.
 """

@@ -1,4 +1,4 @@
-"""Law S7: who a request is from, and who runs the server. Keys are compared by their hashes and never kept,
+"""Law S7: the owner of a request, and the operators. Keys are compared by their hashes and never stored,
 logged or shown."""
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from openresponses_server.settings.files import is_among
 from openresponses_server.tasks import OWNER
 
 NOBODY: Final = ""
-"""The owner of everything where no keys are asked for."""
+"""The owner of everything if no keys are required."""
 _BEARER: Final = "bearer "
-_OWNER_LENGTH: Final = 32  # characters of the hash: enough to distinguish keys, too few to be a hash of one
-# `/metrics` asks for its own keys, see Operators
+_OWNER_LENGTH: Final = 32  # characters of the hash: enough to distinguish keys, too few to verify one
+# `/metrics` requires keys of its own, see Operators
 _OPEN_PATHS: Final = frozenset({"/healthz", "/readyz", "/metrics"})
-# what proxies add: the peer is then the proxy, and who is behind it can't be known for sure
+# headers that proxies add: the peer is then the proxy, and the client behind it is not certain
 _FORWARDED: Final = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip", "via")
 
 
 def client_key(headers: Mapping[str, str]) -> str | None:
-    """The key that a client shows, as OpenAI's or as Anthropic's clients do."""
+    """The key that a client sends, in the header of OpenAI's or of Anthropic's clients."""
     authorization = headers.get("authorization", "")
     if authorization[: len(_BEARER)].lower() == _BEARER:
         return authorization[len(_BEARER) :].strip() or None
@@ -35,15 +35,15 @@ def client_key(headers: Mapping[str, str]) -> str | None:
 
 
 class Keys:
-    """The keys that are asked for, as hashes; none means that every client is taken. With `pass_through`
-    there are none: keys are the upstream's to judge, and each one that is shown is an owner of its own."""
+    """The keys that are accepted, as hashes; without any, every client is. With `pass_through` there are
+    none: the upstream checks the key, and each key is an owner of its own."""
 
     def __init__(self, hashes: Iterable[str], *, pass_through: bool = False) -> None:
         self._hashes = list(hashes)
         self._pass_through = pass_through
 
     def owner(self, headers: Mapping[str, str]) -> str:
-        """Who shows these headers. Raises HttpError 401."""
+        """The owner of a request with these headers. Raises HttpError 401."""
         if not self._hashes and not self._pass_through:
             return NOBODY
         key = client_key(headers)
@@ -57,8 +57,8 @@ class Keys:
 
 
 class Operators:
-    """Who may read what all clients together have done. `hashes` are the operators' keys; without any it is
-    clients on this machine that connect directly and not through a proxy."""
+    """Who may read `/metrics`. `hashes` are the operators' keys; without any, operators are clients on this
+    machine that connect directly and not through a proxy."""
 
     def __init__(self, hashes: Iterable[str], clients: Keys) -> None:
         self._hashes = list(hashes)
@@ -80,10 +80,10 @@ class Operators:
 
 
 class Authentication:
-    """Puts the owner of each request into its state; refuses those without a known key."""
+    """Sets the owner of each request in its state, and refuses requests without a known key."""
 
     def __init__(self, keys: Keys, is_open: Callable[[str], bool]) -> None:
-        """`is_open`: whether a path is one that everyone may read, beside those of operators."""
+        """`is_open`: whether everyone may read a path, in addition to the health checks and `/metrics`."""
         self._keys = keys
         self._is_open = is_open
 
@@ -100,7 +100,7 @@ def _owner(key: str) -> str:
 
 
 def _is_loopback(request: HTTPConnection) -> bool:
-    """Whether the peer of the connection is this machine; a socket without addresses says nothing."""
+    """Whether the connection's peer is this machine; False for a socket without addresses."""
     try:
         peer = ip_address(request.client.host if request.client is not None else "")
     except ValueError:

@@ -1,12 +1,11 @@
-"""One HTTP/1.1 connection: uvicorn's, with bounds on what arrives before, in and behind a request.
+"""One HTTP/1.1 connection: uvicorn's, with limits on the data before, in and after a request.
 
-Bytes are counted as they come and handed to the parser in small pieces, so that a head beyond its limit is
-refused without having been parsed or kept. While an answer is owed, what a client sends beyond its request
-waits unread.
+Bytes are counted as they arrive and parsed in small pieces, so that a head beyond its limit is refused
+without being parsed or kept. Until a request has been answered, further data are not parsed.
 
-Where a request ends is a matter of its head alone (RFC 9112, 6.3), as it is for the proxy before this server,
-which sends several clients' requests over one connection. An upgrade changes nothing in that but for the
-handshake of a WebSocket, which has no body.
+The end of a request is determined by its head alone (RFC 9112, 6.3), as in a proxy in front of this server,
+which sends requests of several clients over one connection. An upgrade changes this only for the handshake of
+a WebSocket, which has no body.
 """
 
 from __future__ import annotations
@@ -28,12 +27,12 @@ from openresponses_server.errors import HttpError
 from openresponses_server.http.direct_writes import Write, offer
 from openresponses_server.http.headers import LOWER
 from openresponses_server.http.refusals import written
-from openresponses_server.http.registry import ConnectionRegistry, Flow, Receiving, Sending, cut_off
+from openresponses_server.http.registry import ConnectionRegistry, Flow, ReceiveMonitor, SendMonitor, cut_off
 from openresponses_server.http.websocket import PATH, WebSocketConnection
 from openresponses_server.settings import Settings
 
-# How a request reaches the application and how its answer is written: as uvicorn does both, in fewer steps
-# where they are as usual. The rest is left to uvicorn.
+# Requests are passed to the application and answers are written as uvicorn does it, with a fast path for the
+# usual ones. The rest is left to uvicorn.
 
 # a name as this server writes one, and behind a mark that is in neither, a value without what ends its line
 _MARK: Final = b"\0"
@@ -43,8 +42,8 @@ _UNUSUAL: Final = frozenset({b"connection", b"transfer-encoding"})  # they chang
 _WITHOUT_BODY: Final = frozenset({204, 304})
 
 
-class Answering(HttpToolsProtocol):
-    """uvicorn's protocol without its timer for idle connections, which are the registry's to look after."""
+class DirectHttpProtocol(HttpToolsProtocol):
+    """uvicorn's protocol without its timer for idle connections, which the registry closes."""
 
     def on_response_complete(self) -> None:
         self.server_state.total_requests += 1
@@ -55,7 +54,7 @@ class Answering(HttpToolsProtocol):
 
 
 async def receive(cycle: RequestResponseCycle) -> Any:
-    """The next message to the application that answers in this cycle."""
+    """The application's `receive` in this cycle."""
     over = cycle.disconnected or cycle.response_complete
     if over or cycle.waiting_for_100_continue or cycle.flow.read_paused or not cycle.message_event.is_set():
         return await cycle.receive()
@@ -65,8 +64,8 @@ async def receive(cycle: RequestResponseCycle) -> Any:
 
 
 async def send(cycle: RequestResponseCycle, message: Mapping[str, Any]) -> None:
-    """A message of the application that answers in this cycle."""
-    if cycle.waiting_for_100_continue:  # the client may send the body now or its next request instead of it
+    """The application's `send` in this cycle."""
+    if cycle.waiting_for_100_continue:  # the client may now send the body, or its next request instead
         cycle.keep_alive = False
     usual = not cycle.flow.write_paused and not cycle.disconnected and not cycle.response_complete
     if usual and cycle.response_started:
@@ -129,20 +128,19 @@ def _sent(cycle: RequestResponseCycle, message: Mapping[str, Any]) -> bool:
 
 
 def offer_writing(cycle: RequestResponseCycle) -> None:
-    """Offer it to the application that answers this request. Until `stop_writing`, cycle and scope refer to
-    each other."""
+    """Offer direct writes to the application. Until `stop_writing`, cycle and scope refer to each other."""
     if cycle.scope["method"] != "HEAD":
         offer(cycle.scope, _writer(cycle))  # type: ignore[arg-type]
 
 
 def stop_writing(cycle: RequestResponseCycle) -> None:
-    """The answer is over, or nobody reads it."""
+    """Withdraw direct writes: the answer has ended, or the client has disconnected."""
     cycle.scope.pop("extensions", None)
 
 
-class _Pieces:
-    """Of one answer. An object, since a function would keep each of what it needs in an object more, and all
-    of them are looked at with each token."""
+class _BodyWriter:
+    """Writes the body of one answer. An object with slots, because a closure would need a cell object for
+    each variable, all of which are read for every token."""
 
     __slots__ = ("_cycle", "_flow", "_transport")
 
@@ -165,20 +163,20 @@ class _Pieces:
 
 
 def _writer(cycle: RequestResponseCycle) -> Write:
-    return _Pieces(cycle).write
+    return _BodyWriter(cycle).write
 
 
-_PIECE: Final = 16 * 1024  # bytes that the parser gets at once
+_PIECE: Final = 16 * 1024  # bytes that are parsed at once
 _MOST_HEADERS: Final = 256
 _MOST_QUEUED: Final = 16  # requests in one piece, before the first of them is answered
-_LINGER: Final = 2.0  # seconds in which a refused client can read why, before the connection is closed
-_LAST_PATIENCE: Final = 3.0  # seconds in which a request may come still, when the server is to leave
-_LOOKED_AT: Final = frozenset({b"expect", b"transfer-encoding", b"upgrade"})
+_LINGER: Final = 2.0  # seconds for a refused client to read the error, before the connection is closed
+_LAST_PATIENCE: Final = 3.0  # seconds in which a request may still arrive when the server drains
+_CHECKED_HEADERS: Final = frozenset({b"expect", b"transfer-encoding", b"upgrade"})
 _OF_UPGRADES: Final = frozenset({b"connection", b"upgrade"})
 
 
 class _Stage(Enum):
-    """Where the newest request of a connection is."""
+    """The stage of a connection's newest request."""
 
     AWAITED = auto()
     HEAD = auto()
@@ -187,8 +185,8 @@ class _Stage(Enum):
     REFUSED = auto()
 
 
-class HttpConnection(Answering):
-    """Made by uvicorn, one per connection; `registry` counts and watches it."""
+class HttpConnection(DirectHttpProtocol):
+    """The protocol that uvicorn creates for each connection. `registry` counts it and checks its timeouts."""
 
     def __init__(
         self,
@@ -208,27 +206,27 @@ class HttpConnection(Answering):
         self._since, self._patience = self.loop.time(), self._limits.header_seconds
         self.url = self._rest = b""
         self._head = 0  # bytes of the head so far
-        self._is_plain = True  # nothing in the newest head has to be looked at
+        self._is_plain = True  # the newest head has no header that must be checked
         self._is_handshake = False  # the newest request is that of a WebSocket
         self._overhead = 0  # bytes of the body's framing since its last byte
         self._owed: list[RequestResponseCycle] = []  # `_MOST_QUEUED` at most
         self._error: HttpError | None = None
-        self._receiving = Receiving(self._limits.body_seconds, self._limits.body_total_seconds)
+        self._receiving = ReceiveMonitor(self._limits.body_seconds, self._limits.body_total_seconds)
 
     # ── asyncio's side ─────────────────────────────────────────────────────────────────────────────────
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self.flow = self._flow = Flow(transport)
-        self._sending = Sending(transport, self._limits.write_seconds)
-        if self._registry.enter(self):
-            self._registry.waits(self)
+        self._sending = SendMonitor(transport, self._limits.write_seconds)
+        if self._registry.add(self):
+            self._registry.mark_idle(self)
         else:
             most = "The server has as many connections as it may have."
             self._refuse(HttpError(503, most, headers={"retry-after": "1"}))
             transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._registry.leave(self)
+        self._registry.remove(self)
         self._rest = b""
         for cycle in self._owed:  # uvicorn knows of the newest only
             cycle.disconnected = True
@@ -241,21 +239,21 @@ class HttpConnection(Answering):
         if self._stage is _Stage.REFUSED:
             return
         if self._rest:
-            self._rest += data  # what was on its way when reading was paused
+            self._rest += data  # data that arrived although reading was paused
         elif self._stage is not _Stage.COMPLETE or data.strip(b"\r\n"):
-            self._take(data)
+            self._parse_all(data)
 
     def resume_writing(self) -> None:
-        self._sending.moved()
+        self._sending.reset()
         super().resume_writing()
 
     # ── what arrives ───────────────────────────────────────────────────────────────────────────────────
-    def _take(self, data: bytes) -> None:
-        """Parse until a request waits for its answer; the rest waits with it."""
+    def _parse_all(self, data: bytes) -> None:
+        """Parse up to the end of a request; keep the rest until it has been answered."""
         start, end = 0, len(data)
         while start < end:
             if self._stage is _Stage.COMPLETE:
-                self._hold(data[start:])
+                self._keep_unread(data[start:])
                 return
             size = _PIECE
             if self._stage is not _Stage.BODY:
@@ -266,7 +264,7 @@ class HttpConnection(Answering):
                 return
 
     def _parse(self, piece: bytes) -> bool:
-        """Whether to go on with what follows."""
+        """Parse a piece; whether to continue with the next."""
         in_head = self._stage in (_Stage.AWAITED, _Stage.HEAD)
         self._overhead += len(piece)
         try:
@@ -286,9 +284,9 @@ class HttpConnection(Answering):
         return self._stage is not _Stage.REFUSED
 
     def _upgraded(self, rest: bytes) -> bool:
-        """The parser stops behind a head that asks for an upgrade, whatever body it announces; whether to go
-        on. What is not a WebSocket's handshake is read and answered without the upgrade, as the last request
-        of its connection (RFC 9110, 7.8)."""
+        """The parser stops after a head that asks for an upgrade, whatever body it announces; whether to
+        continue. A request that is not a WebSocket's handshake is read and answered without the upgrade, as
+        the last one of its connection (RFC 9110, 7.8)."""
         if self._is_handshake:
             self._stage = _Stage.HEAD
             if self._owed:
@@ -310,16 +308,16 @@ class HttpConnection(Answering):
             not rest or self._parse(rest)
         )
 
-    def _hold(self, data: bytes) -> None:
+    def _keep_unread(self, data: bytes) -> None:
         self._rest = data
         self._flow.pause_reading()
         self._flow.held = True
 
-    def _go_on(self) -> None:
+    def _resume(self) -> None:
         if self._stage is _Stage.COMPLETE or self.transport.is_closing():
             return
         rest, self._rest = self._rest, b""
-        self._take(rest)
+        self._parse_all(rest)
         if not self._rest and self._stage is not _Stage.REFUSED:
             self._flow.held = False
             self._flow.resume_reading()
@@ -334,9 +332,9 @@ class HttpConnection(Answering):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if self._stage is not _Stage.HEAD:
-            return  # a trailer: those are not read, and what is known of the request stays as it is
+            return  # a trailer field, which is ignored
         name = LOWER[name]
-        if name in _LOOKED_AT:
+        if name in _CHECKED_HEADERS:
             self._is_plain = False
         self.headers.append((name, value))
 
@@ -344,9 +342,9 @@ class HttpConnection(Answering):
         if len(self.headers) > _MOST_HEADERS:
             self._raise(HttpError(431, f"The request has more than {_MOST_HEADERS} headers."))
         if self.url[:1] != b"/":
-            self._take_target()
+            self._parse_target()
         if not self._is_plain:
-            self._look_at_head()
+            self._check_head()
             if self.parser.should_upgrade() and not self._is_handshake:
                 return  # see `_upgraded`
         before = self.cycle
@@ -358,11 +356,11 @@ class HttpConnection(Answering):
             offer_writing(self.cycle)
             if self._registry.retiring:
                 self.retire()
-            self._registry.serves(self)
+            self._registry.mark_busy(self)
 
-    def _take_target(self) -> None:
-        """One in absolute form names the host, whatever `host` says (RFC 9112, 3.2.2); of the other forms
-        only `*` is left."""
+    def _parse_target(self) -> None:
+        """Parse the target of the request. An absolute one replaces the `host` header (RFC 9112, 3.2.2); of
+        the other forms only `*` is accepted."""
         if self.url == b"*":
             return
         target = None
@@ -380,9 +378,8 @@ class HttpConnection(Answering):
                 *(field for field in self.headers if field[0] != b"host"),
             ]
 
-    def _look_at_head(self) -> None:
-        """What a head means that expects something, encodes its body or asks for an upgrade. Raises
-        HttpError."""
+    def _check_head(self) -> None:
+        """Check a head that has an expectation, a transfer encoding or an upgrade. Raises HttpError."""
         given: dict[bytes, list[bytes]] = {}
         for name, value in self.headers:
             given.setdefault(name, []).append(value.lower())
@@ -402,65 +399,66 @@ class HttpConnection(Answering):
 
     def on_body(self, body: bytes) -> None:
         self._overhead = 0
-        self._receiving.got(len(body))
+        self._receiving.add(len(body))
         super().on_body(body)
 
     def on_message_complete(self) -> None:
         if self._stage is _Stage.HEAD:
-            return  # of a request that is not known yet: see `_upgraded`
+            return  # of a request that is still unknown: see `_upgraded`
         super().on_message_complete()
         if self._owed:
             self._stage = _Stage.COMPLETE
         elif self.cycle is not None:
-            self._await()
+            self._await_request()
 
     def on_response_complete(self) -> None:
         stop_writing(self._owed.pop(0))
         super().on_response_complete()
         self._since = self.loop.time()
         if self._stage is _Stage.COMPLETE and not self._owed:
-            self._await()
+            self._await_request()
             if self._rest:
-                self.loop.call_soon(self._go_on)
+                self.loop.call_soon(self._resume)
 
     def _should_upgrade(self) -> bool:
         return self._is_handshake
 
     def handle_websocket_upgrade(self) -> None:
-        self._registry.leave(self)
+        self._registry.remove(self)
         super().handle_websocket_upgrade()
 
-    def _await(self) -> None:
-        """The next request may come."""
+    def _await_request(self) -> None:
+        """Wait for the next request."""
         self._stage, self._since, self._head = _Stage.AWAITED, self.loop.time(), 0
         self._patience = _LAST_PATIENCE if self._registry.retiring else self._limits.idle_seconds
-        self._registry.waits(self)
+        self._registry.mark_idle(self)
 
     # ── refusing ───────────────────────────────────────────────────────────────────────────────────────
     def _answer(self, scope: Any, receive: Any, _send: Any) -> Awaitable[None]:
-        """The application for one request. No coroutine of its own: each would be passed for each token."""
+        """Call the application for one request. Not a coroutine itself, because each token would pass through
+        it."""
         cycle = receive.__self__
         here = partial(self._receive, cycle), partial(send, cycle)
         return self._application(scope, *here)  # type: ignore[no-any-return]
 
     async def _receive(self, cycle: RequestResponseCycle) -> Any:
-        """The application's next message. Raises HttpError when the rest of its body won't come."""
+        """The application's next message. Raises HttpError if the rest of the body will not arrive."""
         message = await receive(cycle)
         if self._error is not None and message.get("more_body"):
             raise self._error
         return message
 
     def _raise(self, error: HttpError) -> NoReturn:
-        """Out of the parser, which passes nothing on but that there was an exception."""
+        """Raise through the parser, which does not pass on the exception itself."""
         self._error = error
         raise error
 
     def _refuse(self, error: HttpError) -> None:
-        """Take nothing more from this client. It is answered here, or by the application when that waits
-        for the body, behind all that is owed to it."""
+        """Accept nothing more from this client. The error is sent here, or by the application if that waits
+        for the body, after all earlier answers."""
         in_body = self._stage is _Stage.BODY
         self._stage, self._since, self._rest = _Stage.REFUSED, self.loop.time(), b""
-        self._registry.serves(self)
+        self._registry.mark_busy(self)
         self._registry.refused(error.code)
         if self._owed:
             cycle = self._owed[-1]
@@ -476,8 +474,8 @@ class HttpConnection(Answering):
             self.transport.write_eof()
 
     # ── the registry's side ─────────────────────────────────────────────────────────────────────────────
-    def look(self, now: float) -> None:
-        """End what has taken too long."""
+    def check_timeouts(self, now: float) -> None:
+        """End what exceeds its timeout."""
         if self.flow.write_paused or self.transport.is_closing():
             if self._sending.is_stuck(now):
                 self._registry.refused("client_takes_nothing")
@@ -486,16 +484,16 @@ class HttpConnection(Answering):
             if now - self._since >= self._limits.header_seconds:
                 self._refuse(HttpError(408, "The headers took too long."))
         elif self._stage is _Stage.BODY:
-            self._look_at_body(now)
+            self._check_body(now)
         elif self._stage is _Stage.AWAITED:
             if now - self._since >= self._patience:
                 self.transport.close()
         elif self._stage is _Stage.REFUSED and not self._owed and now - self._since >= _LINGER:
             self.transport.close()
 
-    def _look_at_body(self, now: float) -> None:
-        """A body that the application doesn't take is not the client's fault; one whose answer has left is
-        not waited for."""
+    def _check_body(self, now: float) -> None:
+        """Check the body's timeouts. The time in which the application does not read the body does not count,
+        and a body whose answer has been sent is not waited for."""
         if not self._owed:
             if now - self._since >= self._limits.body_seconds:
                 self.transport.close()
@@ -505,14 +503,13 @@ class HttpConnection(Answering):
             self._refuse(HttpError(408, "The body took too long."))
 
     def retire(self) -> None:
-        """The answer to the newest request says `connection: close`; behind one that has begun, one request
-        more may come."""
+        """Send `connection: close` with the newest request's answer; if that has begun, with the next one."""
         self._patience = _LAST_PATIENCE
         if self._owed and not self._owed[-1].response_started:
             self._owed[-1].keep_alive = False
 
-    def make_room(self) -> bool:
-        """Close if nothing has been asked and nothing is on its way."""
+    def close_if_idle(self) -> bool:
+        """Close if there is no request and nothing left to send."""
         if self._stage not in (_Stage.AWAITED, _Stage.HEAD) or self.flow.write_paused:
             return False
         self.transport.abort()
@@ -520,5 +517,6 @@ class HttpConnection(Answering):
 
 
 def http_protocol(settings: Settings) -> Any:
-    """What uvicorn's `Config(http=…)` takes. It can be pickled, so that worker processes get one each."""
+    """The protocol class for uvicorn's `Config(http=…)`. It can be pickled, so that each worker process gets
+    one."""
     return partial(HttpConnection, ConnectionRegistry(settings))

@@ -1,9 +1,9 @@
-"""An ASGI extension that `server/openresponses_server/http` offers: a piece of an answer's body, or a
-message of a WebSocket, leaves in one plain call.
+"""An ASGI extension that `server/openresponses_server/http` offers: one plain call writes a chunk of a body,
+or a message of a WebSocket.
 
-`send` is passed on from layer to layer, a coroutine for each, which costs more than a token that has come by
-itself. A middleware that has to see each piece takes the extension out of its request's scope (`withdraw`);
-one that looks at how an answer begins, or how long it takes, need not.
+`send` passes through a coroutine per middleware, which costs more than translating a token that arrives
+alone. A middleware that must see each chunk removes the extension from the scope (`withdraw`); one that needs
+only the head of an answer, or its duration, need not.
 """
 
 from __future__ import annotations
@@ -12,25 +12,25 @@ from collections.abc import Callable, MutableMapping
 from typing import Any, Final
 
 Write = Callable[[bytes], bool]
-"""Writes a piece of the body that is not its last, or a whole message of text; or writes nothing and says so:
-the answer has not begun or is over, it has a length, nobody reads it, or the client has to be waited for.
-`send` is for those."""
+"""Writes a chunk of the body that is not the last, or a whole text message, and returns True. Returns False
+without writing if `send` must be used: the answer has not begun or has ended, it has a content-length, the
+client has disconnected, or the write would wait."""
 
 _NAME: Final = "openresponses-bridge.write"
 
 
 def offer(scope: MutableMapping[str, Any], write: Write) -> None:
-    """Put it into the scope of a request."""
+    """Add it to the scope of a request."""
     scope.setdefault("extensions", {})[_NAME] = {"write": write}
 
 
 def withdraw(scope: MutableMapping[str, Any]) -> None:
-    """Have all of this request's answer pass through `send`."""
+    """Remove it, so that the whole answer passes through `send`."""
     scope.get("extensions", {}).pop(_NAME, None)
 
 
 def offered(scope: MutableMapping[str, Any]) -> Write:
-    """What a request's connection offers; one that always refuses when that is nothing."""
+    """The function that the connection offers, else one that always returns False."""
     try:
         found: Write = scope["extensions"][_NAME]["write"]
     except KeyError:

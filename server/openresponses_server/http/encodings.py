@@ -1,7 +1,7 @@
-"""Bodies that come compressed (`content-encoding`): gzip and zstd, undone piece by piece.
+"""Decompresses bodies (`content-encoding`): gzip and zstd, piece by piece.
 
-No step makes more than a piece, whatever it is given, so that a reader can stop at a limit. A zstd window
-is at most 8 MB, which every encoder for HTTP keeps to (RFC 9659), and the parts of a body are counted: an
+No step produces more than one piece, whatever its input, so that a reader can stop at a limit. A zstd window
+is at most 8 MB, as encoders for HTTP must ensure (RFC 9659). The parts of a body are limited, because an
 empty part costs far more than its few bytes.
 """
 
@@ -27,7 +27,8 @@ _ZSTD_WINDOW: Final[dict[int, int]] = {zstd.DecompressionParameter.window_log_ma
 
 
 class Step(NamedTuple):
-    """What one step has made, what it has not used of its input, and whether more comes without any."""
+    """The output of one step, the rest of its input, and whether there is more output without further
+    input."""
 
     output: bytes
     rest: bytes
@@ -75,7 +76,7 @@ _TAKEN: Final = "gzip, zstd"
 
 
 class Compressed:
-    """A body in one encoding: parts, one after the other. Raises HttpError 400 for data that are not it."""
+    """Decompresses a body of consecutive parts in one encoding. Raises HttpError 400 for invalid data."""
 
     def __init__(self, encoding: str) -> None:
         self._encoding = encoding
@@ -83,7 +84,7 @@ class Compressed:
         self._parts = 0
 
     def feed(self, data: bytes) -> Iterator[bytes]:
-        """What these bytes bring, in pieces; each is made when it is asked for."""
+        """Decompress these bytes, lazily and in pieces."""
         for start in range(0, len(data), _INPUT):
             yield from self._pieces(data[start : start + _INPUT])
 
@@ -116,8 +117,8 @@ class Compressed:
 
 
 def decoding(headers: Sequence[str]) -> Compressed | None:
-    """How a body with these `content-encoding` headers is read; None as it comes. Raises HttpError 415 for an
-    encoding that is not taken, and for several on top of each other."""
+    """The decompressor for a body with these `content-encoding` headers; None if it is not compressed. Raises
+    HttpError 415 for an unsupported encoding, and for several."""
     if not headers:
         return None
     listed = [each.strip().lower() for header in headers for each in header.split(",")]

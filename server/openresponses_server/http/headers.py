@@ -1,4 +1,4 @@
-"""The header fields of a request, decoded once: each of the application's layers looks at some of them."""
+"""The header fields of a request, decoded once for all middlewares."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final
 from starlette.types import Scope
 
 _KEY: Final = "openresponses.headers"
-# made once: each request has most of them
+# decoded at import: each request has most of them
 _USUAL: Final = (
     *("host", "connection", "accept", "accept-encoding", "accept-language", "user-agent", "authorization"),
     *("content-type", "content-length", "transfer-encoding", "x-api-key", "x-request-id", "openai-beta"),
@@ -35,7 +35,7 @@ LOWER: Final = _Lower((each.encode(), name.encode()) for name in _USUAL for each
 
 
 class HeaderFields(dict[str, str]):
-    """Names in lower case → values, the first one where a name is there several times."""
+    """Names in lower case → values; the first value of a repeated name."""
 
     def __init__(self, raw: list[tuple[bytes, bytes]]) -> None:
         self._raw = raw
@@ -53,7 +53,7 @@ class HeaderFields(dict[str, str]):
 
 
 def fields_of(scope: Scope) -> HeaderFields:
-    """Those of this request or handshake. The application's layers leave them as they came."""
+    """The header fields of this request or handshake. Middlewares do not change them."""
     try:
         fields: HeaderFields = scope[_KEY]
     except KeyError:

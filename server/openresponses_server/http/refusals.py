@@ -1,4 +1,4 @@
-"""Answers to what never became a request, as bytes."""
+"""Errors as bytes, for WebSockets and for connections without a valid request."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from openresponses_bridge.errors import BridgeError
 from openresponses_bridge.protocol.codec import encode
 from openresponses_server.errors import HttpError, error_body
 
-# What a WebSocket has in the place of HTTP's status and headers (specification, "WebSocket").
+# The envelope that replaces HTTP's status and headers on a WebSocket (specification, "WebSocket").
 
 DEFECT: Final = HttpError(500, "The server failed.", code="internal_error")
 BUSY: Final = HttpError(
@@ -23,7 +23,7 @@ BUSY: Final = HttpError(
 
 
 def envelope(error: BridgeError) -> bytes:
-    """The error as a message. What would be HTTP headers, `retry-after` for example, is in `headers`."""
+    """The error as a message. HTTP headers such as `retry-after` are in `headers`."""
     message: dict[str, Any] = {
         "type": "error",
         "status": error.http_status,
@@ -40,23 +40,23 @@ def envelope(error: BridgeError) -> bytes:
 
 
 def with_headers(event: bytes, headers: Mapping[str, str]) -> bytes:
-    """An event with what would be HTTP headers, `openresponses-losses` for example, in the field where errors
-    have theirs: fields beyond the schema are legal and carry no meaning of the protocol's own."""
+    """An event with HTTP headers such as `openresponses-losses` in the field `headers`, as in errors. Fields
+    beyond the schema are allowed and have no meaning in the protocol."""
     return event[:-1] + b',"headers":' + encode(headers) + b"}"
 
 
 def in_lane(message: bytes, stream_id: str) -> bytes:
-    """A message of the lane of this name."""
+    """A message with the name of its lane."""
     return message[:-1] + b',"stream_id":' + encode(stream_id) + b"}"
 
 
 def too_large(limit: int) -> HttpError:
-    """A message beyond the limit, in bytes."""
+    """The error for a message of more than `limit` bytes."""
     return HttpError(413, f"The message is larger than the limit of {limit} bytes.")
 
 
 def limit_reached(seconds: float) -> HttpError:
-    """The connection has been open for as long as one may be."""
+    """The error for a connection that has reached its time limit."""
     return HttpError(
         400,
         f"The connection has reached its limit of {seconds / 60:g} minutes. Open another one to go on.",
@@ -65,8 +65,8 @@ def limit_reached(seconds: float) -> HttpError:
 
 
 def written(error: HttpError, target: bytes, headers: Sequence[tuple[bytes, bytes]]) -> bytes:
-    """The whole answer, after which the connection is closed. `target` is as much of the request's target as
-    is known: the error has the shape of its surface. `headers` go out with every answer."""
+    """The whole HTTP answer, after which the connection is closed. `target` is the known part of the
+    request's target, which selects the surface's format of the error. `headers` are those of every answer."""
     body = error_body(error, target.decode("latin-1"))
     given = [(name.encode(), value.encode()) for name, value in error.headers.items()]
     own = [

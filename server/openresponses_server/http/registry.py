@@ -1,4 +1,5 @@
-"""How many connections a process has, which of them can go, and the one timer that looks after all."""
+"""The connections of a process: their number, the idle ones that can be closed, and one timer for all
+timeouts."""
 
 from __future__ import annotations
 
@@ -19,29 +20,29 @@ from uvicorn.protocols.http.flow_control import FlowControl
 
 from openresponses_server.settings import Limits, Settings
 
-_LONGEST_PAUSE: Final = 1.0  # seconds between two looks at the connections
-_LOOKS: Final = 4  # of them at least within the shortest of the times
-_OTHER_FILES: Final = 128  # that the process has open beside connections
-_CANDIDATES: Final = 8  # connections that are asked to make room
+_LONGEST_PAUSE: Final = 1.0  # seconds between two checks of the connections
+_CHECKS: Final = 4  # at least so many checks within the shortest timeout
+_OTHER_FILES: Final = 128  # files that the process has open in addition to connections
+_CANDIDATES: Final = 8  # connections that are tried
 _log = structlog.get_logger(__name__)
 
 
 class Watched(Protocol):
-    """A connection, as the registry sees it."""
+    """A connection in the registry."""
 
-    def look(self, now: float) -> None:
-        """End what has taken too long at `now`, the event loop's time."""
+    def check_timeouts(self, now: float) -> None:
+        """End what exceeds its timeout; `now` is the event loop's time."""
 
     def retire(self) -> None:
-        """Its next answer is its last."""
+        """Close the connection after its next answer."""
 
-    def make_room(self) -> bool:
-        """Close at once if nothing is lost by it; whether it did."""
+    def close_if_idle(self) -> bool:
+        """Close at once if the connection is idle; whether it was closed."""
 
 
 class ConnectionRegistry:
-    """One per process. A new connection beyond `limits.connections` is let in when one that waits for a
-    request can be closed for it, the longest waiting first, so that silent ones don't keep others out."""
+    """The registry of one process. A new connection beyond `limits.connections` is accepted if an idle one,
+    the longest idle first, can be closed for it, so that silent connections do not exclude others."""
 
     def __init__(self, settings: Settings) -> None:
         limits = settings.limits
@@ -51,85 +52,85 @@ class ConnectionRegistry:
             *(limits.header_seconds, limits.body_seconds, limits.body_total_seconds),
             *(limits.write_seconds, limits.idle_seconds),
         )
-        self._pause = min(_LONGEST_PAUSE, min(seconds) / _LOOKS)
+        self._pause = min(_LONGEST_PAUSE, min(seconds) / _CHECKS)
         self._open: set[Watched] = set()
         self._waiting: OrderedDict[Watched, None] = OrderedDict()
         self._refused: Counter[str] = Counter()
         self._timer: asyncio.TimerHandle | None = None
         self.retiring = False
-        """The server is to leave: each answer is the last on its connection."""
+        """The server drains: each answer is the last on its connection."""
 
-    def enter(self, connection: Watched) -> bool:
-        """Whether there is room for one more."""
-        if len(self._open) >= self._most() and not self._has_made_room():
+    def add(self, connection: Watched) -> bool:
+        """Add a connection; False if there are too many."""
+        if len(self._open) >= self._most() and not self._close_idle():
             return False
         self._open.add(connection)
         if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(self._pause, self._look)
+            self._timer = asyncio.get_running_loop().call_later(self._pause, self._check_all)
         return True
 
-    def leave(self, connection: Watched) -> None:
-        """It is closed."""
+    def remove(self, connection: Watched) -> None:
+        """Remove a connection that is closed."""
         self._open.discard(connection)
         self._waiting.pop(connection, None)
 
-    def waits(self, connection: Watched) -> None:
-        """It waits for a request from now on."""
+    def mark_idle(self, connection: Watched) -> None:
+        """The connection waits for a request from now on."""
         if connection in self._open:
             self._waiting[connection] = None
 
-    def serves(self, connection: Watched) -> None:
-        """It has got a request."""
+    def mark_busy(self, connection: Watched) -> None:
+        """The connection has received a request."""
         self._waiting.pop(connection, None)
 
     def retire(self) -> None:
-        """From now on each answer closes its connection, so that the client's next request goes to a server
-        that stays."""
+        """Close each connection after its next answer, so that the client's next request goes to another
+        server."""
         self.retiring = True
         for connection in self._open:
             connection.retire()
 
     def refused(self, code: str) -> None:
-        """Something was refused before it was a request. Logged in sums, so that many of them do not fill the
-        log."""
+        """Count a refusal before a request was complete. Sums are logged, so that many refusals do not fill
+        the log."""
         self._refused[code] += 1
 
     def _most(self) -> int:
-        # Each answer may need a connection to an upstream beside that of its client.
+        # Each answer may need a connection to an upstream in addition to its client's.
         files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         if files == resource.RLIM_INFINITY:
             return self.limits.connections
         return min(self.limits.connections, max(1, (files - _OTHER_FILES) // 2))
 
-    def _has_made_room(self) -> bool:
+    def _close_idle(self) -> bool:
         for connection in list(islice(self._waiting, _CANDIDATES)):
-            if connection.make_room():
-                self.leave(connection)
+            if connection.close_if_idle():
+                self.remove(connection)
                 self.refused("connection_evicted")
                 return True
         return False
 
-    def _look(self) -> None:
+    def _check_all(self) -> None:
         loop = asyncio.get_running_loop()
         now = loop.time()
         for connection in list(self._open):
-            connection.look(now)
+            connection.check_timeouts(now)
         if self._refused:
             _log.warning("connections.refused", **self._refused)
             self._refused.clear()
-        self._timer = loop.call_later(self._pause, self._look) if self._open else None
+        self._timer = loop.call_later(self._pause, self._check_all) if self._open else None
 
 
-# Whether the peer of a connection still takes what is sent to it, and still sends what it began.
+# Detects a peer that stops reading, or that sends its body too slowly.
 
 SLOWEST: Final = 1024
-"""Bytes per second that a body or a message has to reach on average."""
+"""The least bytes per second of a body or a message, on average."""
 _INT: Final = struct.Struct("i")
 _NO_LINGER: Final = struct.pack("ii", 1, 0)
 
 
-class Sending:
-    """Looks after what a transport has not got rid of yet. Each acknowledged byte counts as progress."""
+class SendMonitor:
+    """Monitors the unsent data of a transport. Each acknowledged byte is progress."""
 
     __slots__ = ("_least", "_seconds", "_since", "_transport")
 
@@ -139,13 +140,13 @@ class Sending:
         self._least: float = math.inf
         self._since = 0.0
 
-    def moved(self) -> None:
-        """The transport takes more again."""
+    def reset(self) -> None:
+        """Begin anew: the transport accepts data again."""
         self._least = math.inf
 
     def is_stuck(self, now: float) -> bool:
-        """To be asked while the transport is blocked or closing: whether the peer has accepted no byte for
-        as long as it may."""
+        """Whether the peer has not acknowledged any byte for `seconds`. Call this while the transport is
+        blocked or closing."""
         unsent = _unsent(self._transport)
         if unsent == 0 or unsent < self._least:
             self._least, self._since = unsent or math.inf, now
@@ -153,9 +154,9 @@ class Sending:
         return now - self._since >= self._seconds
 
 
-class Receiving:
-    """Looks after a body or message that has begun: in each `seconds` at least SLOWEST bytes per second
-    have to come, or its end, and all of it in `total` seconds."""
+class ReceiveMonitor:
+    """Monitors the rate of a body or message: in each interval of `seconds` at least SLOWEST bytes per
+    second, or the end, must arrive, and everything within `total` seconds."""
 
     __slots__ = ("_begun", "_ends", "_received", "_seconds", "_total")
 
@@ -166,21 +167,21 @@ class Receiving:
         self._received = 0
 
     def begin(self, now: float) -> None:
-        """It begins now."""
+        """Begin a body or message."""
         self._ends = now + self._total
         self._begun, self._received = now, 0
 
     def wait(self, now: float) -> None:
-        """It is not read now: the time since then does not count."""
+        """Do not count the time since the last check, in which the body was not read."""
         self._ends += now - self._begun
         self._begun, self._received = now, 0
 
-    def got(self, size: int) -> None:
-        """So many bytes more."""
+    def add(self, size: int) -> None:
+        """Add received bytes."""
         self._received += size
 
     def is_slow(self, now: float) -> bool:
-        """Whether too little came in the time that is over."""
+        """Whether too few bytes arrived in the last interval."""
         if now >= self._ends:
             return True
         if now - self._begun < self._seconds:
@@ -191,15 +192,15 @@ class Receiving:
 
 
 def cut_off(transport: asyncio.Transport) -> None:
-    """Close at once. What is unsent is dropped by the system too, which would offer it for minutes."""
+    """Close at once with a reset, so that the system drops unsent data too, which it would retransmit for
+    minutes."""
     with suppress(OSError, AttributeError):
         transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
     transport.abort()
 
 
 def _unsent(transport: asyncio.Transport) -> int:
-    """Bytes that the peer has not acknowledged: those in our buffer, and where it can be asked, in the
-    system's."""
+    """Bytes that the peer has not acknowledged: in our buffer and, if it can be read, in the system's."""
     ours = transport.get_write_buffer_size()
     try:
         held = fcntl.ioctl(transport.get_extra_info("socket").fileno(), termios.TIOCOUTQ, bytes(_INT.size))
@@ -209,7 +210,7 @@ def _unsent(transport: asyncio.Transport) -> int:
 
 
 class Flow(FlowControl):
-    """Reading goes on when the application wants more, but not past what waits for its turn."""
+    """Flow control that does not resume reading while data are kept unparsed."""
 
     held = False
 

@@ -1,7 +1,7 @@
-"""One WebSocket: uvicorn's, with bounds on what a message takes and on what may wait to be read.
+"""One WebSocket: uvicorn's, with limits on the memory of a message and on unread data.
 
-What arrives is parsed in small pieces. When a message waits for the application, when the client takes
-nothing of what is sent to it, or when it sends a flood of tiny frames, the rest waits and reading stops.
+Data are parsed in small pieces. Parsing and reading pause while a message waits for the application, while
+the client does not read, and when it sends too many tiny frames.
 """
 
 from __future__ import annotations
@@ -24,37 +24,35 @@ from websockets.typing import ExtensionParameter
 from openresponses_server.errors import HttpError
 from openresponses_server.http.direct_writes import offer, withdraw
 from openresponses_server.http.refusals import envelope, too_large, written
-from openresponses_server.http.registry import ConnectionRegistry, Receiving, Sending, cut_off
+from openresponses_server.http.registry import ConnectionRegistry, ReceiveMonitor, SendMonitor, cut_off
 from openresponses_server.limits.memory import SOCKET_RESERVATION, Reservation
 from openresponses_server.tasks import LARGE
 
 PATH: Final = "/v1/responses"
-"""Where a handshake is accepted."""
+"""The path at which a handshake is accepted."""
 
-# permessage-deflate within bounds: what a message takes is what was sent, until it is whole and while it is
-# taken in.
-#
-# The library inflates fragment by fragment, so a message that is never finished holds what it inflates to: a
-# thousand times what was sent.
+# permessage-deflate with limits: until a message is complete, it needs only the memory of its compressed
+# bytes. The library inflates each fragment at once, so an unfinished message would need up to a thousand
+# times its compressed size.
 
 
 class WholeMessageDeflate(PerMessageDeflate):
-    """Keeps the fragments of a compressed message as they came and inflates them when the last is there."""
+    """Keeps the fragments of a message compressed and inflates them when the last has arrived."""
 
     _compressed = False
     _fragments = bytearray()
 
     @property
     def waiting(self) -> int:
-        """Bytes of an unfinished message that are kept."""
+        """Bytes of the unfinished message."""
         return len(self._fragments)
 
-    def forget(self) -> None:
-        """They are not wanted any more."""
+    def discard(self) -> None:
+        """Discard the fragments."""
         self._fragments = bytearray()
 
     def decode(self, frame: Frame, *, max_size: int | None = None) -> Frame:
-        """The message in its last fragment; the others become empty. Raises PayloadTooBig."""
+        """Return the whole message in its last fragment; the others become empty. Raises PayloadTooBig."""
         if frame.opcode in CTRL_OPCODES:
             return frame
         if frame.opcode is not Opcode.CONT:
@@ -77,7 +75,7 @@ class WholeMessageDeflateFactory(ServerPerMessageDeflateFactory):
     def process_request_params(
         self, params: Sequence[ExtensionParameter], accepted_extensions: Sequence[Any]
     ) -> tuple[list[ExtensionParameter], PerMessageDeflate]:
-        """The parameters that are agreed on, and the extension for one connection."""
+        """The negotiated parameters, and the extension for one connection."""
         answer, agreed = super().process_request_params(params, accepted_extensions)
         return answer, WholeMessageDeflate(
             agreed.remote_no_context_takeover,
@@ -90,8 +88,8 @@ class WholeMessageDeflateFactory(ServerPerMessageDeflateFactory):
 
 _PIECE: Final = 4 * 1024  # bytes that are parsed at once: they inflate to 4 MB at most
 _USUAL: Final = 256  # bytes of a frame, on average, that do not count as a flood
-_FLOOD: Final = 1000  # frames beyond that in a second, after which the connection pauses
-_LINGER: Final = 2.0  # seconds in which a refused client can read why, before the connection is closed
+_FLOOD: Final = 1000  # small frames in a second, after which reading pauses
+_LINGER: Final = 2.0  # seconds for a refused client to read the error, before the connection is closed
 _TOO_SLOW: Final = HttpError(408, "The message took too long.")
 _UNREADABLE: Final = HttpError(
     400, "The WebSocket's handshake has a body, a line of more than 8,192 bytes or more than 128 headers."
@@ -126,20 +124,20 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
         self._second = 0.0
         self._pause: asyncio.TimerHandle | None = None
         self._ended = False
-        self._receiving = Receiving(registry.limits.body_seconds, registry.limits.body_total_seconds)
+        self._receiving = ReceiveMonitor(registry.limits.body_seconds, registry.limits.body_total_seconds)
         self._unfinished = False
-        self._whole = 0  # bytes of the message that the application has, or that waits for it
+        self._whole = 0  # bytes of the message that waits for the application or is handled by it
         self._held = False  # something is reserved
 
     # ── asyncio's side ─────────────────────────────────────────────────────────────────────────────────
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
-        self._sending = Sending(self.transport, self._registry.limits.write_seconds)
-        self._registry.enter(self)
+        self._sending = SendMonitor(self.transport, self._registry.limits.write_seconds)
+        self._registry.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._registry.leave(self)
-        self._forget()
+        self._registry.remove(self)
+        self._discard()
         if self.handshake_initiated:
             withdraw(self._scope)  # it refers to this object
         if self._pause is not None:
@@ -147,23 +145,23 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
         super().connection_lost(exc)
 
     def resume_writing(self) -> None:
-        self._sending.moved()
+        self._sending.reset()
         super().resume_writing()
-        self._wake()
+        self._notify()
 
     def data_received(self, data: bytes) -> None:
         if self._ended:
             return
         if self._rest:
-            self._rest += data  # what was on its way when reading was paused
+            self._rest += data  # data that arrived although reading was paused
         else:
-            self._take(data)
+            self._parse_all(data)
 
     # ── what arrives ───────────────────────────────────────────────────────────────────────────────────
-    def _take(self, data: bytes) -> None:
-        """Parse until something has to be waited for; the rest waits with it."""
+    def _parse_all(self, data: bytes) -> None:
+        """Parse until parsing must pause; keep the rest."""
         for start in range(0, len(data), _PIECE):
-            if self._has_to_wait():
+            if self._must_pause():
                 self._rest = data[start:]
                 self._pause_reading()
                 return
@@ -179,12 +177,12 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
             self.handle_parser_exception()
         else:
             self._tiny += max(0.0, len(self.conn.events) - len(piece) / _USUAL)
-            self._receiving.got(len(piece))
+            self._receiving.add(len(piece))
             self.handle_events()
             if (self._held or self.frames or self.conn.reader.buffer) and not self._ended:
                 self._reserve()
 
-    def _has_to_wait(self) -> bool:
+    def _must_pause(self) -> bool:
         if not self.handshake_initiated:
             return False
         now = self.loop.time()
@@ -192,51 +190,51 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
             self._second, self._tiny = now, 0.0
         if self._tiny > _FLOOD:
             if self._pause is None:
-                self._pause = self.loop.call_at(self._second + 1, self._flood_over)
+                self._pause = self.loop.call_at(self._second + 1, self._end_flood_pause)
             return True
         return not self.queue.empty() or not self.writable.is_set()
 
-    def _flood_over(self) -> None:
+    def _end_flood_pause(self) -> None:
         self._pause = None
-        self._go_on()
+        self._resume()
 
     def _pause_reading(self) -> None:
         if not self.read_paused:
             self.read_paused = True
             self.transport.pause_reading()
 
-    def _wake(self) -> None:
+    def _notify(self) -> None:
         if self._rest:
             self._pause_reading()
-            self.loop.call_soon(self._go_on)
+            self.loop.call_soon(self._resume)
 
-    def _go_on(self) -> None:
+    def _resume(self) -> None:
         if self._ended or self.transport.is_closing():
             return
         rest, self._rest = self._rest, b""
-        self._take(rest)
+        self._parse_all(rest)
         if self.read_paused and not self._rest and self.queue.empty():
             self.read_paused = False
             self.transport.resume_reading()
 
     async def receive(self) -> Any:
-        """The application's next message; with it what waited behind it comes into play."""
+        """The application's next message; parsing of the data after it resumes."""
         if self._whole:
             self._whole = 0
             self._reserve()
         message = await super().receive()
-        self._wake()
+        self._notify()
         return message
 
     def handle_connect(self, event: Any) -> None:
-        """A client asks for a WebSocket."""
+        """Handle a handshake."""
         super().handle_connect(event)
         if not self.close_sent:
             offer(self._scope, self._write)
 
     @property
     def _scope(self) -> dict[str, Any]:
-        return cast(dict[str, Any], getattr(self, "scope", {}))  # none where the handshake is refused
+        return cast(dict[str, Any], getattr(self, "scope", {}))  # none if the handshake is refused
 
     def _write(self, message: bytes) -> bool:
         """One of text, where it waits for nothing (see
@@ -248,12 +246,13 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
         return True
 
     def handle_ping(self) -> None:
-        """Nothing is written behind our own end, also not for what came in the same piece."""
+        """Answer a ping, unless the close frame has been sent."""
         if not self._ended:
             super().handle_ping()
 
     def handle_cont(self, event: Frame) -> None:
-        """One buffer for all fragments: as objects, small ones would take a hundred times their size."""
+        """Append the fragment to one buffer: as objects, small fragments would take a hundred times their
+        size."""
         if not isinstance(self.frames[0], bytearray):
             self.frames[0] = bytearray(self.frames[0])
         self.frames[0] += event.data
@@ -261,7 +260,7 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
             self.send_receive_event_to_app()
 
     def send_receive_event_to_app(self) -> None:
-        """A message is whole."""
+        """Pass a complete message to the application."""
         (data,), self.frames = self.frames, []
         if self.close_sent:
             return
@@ -275,15 +274,15 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
             try:
                 text = data.decode()
             except UnicodeDecodeError:
-                self._end(CloseCode.INVALID_DATA, HttpError(400, "The message is not UTF-8."))
+                self._close_with(CloseCode.INVALID_DATA, HttpError(400, "The message is not UTF-8."))
                 return
             self.queue.put_nowait({"type": "websocket.receive", "text": text})
         self._pause_reading()
 
     # ── what is held of it ─────────────────────────────────────────────────────────────────────────────
     def _reserve(self) -> bool:
-        """Whether what has come may be held: an unfinished message, and the one that the application has.
-        What is small is not counted, as little as on a connection that brings a request."""
+        """Reserve memory for the unfinished message and for the one that is handled; whether that was
+        possible. Small messages are not counted, as small requests are not."""
         size = self._whole + len(self.conn.reader.buffer) + sum(each.waiting for each in self._deflates())
         if self.frames:
             size += len(self.frames[0])
@@ -295,7 +294,7 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
         try:
             reservation.resize(size if size > LARGE else 0)
         except HttpError as error:
-            self._end(CloseCode.TRY_AGAIN_LATER, error)
+            self._close_with(CloseCode.TRY_AGAIN_LATER, error)
             return False
         self._held = size > LARGE
         return True
@@ -303,21 +302,21 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
     def _deflates(self) -> list[WholeMessageDeflate]:
         return [each for each in self.conn.extensions if isinstance(each, WholeMessageDeflate)]
 
-    def _forget(self) -> None:
-        """Nothing of what has come is kept."""
+    def _discard(self) -> None:
+        """Discard everything that was received."""
         self._rest, self.frames, self._whole = b"", [], 0
         self.conn.reader.buffer.clear()
         for each in self._deflates():
-            each.forget()
+            each.discard()
         if self._held:
             self._held = False
             self._scope["state"][SOCKET_RESERVATION].release()
 
     # ── refusing ───────────────────────────────────────────────────────────────────────────────────────
     def handle_parser_exception(self) -> None:
-        """The client does not keep to the protocol, or to the limit."""
+        """Handle a violation of the protocol or of a limit."""
         is_large = isinstance(self.conn.parser_exc, PayloadTooBig)
-        self._end(None, too_large(self._registry.largest_message) if is_large else None)
+        self._close_with(None, too_large(self._registry.largest_message) if is_large else None)
 
     def _refuse_handshake(self) -> None:
         self._registry.refused("handshake_refused")
@@ -325,9 +324,8 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
         self.transport.write(written(_UNREADABLE, b"", self.default_headers))
         self.transport.close()
 
-    def _end(self, code: CloseCode | None, error: HttpError | None) -> None:
-        """Close with the error for the client, and take nothing more from it. Without a code the library has
-        chosen its own."""
+    def _close_with(self, code: CloseCode | None, error: HttpError | None) -> None:
+        """Send the error, close, and accept nothing more. Without a code the library has chosen its own."""
         last = b""
         if error is not None:
             self._registry.refused(error.code)
@@ -339,7 +337,7 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
         self.stop_keepalive()
         self.close_sent = self._ended = True
         self.close_timer = self.loop.call_later(_LINGER, self.transport.close)
-        self._forget()
+        self._discard()
         self.transport.write(last + b"".join(self.conn.data_to_send()))
         self.transport.write_eof()
         if self.read_paused:
@@ -347,8 +345,8 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
             self.transport.resume_reading()
 
     # ── the registry's side ────────────────────────────────────────────────────────────────────────────────
-    def look(self, now: float) -> None:
-        """End what has taken too long."""
+    def check_timeouts(self, now: float) -> None:
+        """End what exceeds its timeout."""
         if not self.writable.is_set() or self.transport.is_closing():
             if self._sending.is_stuck(now):
                 self._registry.refused("client_takes_nothing")
@@ -360,13 +358,13 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
                 self._unfinished = True
                 self._receiving.begin(now)
             elif self._receiving.is_slow(now):
-                self._end(CloseCode.POLICY_VIOLATION, _TOO_SLOW)
+                self._close_with(CloseCode.POLICY_VIOLATION, _TOO_SLOW)
         else:
             self._unfinished = False
 
     def retire(self) -> None:
-        """The application closes it, between two turns."""
+        """Do nothing: the application closes the connection between two turns."""
 
-    def make_room(self) -> bool:
-        """A socket is never closed for another connection."""
+    def close_if_idle(self) -> bool:
+        """False: a WebSocket is never closed for another connection."""
         return False

@@ -154,20 +154,20 @@ class _Shared:
             if not await self._share.agreed(self._owner):
                 raise self._share.too_many()
         except BaseException:
-            self._give_back()
+            self._release()
             raise
 
     async def __aexit__(self, *_: object) -> None:
-        self._give_back()
+        self._release()
 
-    def _give_back(self) -> None:
+    def _release(self) -> None:
         for _ in range(self._count):
             self._share.release(self._owner)
         if self._after is not None:
             self._after()
 
 
-_ASK_AGAIN: Final = 0.5  # seconds until a waiting run asks the other workers again
+_RETRY_SECONDS: Final = 0.5  # seconds until a waiting run asks the other workers again
 
 
 def _nothing(_seconds: float) -> None:
@@ -296,7 +296,7 @@ class Gate:
                 self.waited(time.monotonic() - since)
                 return
             self.runs.suspend(owner)
-            asyncio.get_running_loop().call_later(_ASK_AGAIN, self._resume, owner)
+            asyncio.get_running_loop().call_later(_RETRY_SECONDS, self._resume, owner)
             self._release(owner)
             await self._acquire(owner, first=True)
 

@@ -27,7 +27,7 @@ from openresponses_server.tasks import end_tasks
 # stored here since is added. No request waits for the store.
 
 _INTERVAL: Final = 5.0  # seconds between two measurements, at least
-_REST: Final = 20  # times as long as a measurement takes, before the next one
+_REST: Final = 20  # times the duration of a measurement, before the next one
 _log = structlog.get_logger(__name__)
 
 Measure = Callable[[], Awaitable[dict[str, int]]]

@@ -122,11 +122,11 @@ class Buckets:
 
     def _keep(self, owner: str, used: Used) -> Used:
         self._kept.pop(owner, None)
-        self._forget_whole()
+        self._evict()
         self._kept[owner] = used, self._clock()
         return used
 
-    def _forget_whole(self) -> None:
+    def _evict(self) -> None:
         """Forget the oldest two if their buckets are full again, so that the cost does not grow with their
         number; and the very oldest in any case if there are too many."""
         for owner in list(_first(self._kept, 2)):

@@ -1,10 +1,10 @@
 """Limits per key that several workers count together, in Redis.
 
-A request asks once before it begins and once for its place, and a second time before that is refused;
-nothing is asked while it runs. What is given back and what was spent goes out behind it. Each worker says
-itself how many it has, and says it all again now and then, so that a Redis that lost its memory knows it
-again; one that stopped counts for `lease` seconds at most. Without an answer in `patience` seconds each
-worker counts by itself, and only a beat asks Redis, until it answers.
+A request calls Redis once before it begins and once for its slot, which is tried again before it is refused;
+there are no calls while it runs. Releases and spent tokens are sent afterwards. Each worker reports how many
+slots it has acquired, and from time to time reports all of them, so that a Redis that lost its data is
+complete again. A worker that stopped counts for at most `lease` seconds. If Redis does not answer in
+`patience` seconds, each worker counts by itself and sends only heartbeats until Redis answers.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from openresponses_server.limits.gate import ConcurrencyLimit
 from openresponses_server.limits.rates import LONGEST_DEBT, MINUTE, SLACK, Rates, Used
 from openresponses_server.tasks import end_tasks
 
-# The scripts that Redis runs for the limits, each as one step. Times are Redis' own, in milliseconds, so
-# that the clocks of workers do not matter. Every script can be sent again, and every key it writes expires.
+# The scripts that Redis runs for the limits, each atomic. Times are Redis' own, in milliseconds, so that the
+# workers' clocks do not matter. Every script can be repeated, and every key that it writes expires.
 
 _NOW: Final = "local t = redis.call('TIME'); local now = t[1] * 1000 + math.floor(t[2] / 1000)\n"
 
@@ -61,7 +61,7 @@ keep()
 return {admitted, string.format('%.9f', requests), string.format('%.9f', tokens)}
 """
 )
-"""Begin one request more: 1 or 0, and what is used of the minute then."""
+"""Begin one more request: returns 1, or 0 if it is refused, and what is used of the minute."""
 
 SPEND: Final = (
     _BUCKET
@@ -71,32 +71,32 @@ keep()
 return 1
 """
 )
-"""So many seconds' worth of tokens were used, at most so many are kept in mind."""
+"""Add seconds for tokens that were used, up to a maximum."""
 
-# KEYS: who has how many of one kind, as `count number`: what a worker said earlier, with a lower number, does
-# not count when it comes later.
-_SAY: Final = """
-local function say()
-  local said = redis.call('HGET', KEYS[1], ARGV[1])
-  if not said or tonumber(string.match(said, '%d+$')) < tonumber(ARGV[3]) then
+# KEYS: a hash of worker → `count number`. A report with a lower number is older, and ignored if it arrives
+# late.
+_REPORT: Final = """
+local function report()
+  local reported = redis.call('HGET', KEYS[1], ARGV[1])
+  if not reported or tonumber(string.match(reported, '%d+$')) < tonumber(ARGV[3]) then
     redis.call('HSET', KEYS[1], ARGV[1], ARGV[2] .. ' ' .. ARGV[3])
   end
   redis.call('PEXPIRE', KEYS[1], ARGV[4])
 end
 """
 
-SAY: Final = (
-    _SAY
+REPORT: Final = (
+    _REPORT
     + """
-say()
+report()
 return 1
 """
 )
-"""This worker has so many now."""
+"""Report how many this worker has now."""
 
 AGREE: Final = (
     _NOW
-    + _SAY
+    + _REPORT
     + """
 local sum = tonumber(ARGV[2])
 local held = redis.call('HGETALL', KEYS[1])
@@ -108,14 +108,14 @@ for i = 1, #held, 2 do
   end
 end
 if sum > tonumber(ARGV[5]) then return 0 end
-say()
+report()
 return 1
 """
 )
-"""KEYS: that, and until when each worker counts as alive. This worker has so many with what it wants to take:
-1 if those are not too many with what the living ones have."""
+"""KEYS: the same hash, and until when each worker counts as alive. Report how many this worker wants to have:
+1 if they are within the limit together with those of the living workers, else 0."""
 
-BEAT: Final = (
+HEARTBEAT: Final = (
     _NOW
     + """
 redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', now - tonumber(ARGV[3]))
@@ -123,23 +123,23 @@ redis.call('PEXPIRE', KEYS[1], ARGV[3])
 return redis.call('ZADD', KEYS[1], now + tonumber(ARGV[2]), ARGV[1])
 """
 )
-"""This worker is alive for so long; 1 when that was not known of it. Those long gone are forgotten."""
+"""This worker is alive for a time; 1 if it was not known as alive. Removes workers that stopped long ago."""
 
 
 T = TypeVar("T")
 
 _FAILURES: Final = (RedisError, OSError, TimeoutError)
 _CONNECTIONS: Final = 16
-_ASKED_AGAIN: Final = 0.05  # seconds: what another worker gives back is known a moment later
-_SAID_AGAIN: Final = 10  # beats
-_KEPT: Final = 60_000  # milliseconds that Redis keeps what nobody says again
+_RETRY_DELAY: Final = 0.05  # seconds until another worker's release is known
+_HEARTBEATS_PER_FULL_REPORT: Final = 10  # beats
+_KEPT: Final = 60_000  # milliseconds that Redis keeps counts that are not reported again
 _UNAVAILABLE: Final = "limits_unavailable"
 _log = structlog.get_logger(__name__)
 
 
 class SharedCounts:
-    """In the Redis at `url`, under keys that begin with `prefix`. `failed` gets the name of each call that
-    failed and a code. Times are seconds."""
+    """Counts in the Redis at `url`, under keys that begin with `prefix`. `failed` is called with the name of
+    each call that failed and a code. Times are seconds."""
 
     def __init__(
         self,
@@ -162,8 +162,8 @@ class SharedCounts:
             retry=Retry(NoBackoff(), 1),  # a connection that was closed while nobody used it
         )
         self._redis: Redis = Redis.from_pool(pool)
-        self._admit, self._spend, self._agree, self._said, self._beat = (
-            self._redis.register_script(each) for each in (ADMIT, SPEND, AGREE, SAY, BEAT)
+        self._admit, self._spend, self._agree, self._report, self._heartbeat = (
+            self._redis.register_script(each) for each in (ADMIT, SPEND, AGREE, REPORT, HEARTBEAT)
         )
         self._rates = rates
         self._failed = failed
@@ -182,13 +182,13 @@ class SharedCounts:
         """Redis does not answer, or has not yet."""
 
     def count(self, kind: str, share: ConcurrencyLimit) -> None:
-        """Have this share counted over all workers."""
+        """Count this limit over all workers."""
         self._shares[kind] = share
         share.others = _Others(self, kind)
 
     async def admit(self, owner: str) -> tuple[bool, Used] | None:
-        """Whether one request more of this key may begin, and what it has used of its minute then; None
-        when Redis does not answer."""
+        """Whether one more request of this key may begin, and what it has used of its minute; None if Redis
+        does not answer."""
         limited = int(self._rates.tokens is not None)
         arguments = [self._rates.request_seconds, limited, MINUTE, SLACK]
         found: Any = await self._ask("admit", lambda: self._admit([self._bucket(owner)], arguments))
@@ -197,19 +197,19 @@ class SharedCounts:
         return found[0] == 1, Used(float(found[1]), float(found[2]))
 
     def spend(self, owner: str, tokens: int) -> None:
-        """So many tokens were used; Redis is sent it soon."""
+        """Count used tokens, which are sent to Redis soon."""
         self._spent[owner] = self._spent.get(owner, 0.0) + self._rates.token_seconds(tokens)
         self._wake.set()
 
     async def agree(self, kind: str, owner: str) -> bool:
-        """Whether this worker may have what it has of this key, with what the others have. True when Redis
-        does not answer."""
+        """Whether this key's count here is within the limit together with those of the other workers. True if
+        Redis does not answer."""
 
         def call() -> Awaitable[Any]:
             keys = [self._held(kind, owner), self._workers]
-            return self._agree(keys, [*self._now(kind, owner), self._shares[kind].per_key])
+            return self._agree(keys, [*self._arguments(kind, owner), self._shares[kind].per_key])
 
-        for pause in (_ASKED_AGAIN, None):
+        for pause in (_RETRY_DELAY, None):
             if await self._ask("agree", call) != 0:
                 return True
             if pause is not None:
@@ -217,15 +217,15 @@ class SharedCounts:
         return False
 
     def changed(self, kind: str, owner: str) -> None:
-        """This worker has fewer now; Redis is sent it soon."""
+        """Report soon that this worker has fewer now."""
         self._changed[kind, owner] = None
         self._wake.set()
 
     @asynccontextmanager
     async def going(self) -> AsyncIterator[None]:
-        """Be one of the workers."""
-        await self._beat_once()
-        tasks = [asyncio.create_task(self._beat_for_ever()), asyncio.create_task(self._send_for_ever())]
+        """Count with the other workers while the context lasts."""
+        await self._send_heartbeat()
+        tasks = [asyncio.create_task(self._send_heartbeats()), asyncio.create_task(self._send_reports())]
         try:
             yield
         finally:
@@ -240,9 +240,9 @@ class SharedCounts:
             return None
         asking = asyncio.ensure_future(call())
         self._asking.add(asking)
-        asking.add_done_callback(self._answered)
-        # Apart, since the client may take a cancellation that comes at the moment of its own timeout for
-        # that, and whoever asks must be able to leave.
+        asking.add_done_callback(self._discard_call)
+        # In a task of its own: the client may mistake a cancellation for its own timeout, and the caller must
+        # be able to stop waiting.
         done, _ = await asyncio.wait([asking], timeout=self._patience)
         if not done:
             asking.cancel()
@@ -257,26 +257,27 @@ class SharedCounts:
         self.alone = True
         return None
 
-    def _answered(self, asking: asyncio.Future[Any]) -> None:
-        """Of a question that nobody waits for any more too."""
+    def _discard_call(self, asking: asyncio.Future[Any]) -> None:
+        """Retrieve the exception, also of a call that nobody waits for any more."""
         self._asking.discard(asking)
         if not asking.cancelled():
             asking.exception()
 
-    async def _beat_for_ever(self) -> None:
+    async def _send_heartbeats(self) -> None:
         beats = 0
         while True:
             await asyncio.sleep(self._interval)
             beats += 1
-            await self._beat_once(all_again=beats % _SAID_AGAIN == 0)
+            await self._send_heartbeat(all_again=beats % _HEARTBEATS_PER_FULL_REPORT == 0)
 
-    async def _beat_once(self, *, all_again: bool = False) -> None:
-        """This worker lives. Where that was not known, Redis may know nothing else either."""
-        if self.alone:  # what was connected to a Redis that is gone is of no use
+    async def _send_heartbeat(self, *, all_again: bool = False) -> None:
+        """Report that this worker is alive. If Redis did not know it, its other data may be lost too, and
+        everything is reported again."""
+        if self.alone:  # connections to a Redis that stopped are useless
             with suppress(*_FAILURES):
                 await self._redis.connection_pool.disconnect(inuse_connections=False)
         arguments: list[str | int | float] = [self._worker, self._lease, _KEPT]
-        new: Any = await self._ask("beat", lambda: self._beat([self._workers], arguments), always=True)
+        new: Any = await self._ask("beat", lambda: self._heartbeat([self._workers], arguments), always=True)
         if new is None:
             return
         if self.alone:
@@ -287,15 +288,15 @@ class SharedCounts:
             self._wake.set()
         self.alone = False
 
-    async def _send_for_ever(self) -> None:
+    async def _send_reports(self) -> None:
         while True:
             await self._wake.wait()
             self._wake.clear()
             await self._send()
 
     async def _send(self) -> None:
-        """What has changed and what was spent; without an answer it is left to the next time that all is
-        said, and what was spent is lost."""
+        """Send what has changed and was spent. If Redis does not answer, counts are sent with the next full
+        report, and spent tokens are lost."""
         changed, self._changed = self._changed, {}
         spent, self._spent = self._spent, {}
         if not changed and not spent:
@@ -304,7 +305,7 @@ class SharedCounts:
         async def call() -> bool:
             async with self._redis.pipeline(transaction=False) as pipe:
                 for kind, owner in changed:
-                    await self._said([self._held(kind, owner)], self._now(kind, owner), client=pipe)
+                    await self._report([self._held(kind, owner)], self._arguments(kind, owner), client=pipe)
                 for owner, seconds in spent.items():
                     await self._spend([self._bucket(owner)], [seconds, MINUTE + LONGEST_DEBT], client=pipe)
                 await pipe.execute()
@@ -312,8 +313,8 @@ class SharedCounts:
 
         await self._ask("send", call)
 
-    def _now(self, kind: str, owner: str) -> list[str | int | float]:
-        """What this worker says that it has."""
+    def _arguments(self, kind: str, owner: str) -> list[str | int | float]:
+        """The arguments of a report."""
         self._number += 1
         return [self._worker, self._shares[kind].of(owner), self._number, _KEPT]
 
@@ -329,7 +330,7 @@ class SharedCounts:
 
 
 class _Others:
-    """What a share is asked of the other workers."""
+    """The other workers' part of one limit."""
 
     def __init__(self, counts: SharedCounts, kind: str) -> None:
         self._counts = counts

@@ -1,5 +1,5 @@
-"""Law S8: what one request may be: how large its headers and its body, how deep its JSON and of how many
-values, and how many items and tools it may have, whatever it looks like on the wire."""
+"""Law S8: the limits of one request: the size of its headers and body, the depth and number of values of its
+JSON, its items and its tools, on every surface."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ _LONGEST_NAME: Final = 1024
 """Characters of the name of a model or tool, or of an id."""
 _NONE: Final[list[Any]] = []
 _NAMING: Final = ("id", "call_id", "name")
-# what almost all items and tools are: there is nothing within them
+# the types of almost all items and tools, none of which contain tools
 _WITHOUT: Final = frozenset(
     {MessageParam, ReasoningParam, FunctionCallParam, FunctionCallOutputParam, FunctionToolParam}
 )
 
 
 def check_headers(headers: list[tuple[bytes, bytes]], most: int) -> None:
-    """Raises HttpError 431 when they are larger than that together, in bytes."""
+    """Raises HttpError 431 if they have more than `most` bytes together."""
     if sum(map(len, chain.from_iterable(headers))) > most:
         raise HttpError(431, f"The headers are larger than the limit of {most} bytes.")
 
 
 def check_request(request: CreateResponse, limits: Limits, *, place: str = "input") -> None:
-    """Raises InvalidRequestError with `param` when a request has more items, declares more tools or names
-    something at greater length than the limits say. `place` is what the surface calls the input."""
+    """Raises InvalidRequestError with `param` if a request exceeds the limits of items, tools or the length
+    of names. `place` is the surface's name of the input."""
     own = request.input if isinstance(request.input, list) else []
     check_name(request.model or "", "model")
     check_name(request.previous_response_id or "", "previous_response_id")
@@ -58,8 +58,8 @@ def check_request(request: CreateResponse, limits: Limits, *, place: str = "inpu
 
 
 def check_choices(n: int, owner: str, limits: Limits) -> None:
-    """Raises InvalidRequestError (`n`) for more choices than one answer may have, or than could ever be made
-    at once for this owner."""
+    """Raises InvalidRequestError (`n`) for more choices than the limit, or than this owner can have
+    concurrent runs."""
     at_once = min(limits.concurrent, limits.concurrent_per_key) if owner else limits.concurrent
     most = min(limits.choices, at_once)
     if n > most:
@@ -67,8 +67,8 @@ def check_choices(n: int, owner: str, limits: Limits) -> None:
 
 
 def check_conversation(request: CreateResponse, earlier: int, limits: Limits) -> None:
-    """The same for the request's items with those of the turns that it continues, of which there are
-    `earlier`."""
+    """The same for the request's items together with the `earlier` items of the conversation that it
+    continues."""
     items = earlier + (len(request.input) if isinstance(request.input, list) else 1)
     if earlier and items > limits.items:
         what = f"The conversation has {items} items with this request; the limit is {limits.items}."
@@ -76,8 +76,8 @@ def check_conversation(request: CreateResponse, earlier: int, limits: Limits) ->
 
 
 def check_name(name: str, param: str) -> None:
-    """Raises InvalidRequestError when the name of a model or tool, or an id, is longer than any is: they are
-    looked for, compared, logged and stored in many places."""
+    """Raises InvalidRequestError if the name of a model or tool, or an id, is too long: names are searched,
+    compared, logged and stored in many places."""
     if len(name) > _LONGEST_NAME:
         what = f"{param} has {len(name)} characters; the limit is {_LONGEST_NAME}."
         raise InvalidRequestError(InvalidRequestError.INVALID_VALUE, what, param=param)
@@ -102,11 +102,10 @@ def _refused(message: str, param: str | None = None) -> InvalidRequestError:
     return InvalidRequestError(InvalidRequestError.INVALID_VALUE, message, param=param)
 
 
-# How deep a JSON text is nested and how many values it has, counted before it is decoded.
-#
-# A decoder makes an object of each value, and holds the interpreter while it does so: what it is given has
-# to be bounded first. The scan works on pieces of the text, each in a few passes of C code over bytes, and
-# keeps only its position: its cost is linear in the text, whatever that is, and its memory constant.
+# How deep a JSON text is nested and how many values it has, counted before it is decoded. A decoder creates
+# an object for each value and holds the interpreter meanwhile, so its input is limited first. The scan takes
+# a few passes of C code over each piece of the text and keeps only its position: linear time and constant
+# memory for any text.
 
 _PIECE: Final = 64 * 1024  # bytes; the interpreter can serve other threads between two pieces
 _STRUCTURE: Final = b'"[]{},'
@@ -118,10 +117,8 @@ _STEPS: Final = bytes.maketrans(b"[{]}", bytes([_OPENED, _OPENED, _CLOSED, _CLOS
 
 
 def check_json(body: bytes, limits: Limits) -> None:
-    """Raises InvalidRequestError when a JSON text is nested deeper or has more values than the limits say.
-
-    A text that is not JSON may pass: decoders report that more precisely, and stop where it ceases to be
-    JSON.
+    """Raises InvalidRequestError if a JSON text exceeds the limits of depth or values. A text that is not
+    JSON may pass: decoders report the error more precisely and stop at it.
     """
     opened = body.count(b"[") + body.count(b"{")
     if opened <= limits.depth and opened + body.count(b",") + body.count(b'"') < limits.json_values:
@@ -186,7 +183,7 @@ def _end_of_piece(body: bytes, start: int) -> int:
     return start + len(piece) + backslashes % 2
 
 
-# What the headers of a request with a body may say, before any of it is read.
+# The headers of a request are checked before its body is read.
 
 _JSON = "application/json"
 _DIGITS = 20  # more than any length has
@@ -203,7 +200,7 @@ def check_type(content_type: str) -> None:
 
 
 def check_length(content_length: str, limit: int) -> None:
-    """Raises HttpError 413 when more than `limit` bytes are announced."""
+    """Raises HttpError 413 if `content-length` is more than `limit` bytes."""
     if content_length.isdecimal() and len(content_length) < _DIGITS and int(content_length) > limit:
         raise too_large(limit)
 

@@ -1,1 +1,1 @@
-"""Spans for OpenTelemetry, through its API alone: what collects them is configured outside of this server."""
+"""Logs, metrics, spans, traces and recordings of what the server does."""

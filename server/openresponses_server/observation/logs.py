@@ -17,13 +17,13 @@ import structlog.tracebacks
 from openresponses_bridge.text import printable
 from openresponses_server.settings import LogLevel
 
-# Where an error came from, never the values of variables: they hold keys and what people wrote.
+# Tracebacks without the values of variables, which contain keys and users' texts.
 _TRACEBACKS: Final = structlog.processors.ExceptionRenderer(
     structlog.tracebacks.ExceptionDictTransformer(show_locals=False)
 )
 
 _ENCODER: Final = msgspec.json.Encoder(enc_hook=repr)
-_LEVELS: Final = {"warn": "warning", "exception": "error"}  # methods named otherwise than their level
+_LEVELS: Final = {"warn": "warning", "exception": "error"}  # methods whose names differ from their levels
 
 
 def _only_printable(_logger: Any, _method: str, line: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
@@ -50,7 +50,7 @@ def _as_json(line: Any) -> str:
 
 
 def _json_line(logger: Any, method: str, line: MutableMapping[str, Any]) -> str:
-    """The whole of a line that goes to a file: every request writes two, so that this is one step."""
+    """Render a whole line for a file in one step, because every request writes two."""
     line["level"] = _LEVELS.get(method, method)
     # its own `isoformat` looks up `utcoffset` by a new string each time, of which Python keeps hundreds
     line["timestamp"] = datetime.now(UTC)
@@ -61,7 +61,7 @@ def _json_line(logger: Any, method: str, line: MutableMapping[str, Any]) -> str:
 
 
 def _plain(line: MutableMapping[str, Any]) -> str | None:
-    """A line with nothing in it that does not print, as most are."""
+    """Render a line whose characters are all printable, as in most lines."""
     try:
         text = _ENCODER.encode(line).decode()
     except UnicodeEncodeError:
@@ -71,7 +71,7 @@ def _plain(line: MutableMapping[str, Any]) -> str | None:
 
 
 class _Lines(structlog.make_filtering_bound_logger(logging.INFO)):  # type: ignore[misc]
-    """Writes the two lines of each request past the steps in which structlog makes any line."""
+    """Writes the two lines of each request without structlog's processors."""
 
     def info(self, event: str, *args: Any, **fields: Any) -> Any:
         if args or self._context or "exc_info" in fields or self._processors[0] is not _json_line:

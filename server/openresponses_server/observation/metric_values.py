@@ -16,30 +16,29 @@ from prometheus_client import CollectorRegistry, Metric
 from prometheus_client.core import HistogramMetricFamily
 from prometheus_client.values import ValueClass
 
-# The folder through which the workers of a host count together (prometheus-client's multi-process mode).
-#
-# Each writes files of its own there, and whichever is asked for `/metrics` adds them up.
+# The folder through which the workers of a host count together (prometheus-client's multi-process mode). Each
+# writes its own files there, and the one that serves `/metrics` adds them up.
 
 _VARIABLE: Final = "PROMETHEUS_MULTIPROC_DIR"
 
 FOLDER: Final = os.environ.get(_VARIABLE) or None
-"""None when this process counts by itself. prometheus-client looks once, when it is loaded; so does this."""
+"""None if this process counts by itself. Read once at import, as prometheus-client does."""
 
 if FOLDER is not None:
     os.makedirs(FOLDER, mode=0o700, exist_ok=True)
 
 
 def share_metrics(workers: int) -> None:
-    """Have the worker processes that are started from here count together. A folder that the environment
-    names already may be shared by several servers of this host."""
+    """Let the worker processes that this one starts count together. A folder that the environment names may
+    be shared by several servers of this host."""
     if workers > 1 and not os.environ.get(_VARIABLE):
         folder = tempfile.mkdtemp(prefix="openresponses-bridge-metrics-")
         os.environ[_VARIABLE] = folder
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
 
 
-def forget_stopped(folder: Path) -> None:
-    """Remove what stopped processes said there is at the moment; what they counted stays."""
+def remove_stopped(folder: Path) -> None:
+    """Remove the gauges of stopped processes; their counters stay."""
     for file in folder.glob("gauge_live*.db"):
         number = file.stem.rpartition("_")[2]
         if number.isdecimal() and not _runs(int(number)):
@@ -104,7 +103,7 @@ class _Observed(NamedTuple):
     buckets: list[Any]
 
     def add(self, counts: Sequence[int], total: float) -> None:
-        """As many observations below each bound and beyond the last, which are `total` together."""
+        """Add observations: `counts` for each bound and beyond the last, whose values add up to `total`."""
         for bucket, count in zip(self.buckets, counts, strict=True):
             if count:
                 bucket.inc(count)

@@ -1,5 +1,5 @@
-"""What Prometheus reads at `/metrics`: counts and times by surface, upstream and model, never by client, key
-or content, so that no secret gets in and the number of series is bounded."""
+"""The metrics at `/metrics`: counts and times by surface, upstream and model, never by client, key or
+content, so that they contain no secret and the number of series is limited."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from prometheus_client.multiprocess import MultiProcessCollector
 
 from openresponses_server.errors import Outage
-from openresponses_server.observation.metric_values import FOLDER, Gathered, forget_stopped
+from openresponses_server.observation.metric_values import FOLDER, Gathered, remove_stopped
 from openresponses_server.observation.responses import GAPS, Ended
 
-# What Prometheus reads of responses: by upstream and by model. Clients name models, so that there is a bound
-# on how many of those names become labels.
+# Metrics of responses are by upstream and model. Clients choose the names of models, so the number of them
+# that become labels is limited.
 
 _MOST_MODELS: Final = 100
 _LONGEST: Final = 80  # characters of a label
@@ -28,8 +28,8 @@ _RUN_SECONDS: Final = (0.1, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800, 360
 
 
 class Models:
-    """Names of models → labels. Those that the settings name always have their own; of others the first
-    ones for which an upstream has answered, and the rest is `other`."""
+    """Maps names of models to labels. Models of the settings always have their own label, of others the first
+    that an upstream has answered for; all further ones are `other`."""
 
     def __init__(self, known: Collection[str] = (), most: int = _MOST_MODELS) -> None:
         self._known = frozenset(known)
@@ -37,7 +37,7 @@ class Models:
         self._found: set[str] = set()
 
     def label(self, model: str, *, answered: bool) -> str:
-        """The label of this model; only one that has `answered` takes a place among those."""
+        """The label of this model. A new one is added only if it has `answered`."""
         if not model or model in self._known or model in self._found:
             return model[:_LONGEST]
         if not answered or len(self._found) == self._most or len(model) > _LONGEST:
@@ -92,7 +92,7 @@ class RunMetrics:
             registry=registry,
         )
 
-        # A look-up in prometheus_client costs more than the count itself.
+        # A look-up in prometheus_client costs more than the update itself.
         self._responses_of = cache(self._responses.labels)
         self._tokens_of = cache(self._tokens.labels)
         self._noticed_of = cache(self._noticed.labels)
@@ -101,7 +101,7 @@ class RunMetrics:
         self._seconds_of = cache(self._seconds.labels)
 
     def ended(self, ended: Ended) -> None:
-        """A response is over."""
+        """Count a response that has ended."""
         response, timing = ended.response, ended.timing
         labels = ended.upstream, self._models.label(ended.model, answered=timing.first is not None)
         self._responses_of(*labels, response.status).inc()
@@ -123,14 +123,14 @@ _SECONDS: Final = (0.005, 0.025, 0.1, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600,
 
 
 class Counted(Protocol):
-    """What there is at once of one kind."""
+    """A current count."""
 
     @property
     def count(self) -> int: ...
 
 
 class Occupancy(Protocol):
-    """What there is at once: the gate. `waited` is called with the seconds that a run has waited."""
+    """The gate's current counts. `waited` is called with the seconds that a run has waited."""
 
     waited: Callable[[float], None]
 
@@ -253,49 +253,50 @@ class Metrics:
         return Gauge(f"{_PREFIX}_{name}", what, registry=self._registry, multiprocess_mode=mode)
 
     def answered(self, route: str, status: int, first_byte: float | None, seconds: float) -> None:
-        """A request has its answer; `status` 0 means that the client left before. Times are seconds."""
+        """Count a request that was answered; `status` 0: the client disconnected before. Times are
+        seconds."""
         self._requests_of(route, str(status or "none")).inc()
         self._seconds_of(route).observe(seconds)
         if first_byte is not None:
             self._first_of(route).observe(first_byte)
 
     def asked(self, upstream: str, outcome: str) -> None:
-        """An upstream has taken a request or refused it."""
+        """Count a request that an upstream has accepted or refused."""
         self._asked_of(upstream, outcome).inc()
 
     def called(self, part: str, call: str, seconds: float, failure: str | None) -> None:
-        """The `store` or the `log` was called; `failure` is the code of its error."""
+        """Count a call of the `store` or the `log`; `failure` is the code of its error."""
         (self._store_seconds if part == "store" else self._log_seconds).labels(call).observe(seconds)
         if failure is not None:
             self._failures.labels(part, call, failure).inc()
 
     def collected(self, seconds: float) -> None:
-        """A background response was taken out of the queue, after so long."""
+        """Count a background response that was claimed from the queue after this time."""
         self._waited.labels("queue").observe(max(seconds, 0.0))
 
     def settled(self) -> None:
-        """A response of a stopped worker was ended."""
+        """Count a stopped worker's response that was ended here."""
         self._settled.inc()
 
     def lost(self) -> None:
-        """A response that is made here is kept no more."""
+        """Count a response that was lost while it was made here."""
         self._lost.inc()
 
     def refused(self, limit: str) -> None:
-        """A request goes beyond this limit of its key."""
+        """Count a request that exceeds this limit of its key."""
         self._refused.labels(limit).inc()
 
     def limits_failed(self, call: str, code: str) -> None:
-        """The limits that workers count together could not be asked."""
+        """Count a failed call of the shared limits."""
         self._failures.labels("limits", call, code).inc()
 
     def refresh(self) -> None:
-        """Note what there is at once, for whichever worker is asked."""
+        """Update the gauges, for the worker that serves `/metrics`."""
         for gauge, value in self._gauges:
             gauge.set(value())  # type: ignore[no-untyped-call]
 
     async def keep(self, depth: Callable[[], Awaitable[int]] | None) -> None:
-        """Note it for ever; `depth` counts what waits for any worker."""
+        """Update the gauges periodically, until cancelled; `depth` counts the queued responses."""
         while True:
             if depth is not None:
                 with suppress(Outage):
@@ -304,11 +305,11 @@ class Metrics:
             await asyncio.sleep(_REFRESHED_EVERY)
 
     def text(self) -> bytes:
-        """All of it in Prometheus' format: of all processes that share a folder, or of this one."""
+        """All metrics in Prometheus' format: of all processes that share a folder, or of this one."""
         self.refresh()
         if FOLDER is None:
             return generate_latest(self._registry)
-        forget_stopped(Path(FOLDER))
+        remove_stopped(Path(FOLDER))
         together = CollectorRegistry()
         MultiProcessCollector(together, FOLDER)  # type: ignore[no-untyped-call]
         return generate_latest(together)

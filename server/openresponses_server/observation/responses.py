@@ -1,7 +1,7 @@
-"""How fast an answer comes: when its first token does, and how far apart the others are.
+"""The timing of a response's tokens, and the observers of its end.
 
-This is on the path of a token, so that it is done once for each read of the upstream, into numbers of this
-response alone; whoever counts all responses gets them at the end.
+This is on the path of every token: numbers are kept per response, updated once per read of the upstream, and
+added to the metrics at the end.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from openresponses_bridge.protocol.events import Event, ResponseCreated, Respons
 from openresponses_bridge.protocol.response import Response
 
 GAPS: Final = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 1, 2.5, 5, 10)
-"""Upper bounds of what gaps are counted by, in seconds; what is longer is counted behind the last one."""
+"""Upper bounds of the gaps that are counted, in seconds; longer gaps are counted after the last."""
 _NO_OUTPUT: Final = (ResponseCreated, ResponseInProgress)
 
 
@@ -36,7 +36,7 @@ class TokenTiming:
 
     @property
     def seconds(self) -> float:
-        """From the first output to the last."""
+        """Seconds from the first output to the last."""
         return self._read_at - self._first_at
 
     def read(self, events: list[Event]) -> None:
@@ -66,7 +66,7 @@ class Ended(NamedTuple):
     seconds: float
 
 
-# Who watches how a response is made, beside its log line and the metrics.
+# Observers of a response, in addition to its log line and the metrics.
 
 
 class LoggedEnd(NamedTuple):
@@ -79,12 +79,12 @@ class LoggedEnd(NamedTuple):
 
 
 class Watch(Protocol):
-    """Of one response; both are called in the task that makes it, and must not fail."""
+    """Observes one response. Both methods are called in the run's task, and must not raise."""
 
     def begin(self) -> None:
-        """Its making begins."""
+        """The run begins."""
         ...
 
     def end(self, ended: Ended, said: LoggedEnd) -> None:
-        """It is over, and so are its exchanges with upstreams."""
+        """The response and its exchanges with upstreams have ended."""
         ...

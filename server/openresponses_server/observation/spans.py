@@ -20,26 +20,26 @@ _REASONS: Final = {"max_output_tokens": "length", "content_filter": "content_fil
 
 
 class Spans:
-    """Of one application."""
+    """Makes the spans of one application's responses."""
 
     def __init__(self) -> None:
         self._tracer = tracer()
 
     def parent(self, headers: Mapping[str, str]) -> Context:
-        """Whose spans the responses to a request with these headers are: that of the span which is open here,
-        else of the one that its client names."""
+        """The parent of a response's span: the current span, else the one in the client's headers."""
         current = context.get_current()
         if current and trace.get_current_span(current).get_span_context().is_valid:
             return current
         return _PROPAGATOR.extract(headers) if _TRACEPARENT in headers else Context()
 
     def response(self, parent: Any, model: str, request_id: str) -> ResponseSpan:
-        """The span of a response that is to be made: a `Watch`."""
+        """The span of a response, as a `Watch`."""
         return ResponseSpan(self._tracer, parent, model[:LONGEST], request_id)
 
 
 class ResponseSpan:
-    """While it is made the span is the current one: those of its upstreams are below it."""
+    """The span of a run. It is the current span during the run, so that the spans of upstreams are its
+    children."""
 
     def __init__(self, tracer: trace.Tracer, parent: Any, model: str, request_id: str) -> None:
         self._tracer = tracer
@@ -60,7 +60,7 @@ class ResponseSpan:
                 "openresponses.request.id": self._request_id,
             },
         )
-        if self._span is not trace.INVALID_SPAN:  # nobody collects spans, and the client names none
+        if self._span is not trace.INVALID_SPAN:  # spans are not collected, and the client sent none
             self._token = context.attach(trace.set_span_in_context(self._span))
 
     def end(self, ended: Ended, said: LoggedEnd) -> None:

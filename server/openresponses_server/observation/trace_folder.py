@@ -1,6 +1,6 @@
-"""Where traces are kept and which requests are traced. A trace is a file `FOLDER/OWNER/RESPONSE.jsonl`, which
-only the user who runs this may read; files that are too old go, and the oldest of those who have most when
-all together are too large.
+"""The folder of traces, and which requests are traced. A trace is a file `FOLDER/OWNER/RESPONSE.jsonl`,
+readable by the server's user alone. Old files are removed, and if all together are too large, the oldest
+files of the owner with the most bytes.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ HEADER: Final = "openresponses-trace"
 _YES: Final = frozenset({"1", "true", "on", "yes"})
 _NO_OWNER: Final = "nobody"
 _ID: Final = re.compile(r"[A-Za-z0-9_-]{1,100}")
-_SWEPT_EVERY: Final = 60.0  # seconds between two looks at the folder, at least
-_SHARE: Final = 0.02  # of the time that these looks may take
-_LEFT: Final = 0.9  # of what there may be, after some had to go
+_SWEPT_EVERY: Final = 60.0  # seconds between two sweeps, at least
+_SHARE: Final = 0.02  # of the time that may be spent on sweeps
+_LEFT: Final = 0.9  # of the total limit, after a sweep that exceeded it
 _log = structlog.get_logger(__name__)
 
 
@@ -44,8 +44,8 @@ class _File(NamedTuple):
 
 
 class Traces:
-    """The traces of this host by these settings; `secrets` are taken out of everything that a client is sent,
-    beside its own. `now` gives Unix seconds."""
+    """The traces of this host. `secrets`, and the client's own, are masked in everything that a client is
+    sent. `now` returns Unix seconds."""
 
     def __init__(self, settings: Tracing, secrets: Iterable[str] = ()) -> None:
         assert settings.folder is not None
@@ -57,8 +57,8 @@ class Traces:
         self._sweep_now = asyncio.Event()
 
     def begin(self, asked: Asked, headers: Mapping[str, str], owner: str, key: str | None) -> Trace | None:
-        """The trace of this request of the owner's, who shows `key`, without its body; None when it is not to
-        be traced."""
+        """Begin the trace of this owner's request, sent with `key` and still without its body; None if it is
+        not traced."""
         if not self._wanted(headers, key):
             return None
         secrets = [*self._secrets, key or "", *secrets_in(headers)]
@@ -88,7 +88,7 @@ class Traces:
         return self._folder / (hashed(owner)[7:39] if owner else _NO_OWNER) / f"{response_id}.jsonl"
 
     def find(self, owner: str, response_id: str) -> Path | None:
-        """The file with the owner's trace of this response; None when there is none."""
+        """The file with the owner's trace of this response; None if there is none."""
         if _ID.fullmatch(response_id) is None:
             return None
         path = self._path(owner, response_id)
@@ -97,14 +97,14 @@ class Traces:
         except OSError:
             return None
 
-    def forget(self, owner: str, response_id: str) -> None:
-        """The response was deleted: so is its trace."""
+    def delete(self, owner: str, response_id: str) -> None:
+        """Delete the trace of a response that was deleted."""
         if _ID.fullmatch(response_id) is not None:
             with suppress(OSError):
                 self._path(owner, response_id).unlink()
 
     async def keep(self) -> None:
-        """Remove what is too old or too much, for ever."""
+        """Sweep periodically, until cancelled."""
         while True:
             began = time.monotonic()
             await asyncio.to_thread(self.sweep)
@@ -115,7 +115,7 @@ class Traces:
                     await self._sweep_now.wait()
 
     def sweep(self, now: float | None = None) -> None:
-        """Do it once; at this time (Unix seconds)."""
+        """Remove traces that are too old, and those that exceed the total limit. `now` is Unix seconds."""
         now = time.time() if now is None else now
         oldest = 0.0 if self._retention is None else now - self._retention
         kept: defaultdict[str, list[_File]] = defaultdict(list)
@@ -149,7 +149,8 @@ def _entries(folder: Path | str) -> list[os.DirEntry[str]]:
 
 
 def _thin_out(kept: dict[str, list[_File]], most: int) -> int:
-    """Remove at least so many bytes, the oldest of whoever has most; how many it were."""
+    """Remove at least so many bytes, always the oldest file of the owner with the most; returns how many were
+    removed."""
     owners = [(-sum(file.size for file in files), owner) for owner, files in kept.items()]
     heapq.heapify(owners)
     for files in kept.values():

@@ -1,7 +1,7 @@
-"""The trace of one request: a recording of what its client and the upstreams sent and were sent.
+"""The trace of one request: a recording of the bytes exchanged with its client and with upstreams.
 
-The file is made with the first response, and is not open while nobody writes: a response in the background
-goes on when its request has been answered.
+The file is created with the first response and is open only while somebody writes: a background response
+continues after its request has been answered.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from openresponses_server.observation.recordings.writer import (
 )
 from openresponses_server.observation.responses import Ended, LoggedEnd, TokenTiming
 
-# The trace of the response that is being made. It is in the context of the task that makes it, so that what
-# stands between an upstream and its connections finds it.
+# The trace of the current response is in the context of the run's task, where the recorder of an upstream's
+# connections finds it.
 
 
 class Translated(Protocol):
@@ -45,16 +45,16 @@ class Traced(Protocol):
     """The trace of one response."""
 
     def target_for(self, upstream: str) -> RecordingTarget:
-        """Where its next exchange, with this upstream, is recorded."""
+        """The target for its next exchange with this upstream."""
         ...
 
 
 RUN: Final[ContextVar[Traced | None]] = ContextVar("traced_run", default=None)
-"""Set while a response is made that is traced."""
+"""Set while a traced response is made."""
 
 
 class OfTheRun:
-    """Where exchanges with an upstream are recorded: in the trace of the response for which it is asked."""
+    """A recording policy: exchanges are recorded in the trace of the current response."""
 
     def target_for(self, upstream: str) -> RecordingTarget | None:
         run = RUN.get()
@@ -69,22 +69,22 @@ FAILOVER: Final = "failover"
 END: Final = "end"
 
 _MOST_SECRETS: Final = 256
-_MOST_CHARACTERS: Final = 8192  # of all secrets: what finds them takes a hundred times as many bytes
+_MOST_CHARACTERS: Final = 8192  # of all secrets: the automaton needs a hundred times as many bytes
 _log = structlog.get_logger(__name__)
 
 Make = Callable[[str], RecordingFile | None]
-"""The file for the trace of the response with this id; None where there is to be none."""
+"""Creates the file for the trace of the response with this id; None if there is none."""
 
 
 class Trace:
-    """`asked` is the client's request without its body; `secrets` are masked in all that passes. `made`
-    makes the file, `left` gets it when nobody writes to it any more."""
+    """The trace of one request. `asked` is the client's request without its body; `secrets` are masked in
+    everything. `made` creates the file; `left` is called with it when nobody writes to it any more."""
 
     def __init__(
         self, asked: Asked, secrets: Sequence[str], made: Make, left: Callable[[RecordingFile], None]
     ) -> None:
         self.name = ""
-        """The id of the response under which it is kept; "" while there is none."""
+        """The id of the response that names the file; "" while there is none."""
         self.secrets = secrets
         self.hides = Secrets(secrets)
         self._many = len(secrets) > _MOST_SECRETS
@@ -97,14 +97,14 @@ class Trace:
         self._answered = False
 
     def of_run(self, translation: Translated) -> RunTrace | None:
-        """What is noted of this response; None where the file can't be made."""
+        """The trace of this response; None if the file can't be created."""
         run = translation.response_id
         if not self.name:
             self._begin(run)
         return None if self._file is None else RunTrace(self, self._file, translation)
 
     def set_body(self, body: bytes) -> None:
-        """This is the client's body, uncompressed. To be called on a thread, before anything else."""
+        """Set the client's body, uncompressed. Call this on a thread, before anything else."""
         try:
             hidden = list(islice(hidden_in(decode_json(body)), _MOST_SECRETS + 1))
         except (WireError, RecursionError):
@@ -128,34 +128,34 @@ class Trace:
         if self._file is None:
             return
         self.name = run
-        self.enter()
+        self.acquire()
         asked = msgspec.structs.replace(self._asked, run=run)
         self._client = ExchangeRecorder(self._file, self.hides, asked)
 
     def answer(self, status: int, headers: Mapping[str, str]) -> None:
-        """The client gets this status."""
+        """Record the status and headers sent to the client."""
         if self._client is not None and not self._answered:
             self._answered = True
             self._client.answer(status, headers)
 
     async def chunk(self, data: bytes) -> None:
-        """The client is sent this."""
+        """Record bytes sent to the client."""
         if self._client is not None:
             await self._client.feed(data)
 
     def end(self, how: How) -> None:
-        """The client has got all that it gets."""
+        """Record how the answer to the client ended."""
         if self._client is not None:
             self._client.end(how)
             self._client = None
-            self.leave()
+            self.release()
 
-    def enter(self) -> None:
-        """Somebody writes."""
+    def acquire(self) -> None:
+        """Count one more writer."""
         self._writing += 1
 
-    def leave(self) -> None:
-        """And does not any more."""
+    def release(self) -> None:
+        """Count one writer less; the last one closes the file."""
         self._writing -= 1
         if not self._writing and self._file is not None:
             self._file.rest()
@@ -163,7 +163,7 @@ class Trace:
 
 
 class RunTrace:
-    """One response of a trace: a `Watch`. What its upstreams are asked is recorded while it is made."""
+    """One response of a trace, as a `Watch`. Its exchanges with upstreams are recorded during the run."""
 
     def __init__(self, trace: Trace, file: RecordingFile, translation: Translated) -> None:
         self._trace = trace
@@ -175,15 +175,15 @@ class RunTrace:
         self._token: Token[Traced | None] | None = None
 
     def timing(self) -> TokenTiming:
-        """What measures its pace, and notes what shows with each read."""
+        """The response's timing, which also records new diagnostics at each read."""
         return _NotingTiming(self._note_new)
 
     def begin(self) -> None:
-        self._trace.enter()
+        self._trace.acquire()
         self._token = RUN.set(self)
 
     def target_for(self, upstream: str) -> RecordingTarget:
-        """Where its next exchange, with this upstream, is recorded."""
+        """The target for its next exchange with this upstream."""
         if self._before:
             again = self._before == upstream
             what = "is asked again" if again else f"is asked instead of {self._before}"
@@ -199,7 +199,7 @@ class RunTrace:
         if self._token is not None:
             RUN.reset(self._token)
             self._token = None
-        self._trace.leave()
+        self._trace.release()
 
     def _note_new(self) -> None:
         if len(self._translation.diagnostics) > len(self._noted):
@@ -207,7 +207,7 @@ class RunTrace:
                 self._note(case)
 
     def _note(self, case: Diagnostic) -> None:
-        """Once when it shows, and once more when it has happened more often."""
+        """Write a note when the diagnostic first occurs, and another at the end if it occurred again."""
         if self._noted.get(case[:3]) != case.times:
             self._noted[case[:3]] = case.times
             where = without(case.where, self._trace.hides)
@@ -226,7 +226,7 @@ class _NotingTiming(TokenTiming):
         self._look()
 
 
-# The trace of the request that is being answered, in the context of the task that answers it.
+# The trace of the current request, in the context of its task.
 
 REQUEST: Final[ContextVar[Trace | None]] = ContextVar("traced_request", default=None)
-"""Set by whoever takes a request that is traced."""
+"""Set where a traced request is accepted."""

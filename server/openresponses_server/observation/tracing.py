@@ -1,8 +1,8 @@
 """The tracer, and the context of spans in headers.
 
-The conventions for generative AI are those of the schema that the spans name; where they have nothing,
-attributes begin with `openresponses.`. Of the context only `traceparent` and `tracestate` are read and sent:
-baggage is what strangers wrote.
+Attributes follow the conventions for generative AI of the schema that the spans name; others begin with
+`openresponses.`. Only `traceparent` and `tracestate` are read and sent, not baggage, which anyone could have
+written.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from openresponses_server.observation.responses import Watch
 
-if TYPE_CHECKING:  # it may be missing, and is loaded when the first span is made
+if TYPE_CHECKING:  # it may be missing, and is imported with the first span
     from opentelemetry.trace import Tracer
 
 SCHEMA: Final = "https://opentelemetry.io/schemas/1.37.0"
-LONGEST: Final = 80  # characters of a name that a client gives
+LONGEST: Final = 80  # characters of a name from a client
 
 
 class ResponseSpans(Protocol):
-    """What makes the spans of responses: `spans.Spans`, where OpenTelemetry's API is there."""
+    """Makes the spans of responses: `spans.Spans`, if OpenTelemetry's API is installed."""
 
     def parent(self, headers: Mapping[str, str]) -> Any:
-        """The context of a request with these headers, in which its responses are made."""
+        """The context in which the responses to a request with these headers are made."""
         ...
 
     def response(self, parent: Any, model: str, request_id: str) -> Watch:
@@ -33,19 +33,19 @@ class ResponseSpans(Protocol):
 
 
 def is_installed() -> bool:
-    """Whether OpenTelemetry's API is there (the extra `[otel]`)."""
+    """Whether OpenTelemetry's API is installed (the extra `[otel]`)."""
     return find_spec("opentelemetry") is not None and find_spec("opentelemetry.trace") is not None
 
 
 def tracer() -> Tracer:
-    """Makes spans, which are nothing as long as no SDK is configured."""
+    """The tracer. Without a configured SDK its spans do nothing."""
     from opentelemetry import trace
 
     return trace.get_tracer("openresponses-bridge", schema_url=SCHEMA)
 
 
 def outgoing() -> dict[str, str]:
-    """The headers that name the span which is open now."""
+    """The headers that name the current span."""
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
     headers: dict[str, str] = {}

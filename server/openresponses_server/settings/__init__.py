@@ -344,7 +344,7 @@ _FILES: Final = ("socket", "ca_file", "client_cert", "client_key")  # paths amon
 _UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 24 * 3600, "w": 7 * 24 * 3600}
 
 # fields whose variables are looked up where they are used, so that no settings object holds a secret
-_KEPT: Final = frozenset({"api_key", "env", "headers", "proxy"})
+_UNEXPANDED: Final = frozenset({"api_key", "env", "headers", "proxy"})
 
 WORKER_SETTINGS: Final = "OPENRESPONSES_BRIDGE_SETTINGS"
 """The environment variable through which worker processes get their settings, as JSON."""
@@ -455,10 +455,12 @@ def load_settings(config: Path | None = None, **overrides: Any) -> Settings:
         fields = {"store": EMBEDDED_STORE} | read | given
         if isinstance(read.get("trace"), dict) and "trace" in given:
             fields["trace"] = read["trace"] | given["trace"]
-        settings = _checked(substituted(fields, kept=_KEPT))
+        settings = _validated(substituted(fields, kept=_UNEXPANDED))
         profiles = _folder(settings.profiles, config)
-        record = _made_folder(settings.record, None if "record" in given else config, "$.record")
-        traces = _made_folder(settings.trace.folder, None if "trace" in given else config, "$.trace.folder")
+        record = _absolute_folder(settings.record, None if "record" in given else config, "$.record")
+        traces = _absolute_folder(
+            settings.trace.folder, None if "trace" in given else config, "$.trace.folder"
+        )
     keys = {name: _hashes(getattr(settings, name), variable) for name, variable in KEYS_VARIABLES.items()}
     where = Path() if "upstreams" in given or config is None else config.parent
     return msgspec.structs.replace(
@@ -468,12 +470,12 @@ def load_settings(config: Path | None = None, **overrides: Any) -> Settings:
         trace=msgspec.structs.replace(
             settings.trace, folder=traces, keys=[hashed(key.strip()) for key in settings.trace.keys]
         ),
-        upstreams=[_placed(each, where) for each in settings.upstreams],
+        upstreams=[_with_absolute_paths(each, where) for each in settings.upstreams],
         **keys,
     )
 
 
-def _made_folder(named: str | None, config: Path | None, at: str) -> str | None:
+def _absolute_folder(named: str | None, config: Path | None, at: str) -> str | None:
     """This folder with its whole path; it is made when it is needed."""
     if named is None:
         return None
@@ -493,7 +495,7 @@ def is_address(text: str) -> bool:
     return "://" in text or text.startswith((_RECORDING, SOCKET))
 
 
-def _placed(upstream: UpstreamSettings, folder: Path) -> UpstreamSettings:
+def _with_absolute_paths(upstream: UpstreamSettings, folder: Path) -> UpstreamSettings:
     """The same with the whole paths of its files: workers may run elsewhere."""
     placed = {
         field: str(folder.joinpath(Path(named).expanduser()).absolute())
@@ -507,7 +509,7 @@ def _placed(upstream: UpstreamSettings, folder: Path) -> UpstreamSettings:
     return msgspec.structs.replace(upstream, **placed)
 
 
-def _checked(fields: dict[str, Any]) -> Settings:
+def _validated(fields: dict[str, Any]) -> Settings:
     try:
         settings = msgspec.convert(fields, Settings)
     except msgspec.ValidationError as error:

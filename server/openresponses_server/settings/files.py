@@ -39,10 +39,10 @@ def lines_of(text: str) -> dict[str, int]:
         if fields is None:
             continue
         if statement[0].lstrip().startswith("["):
-            table = _opened(fields, tables)
+            table = _table_path(fields, tables)
             found.setdefault(table, begins)
         else:
-            _note_all(fields, table, begins, found)
+            _collect_lines(fields, table, begins, found)
         statement = []
     return found
 
@@ -66,7 +66,7 @@ def _parsed(text: str) -> dict[str, Any] | None:
         return None
 
 
-def _opened(header: dict[str, Any], tables: dict[str, int]) -> str:
+def _table_path(header: dict[str, Any], tables: dict[str, int]) -> str:
     """The path of the table that this header opens: it holds one key in another, in a list at last if it is
     one of many."""
     path, inner = "$", header
@@ -82,7 +82,7 @@ def _opened(header: dict[str, Any], tables: dict[str, int]) -> str:
     return path
 
 
-def _note_all(value: Any, path: str, line: int, found: dict[str, int]) -> None:
+def _collect_lines(value: Any, path: str, line: int, found: dict[str, int]) -> None:
     inner: dict[str, Any] = {}
     if isinstance(value, dict):
         inner = {f"{path}.{key}": each for key, each in value.items()}
@@ -90,7 +90,7 @@ def _note_all(value: Any, path: str, line: int, found: dict[str, int]) -> None:
         inner = {f"{path}[{at}]": each for at, each in enumerate(value)}
     for where, each in inner.items():
         found.setdefault(where, line)
-        _note_all(each, where, line, found)
+        _collect_lines(each, where, line, found)
 
 
 # Which known name was probably meant.

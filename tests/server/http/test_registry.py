@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from openresponses_server.http.registry import SLOWEST, ConnectionRegistry, Receiving, Sending
+from openresponses_server.http.registry import SLOWEST, ConnectionRegistry, ReceiveMonitor, SendMonitor
 from openresponses_server.settings import Limits, Settings
 
 
@@ -19,10 +19,10 @@ class Connection:
         self.makes_room = makes_room
         self.looks: list[float] = []
 
-    def look(self, now: float) -> None:
+    def check_timeouts(self, now: float) -> None:
         self.looks.append(now)
 
-    def make_room(self) -> bool:
+    def close_if_idle(self) -> bool:
         return self.makes_room
 
 
@@ -33,30 +33,30 @@ async def test_s8_connections_leave_files_for_upstreams(
     monkeypatch.setattr(resource, "getrlimit", lambda _kind: (files, files))
     registry = ConnectionRegistry(Settings(limits=Limits(connections=10)))
     connections = [Connection() for _ in range(11)]
-    assert [registry.enter(each) for each in connections].count(True) == most
+    assert [registry.add(each) for each in connections].count(True) == most
     for each in connections:
-        registry.leave(each)
+        registry.remove(each)
 
 
 async def test_s8_whoever_waits_longest_makes_room_first() -> None:
     registry = ConnectionRegistry(Settings(limits=Limits(connections=4)))
     serving, stuck, first, second = (Connection(), Connection(makes_room=False), Connection(), Connection())
     for each in (serving, stuck, first, second):
-        assert registry.enter(each)
-        registry.waits(each)
-    registry.serves(serving)
+        assert registry.add(each)
+        registry.mark_idle(each)
+    registry.mark_busy(serving)
     late = Connection()
-    assert registry.enter(late)
-    registry.leave(first)  # closed already
-    registry.serves(late)
-    assert registry.enter(Connection())
-    assert not registry.enter(Connection())
+    assert registry.add(late)
+    registry.remove(first)  # closed already
+    registry.mark_busy(late)
+    assert registry.add(Connection())
+    assert not registry.add(Connection())
     for each in (serving, stuck, second, late):
-        registry.leave(each)
+        registry.remove(each)
 
 
 class Transport:
-    """As much of one as Sending asks."""
+    """As much of one as SendMonitor asks."""
 
     def __init__(self, connection: socket.socket | None) -> None:
         self.buffered = 0
@@ -84,9 +84,9 @@ def test_s8_peer_that_accepts_nothing_is_stuck(pair: tuple[socket.socket, socket
     with suppress(BlockingIOError):
         while True:
             server.send(b"x" * 100_000)
-    sending = Sending(Transport(server), 10.0)  # type: ignore[arg-type]
+    sending = SendMonitor(Transport(server), 10.0)  # type: ignore[arg-type]
     assert [sending.is_stuck(now) for now in (0.0, 9.0, 10.0)] == [False, False, True]
-    sending.moved()
+    sending.reset()
     assert not sending.is_stuck(20.0)
     read = 0
     while read < 1_000_000:
@@ -96,7 +96,7 @@ def test_s8_peer_that_accepts_nothing_is_stuck(pair: tuple[socket.socket, socket
 
 def test_s8_without_the_system_s_word_our_own_buffer_counts() -> None:
     transport = Transport(None)
-    sending = Sending(transport, 10.0)  # type: ignore[arg-type]
+    sending = SendMonitor(transport, 10.0)  # type: ignore[arg-type]
     assert not any(sending.is_stuck(now) for now in (0.0, 100.0)), "nothing is unsent"
     transport.buffered = 500
     assert [sending.is_stuck(now) for now in (100.0, 105.0, 110.0)] == [False, False, True]
@@ -105,23 +105,23 @@ def test_s8_without_the_system_s_word_our_own_buffer_counts() -> None:
 
 
 def test_s8_sender_has_to_bring_so_much_in_each_time() -> None:
-    receiving = Receiving(10.0, 1000.0)
+    receiving = ReceiveMonitor(10.0, 1000.0)
     receiving.begin(100.0)
-    receiving.got(10 * SLOWEST)
+    receiving.add(10 * SLOWEST)
     assert not receiving.is_slow(109.0)
     assert not receiving.is_slow(110.0)
-    receiving.got(10 * SLOWEST - 1)
+    receiving.add(10 * SLOWEST - 1)
     assert not receiving.is_slow(119.0)
     assert receiving.is_slow(120.0)
 
 
 def test_s8_sender_has_to_end_in_time_without_what_it_waited_for() -> None:
-    receiving = Receiving(10.0, 25.0)
+    receiving = ReceiveMonitor(10.0, 25.0)
     receiving.begin(100.0)
     for now in (110.0, 120.0):
-        receiving.got(100 * SLOWEST)
+        receiving.add(100 * SLOWEST)
         assert not receiving.is_slow(now)
     receiving.wait(130.0)  # it was not read for ten seconds
-    receiving.got(100 * SLOWEST)
+    receiving.add(100 * SLOWEST)
     assert not receiving.is_slow(134.9)
     assert receiving.is_slow(135.0)

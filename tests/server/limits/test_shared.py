@@ -65,7 +65,7 @@ class Worker:
     async def stop_like_a_killed_one(self) -> None:
         """It says nothing any more."""
         self.counts._interval = 1000.0
-        self.counts._send = self.counts._beat_once = _nothing  # type: ignore[method-assign,assignment]
+        self.counts._send = self.counts._send_heartbeat = _nothing  # type: ignore[method-assign,assignment]
 
 
 async def _nothing(**_options: Any) -> None:

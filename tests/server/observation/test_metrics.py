@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from openresponses_server.limits.gate import Gate
-from openresponses_server.observation.metric_values import forget_stopped, share_metrics
+from openresponses_server.observation.metric_values import remove_stopped, share_metrics
 from openresponses_server.observation.metrics import Metrics
 from openresponses_server.settings import Limits, Settings
 from openresponses_server.store.base import Lease, LeaseLost, StoreError
@@ -252,5 +252,5 @@ def test_what_a_stopped_process_said_is_forgotten(tmp_path: Path, monkeypatch: p
             raise ProcessLookupError
 
     monkeypatch.setattr(os, "kill", kill)
-    forget_stopped(tmp_path)
+    remove_stopped(tmp_path)
     assert sorted(file.name for file in tmp_path.iterdir()) == sorted(names)

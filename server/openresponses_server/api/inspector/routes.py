@@ -264,14 +264,14 @@ async def create(request: Request) -> ASGIApp:
     prepared = await prepare(service, asked, fields_of(request.scope), request.state.request_id, owner=owner)
     run, headers = prepared.run(), prepared.headers
     if asked.background:
-        return count_reader(service, owner, partial(_begun, service, run, headers, began))
+        return count_reader(service, owner, partial(_stream_run, service, run, headers, began))
     form = ObservedForm(run.translation.diagnostics, began)
     return RunStreamResponder(run, headers, service.settings.keep_alive, form)
 
 
-async def _begun(service: Service, run: Run, headers: dict[str, str], began: float) -> Response:
+async def _stream_run(service: Service, run: Run, headers: dict[str, str], began: float) -> Response:
     queued = await enqueue(service, run)
-    return await _followed(service, queued.id, run.owner, -1, headers, began)
+    return await _stream_stored(service, queued.id, run.owner, -1, headers, began)
 
 
 async def stored(request: Request) -> ASGIApp:
@@ -279,11 +279,11 @@ async def stored(request: Request) -> ASGIApp:
     service, owner = service_of(request), request.state.owner
     after = starting_after_of(request.query_params)
     return count_reader(
-        service, owner, partial(_followed, service, request.path_params["id"], owner, after, {})
+        service, owner, partial(_stream_stored, service, request.path_params["id"], owner, after, {})
     )
 
 
-async def _followed(
+async def _stream_stored(
     service: Service,
     response_id: str,
     owner: str,

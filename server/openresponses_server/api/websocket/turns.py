@@ -258,7 +258,7 @@ class TurnRunner:
         check_references(asked, request, limits)
         check_conversation(request, len(before.items), limits)
         if given.generate is False:
-            return await self._warm_up(request, before)
+            return await self._prewarm(request, before)
         prepared = await prepare(
             self._service,
             request,
@@ -324,7 +324,7 @@ class TurnRunner:
             run.send_keepalive()
             await anyio.sleep(interval)
 
-    async def _warm_up(self, request: CreateResponse, before: Conversation) -> str:
+    async def _prewarm(self, request: CreateResponse, before: Conversation) -> str:
         """Codex's prewarm: the input is remembered, and stored if requested; nothing is generated."""
         target = self._service.router.resolve(request.model)
         await admit(self._service, request, self._owner)

@@ -1,1 +1,1 @@
-"""Recordings of what goes over wires: their lines, what is kept secret in them, writing and reading them."""
+"""Recordings of HTTP exchanges: their format, masking, writing and reading."""

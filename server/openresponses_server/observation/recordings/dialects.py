@@ -137,7 +137,7 @@ class Sinks:
 # What a capture may hold: which dialect it is in, and how it is read into a machine.
 
 
-_NOWHERE: Final = Place()
+_NO_PLACE: Final = Place()
 MOST_OPEN: Final = 1000  # answers of a capture that have begun and not ended
 
 
@@ -181,7 +181,7 @@ class Source:
         answer.feed(payload)
         if was_open and answer.over:
             self._open -= 1
-        return self._given_out()
+        return self._release_ended()
 
     @property
     def cases(self) -> Diagnostics:
@@ -191,8 +191,8 @@ class Source:
     def close(self) -> Iterator[Translated]:
         """The capture has ended, and with it the answers in it."""
         while True:
-            yield from self._given_out()
-            yield self._conclude()
+            yield from self._release_ended()
+            yield self._end_answer()
             if len(self._answers) == 1:
                 return
             self._answers.popleft()
@@ -200,7 +200,7 @@ class Source:
     def _answer_of(self, payload: Payload) -> _Answer | None:
         """The answer that it belongs to; None for one that is over or was never heard of."""
         front, value = self._answers[0], payload.value
-        place = _NOWHERE if value is None else self._recording.place(value)
+        place = _NO_PLACE if value is None else self._recording.place(value)
         if not place.turn:
             found = self._named.get((place.thread, ""), front)
             if found is front and front.over and value is not None:
@@ -224,17 +224,17 @@ class Source:
         self._answers.append(_Answer(self._recording, payload, seed, self._wire))
         return self._answers[-1]
 
-    def _given_out(self) -> Iterator[Translated]:
+    def _release_ended(self) -> Iterator[Translated]:
         while True:
             front = self._answers[0]
             while front.waiting:
                 yield front.waiting.popleft()
             if len(self._answers) == 1 or not front.over:
                 return
-            yield self._conclude()
+            yield self._end_answer()
             self._answers.popleft()
 
-    def _conclude(self) -> Translated:
+    def _end_answer(self) -> Translated:
         """The end of the answer that is given out."""
         front = self._answers[0]
         events = front.close()

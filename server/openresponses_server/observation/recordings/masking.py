@@ -277,7 +277,7 @@ class Pieces:
             self.make_ready()
             assert self._suffixes is not None
             if (begin := end - _ANCHOR - self._reach) > at:
-                self._suffixes.forget()
+                self._suffixes.reset()
                 at = begin
             began, at = at, self._suffixes.read(text, at, end, found)
             self.read += at - began
@@ -339,9 +339,9 @@ class _Suffixes:
             link = self._link[state]
             is_large = self._least[link] <= self._size[link]
             self._beyond[state] = self._size[link] if is_large else self._beyond[link]
-        self.forget()
+        self.reset()
 
-    def forget(self) -> None:
+    def reset(self) -> None:
         """The next character is the first."""
         self._state = self._matched = 0
 
@@ -402,7 +402,6 @@ _NONE: Final = 1 << 60
 # This is against carelessness. An upstream that means to give its key away can write it in any form, and the
 # text of an answer is the model's: neither is looked at here.
 
-_SIGN: Final = "[key]"
 _SHORTEST: Final = 4  # characters: a shorter one is not secret and is part of many words
 LONG: Final = 16  # from this length on, its other forms and large pieces of it are unmistakable
 _LONGEST: Final = 1024  # the beginning of a longer one is looked for
@@ -445,7 +444,7 @@ class Secrets:
         """The text with `[key]` in their place."""
         pieces, done = [], 0
         for begin, end in self.spans(text):
-            pieces += [text[done:begin], _SIGN]
+            pieces += [text[done:begin], _KEY]
             done = end
         return "".join([*pieces, text[done:]])
 

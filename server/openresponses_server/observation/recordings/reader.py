@@ -234,7 +234,7 @@ class Index:
         elif isinstance(record, Asked):
             self._begin(number, place, line, record)
         elif isinstance(record, Answered | Chunk | Ended):
-            self._go_on(number, place, line, record)
+            self._extend(number, place, line, record)
         elif isinstance(record, Begun):
             raise Unreadable(number, "a second recording begins within the file")
 
@@ -247,7 +247,7 @@ class Index:
         places = array("Q", [place, place + len(line)])
         self._found[asked.exchange] = Exchange(small, wanted(body_of(asked)), number, places)
 
-    def _go_on(self, number: int, place: int, line: bytes, record: Answered | Chunk | Ended) -> None:
+    def _extend(self, number: int, place: int, line: bytes, record: Answered | Chunk | Ended) -> None:
         exchange = self._found.get(record.exchange)
         if exchange is None:
             raise Unreadable(number, f"exchange {record.exchange} has not begun")

@@ -75,7 +75,7 @@ def test_ids_that_are_no_names_of_files_are_not_traced(tmp_path: Path) -> None:
     for wrong in ("../x", "", "a/b", "x" * 101, "a\0"):
         assert traces._made("", wrong) is None
         assert traces.find("", wrong) is None
-        traces.forget("", wrong)
+        traces.delete("", wrong)
     assert traces._made("", "resp_1") is not None
     assert traces._made("", "resp_1") is None  # nothing is written over
     assert traces.begin(Asked(0, 0), {}, "", None) is not None

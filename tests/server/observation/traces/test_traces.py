@@ -300,7 +300,7 @@ def test_it_is_off_unless_it_is_asked_for(upstream: ScriptedUpstream) -> None:
         assert app.call("GET", f"/v1/responses/{reply.json['id']}/trace").status == 404
         assert "Tracing" not in {each.cls.__name__ for each in app.app.user_middleware}  # type: ignore[attr-defined]
         one = app.app.state.service.router.resolve("m").upstream
-        connections = getattr(one, "_upstream", one)._connections  # behind what makes spans
+        connections = getattr(one, "inner", one)._connections  # behind what makes spans
         assert type(connections).__name__ == "Connections"
     finally:
         app.close()
