@@ -26,12 +26,12 @@ from openresponses_bridge.protocol.request import CreateResponse
 from openresponses_bridge.protocol.unknown import UnknownEvent
 from openresponses_bridge.sse import Frame, SSEDecoder, is_done
 from openresponses_server.errors import HttpError, UpstreamError, too_long, too_slow
+from openresponses_server.http.flow import Reader
 from openresponses_server.settings import Retries, Timeouts
 from openresponses_server.upstreams.attempts import PASSING, waiting_time
 from openresponses_server.upstreams.base import UpstreamReply, UpstreamRequest
 from openresponses_server.upstreams.catalog import ReportedModel
 from openresponses_server.upstreams.dialects import RESPONSES
-from openresponses_server.upstreams.flow import Reader
 from openresponses_server.upstreams.http import HttpUpstream
 from openresponses_server.upstreams.refusals import Clean, in_band_refusal, refusal, seconds_of
 

@@ -321,7 +321,7 @@ ROWS: dict[str, tuple[Any, ...]] = {
         "use",
     ),
     "server/openresponses_server/upstreams/demo/behaviours.py:_CAMEL": ("sub", "aA", "a", "A"),
-    "server/openresponses_server/upstreams/http1/proxies.py:_ENTRY": (
+    "server/openresponses_server/http/client/proxies.py:_ENTRY": (
         "fullmatch",
         "a",
         "[",
@@ -330,7 +330,7 @@ ROWS: dict[str, tuple[Any, ...]] = {
         ("a:", "1", ""),
         ":",
     ),
-    "server/openresponses_server/upstreams/http1/proxies.py:_STATUS_LINE": (
+    "server/openresponses_server/http/client/proxies.py:_STATUS_LINE": (
         "match",
         "HTTP/1.1 ",
         ("HTTP/1.1 2", "0", ""),

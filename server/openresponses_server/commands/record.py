@@ -166,8 +166,8 @@ async def _ask(target: Target, body: bytes) -> bool:
     from secrets import token_hex
 
     from openresponses_server.errors import UpstreamError
+    from openresponses_server.http.flow import Reader
     from openresponses_server.upstreams.base import UpstreamRequest
-    from openresponses_server.upstreams.flow import Reader
 
     request = UpstreamRequest(target.dialect.path, body, f"req_{token_hex(12)}")
     size = reads = 0

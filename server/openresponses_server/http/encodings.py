@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple, Protocol
 
-from openresponses_server.errors import HttpError
+from openresponses_bridge.errors import HttpError
 
 if sys.version_info >= (3, 14):
     from compression import zstd

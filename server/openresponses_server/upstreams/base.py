@@ -9,8 +9,8 @@ from typing import Final, Protocol
 
 from msgspec import Struct
 
+from openresponses_server.http.flow import Source
 from openresponses_server.upstreams.catalog import ReportedModel
-from openresponses_server.upstreams.flow import Source
 
 LOSSES_HEADER: Final = "openresponses-losses"
 """The header of an answer that lists what its request lost on the way to the model."""

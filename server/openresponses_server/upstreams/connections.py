@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final, Protocol
 
+from openresponses_server.http.flow import Content
 from openresponses_server.settings import Timeouts
-from openresponses_server.upstreams.flow import Content
 
 FAILURES: Final = (OSError,)
 """What asking an upstream, and reading from one, raises."""

@@ -11,6 +11,10 @@ from typing import Final
 
 from openresponses_bridge.protocol.codec import encode
 from openresponses_server.errors import UpstreamError
+from openresponses_server.http.client.body import Body
+from openresponses_server.http.client.failures import cause_of, is_lasting, words_of
+from openresponses_server.http.client.pool import Connections
+from openresponses_server.http.flow import Discard, Reader, Sink
 from openresponses_server.observation.recordings.masking import Secrets
 from openresponses_server.settings import Timeouts
 from openresponses_server.upstreams.base import (
@@ -23,18 +27,7 @@ from openresponses_server.upstreams.base import (
 from openresponses_server.upstreams.catalog import ReportedModel, reported_models
 from openresponses_server.upstreams.connections import FAILURES, Connect, HttpResponse, Requests
 from openresponses_server.upstreams.dialects import HttpDialect, without_password
-from openresponses_server.upstreams.flow import Discard, Reader, Sink
-from openresponses_server.upstreams.http1.body import Body
-from openresponses_server.upstreams.http1.pool import Connections
-from openresponses_server.upstreams.refusals import (
-    Clean,
-    cause_of,
-    in_band_refusal,
-    is_lasting,
-    refusal,
-    said_in,
-    words_of,
-)
+from openresponses_server.upstreams.refusals import Clean, in_band_refusal, refusal, said_in
 from openresponses_server.upstreams.whole_answers import WholeReply, is_whole_answer
 
 # The body of an answer over HTTP, as it comes.

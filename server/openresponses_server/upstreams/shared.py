@@ -10,8 +10,8 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from openresponses_server.http.flow import Sink
 from openresponses_server.upstreams.base import Upstream, UpstreamReply, UpstreamRequest, UpstreamWrapper
-from openresponses_server.upstreams.flow import Sink
 
 
 class SharedUpstream:

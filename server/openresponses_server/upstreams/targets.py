@@ -257,9 +257,9 @@ def _connecting(
 ) -> tuple[Connect, Sequence[str]]:
     """What makes the connections to an upstream at this address, and the secrets that proxies are shown.
     Raises SettingsError for what they can't be made with, ValueError for the address."""
-    from openresponses_server.upstreams.http1.connection import request_target_of
-    from openresponses_server.upstreams.http1.pool import Connections
-    from openresponses_server.upstreams.http1.ways import Trust, Way, WayError
+    from openresponses_server.http.client.connection import request_target_of
+    from openresponses_server.http.client.pool import Connections
+    from openresponses_server.http.client.ways import Trust, Way, WayError
 
     try:
         origin = request_target_of(base).origin
@@ -318,7 +318,7 @@ def secrets_of(settings: Settings) -> list[str]:
 def _proxy_secrets(given: UpstreamSettings) -> Sequence[str]:
     if given.proxy is None:
         return ()
-    from openresponses_server.upstreams.http1.proxies import Proxy
+    from openresponses_server.http.client.proxies import Proxy
 
     try:
         return Proxy(expanded(given.proxy)).secrets

@@ -10,8 +10,8 @@ from typing import Any, Final
 
 from openresponses_bridge.errors import WireError
 from openresponses_bridge.protocol.codec import decode_frame
+from openresponses_server.http.flow import Sink
 from openresponses_server.upstreams.base import UpstreamReply
-from openresponses_server.upstreams.flow import Sink
 
 _BOM: Final = b"\xef\xbb\xbf"
 _FIELD: Final = b"data: "

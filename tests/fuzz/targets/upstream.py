@@ -7,9 +7,9 @@ import asyncio
 import gzip
 from typing import NamedTuple
 
-from openresponses_server.upstreams.flow import Reader
-from openresponses_server.upstreams.http1.body import FairScheduler
-from openresponses_server.upstreams.http1.connection import Connection
+from openresponses_server.http.client.body import FairScheduler
+from openresponses_server.http.client.connection import Connection
+from openresponses_server.http.flow import Reader
 from tests.fuzz.core import Target
 from tests.fuzz.targets.sse import pieces_of
 from tests.support.wire import Wire

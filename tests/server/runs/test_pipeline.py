@@ -12,13 +12,13 @@ import pytest
 from openresponses_bridge import ResponseStreamStateMachine
 from openresponses_bridge.protocol.events import Event, OutputTextDelta
 from openresponses_server.errors import HttpError, UpstreamError
+from openresponses_server.http.client.body import Body, FairScheduler
 from openresponses_server.runs.client import Batch, Client
 from openresponses_server.runs.pipeline import STAGES, Pipeline, Stage
 from openresponses_server.store.base import StoreError
 from openresponses_server.store.frames import Frames
 from openresponses_server.store.persistence import frames_of
 from openresponses_server.upstreams.http import HttpReply
-from openresponses_server.upstreams.http1.body import Body, FairScheduler
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.anyio

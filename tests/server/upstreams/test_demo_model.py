@@ -11,10 +11,10 @@ from referencing import Registry
 from openresponses_bridge.protocol.codec import decode_json, encode
 from openresponses_bridge.sse import SSEDecoder, is_done
 from openresponses_server.errors import UpstreamError
+from openresponses_server.http.flow import Reader
 from openresponses_server.upstreams.base import UpstreamRequest
 from openresponses_server.upstreams.demo.behaviours import BEHAVIOURS, sample
 from openresponses_server.upstreams.demo.upstream import MODELS, DemoUpstream
-from openresponses_server.upstreams.flow import Reader
 
 
 def play(**body: Any) -> bytes:

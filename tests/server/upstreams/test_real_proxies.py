@@ -16,9 +16,9 @@ import pytest
 
 from openresponses_bridge.seal import Sealer
 from openresponses_server.errors import UpstreamError
+from openresponses_server.http.flow import Reader
 from openresponses_server.settings import Settings, Timeouts, UpstreamSettings
 from openresponses_server.upstreams.base import UpstreamRequest
-from openresponses_server.upstreams.flow import Reader
 from openresponses_server.upstreams.targets import configured
 from tests.support.certificates import Authority
 from tests.support.listening import listening

@@ -15,11 +15,11 @@ import pytest
 
 from openresponses_bridge.seal import Sealer
 from openresponses_server.errors import UpstreamError
+from openresponses_server.http.flow import Reader
 from openresponses_server.observation.recordings.reader import read_recording
 from openresponses_server.observation.recordings.records import Asked, Chunk, Ended, Record
 from openresponses_server.settings import Playback, Settings, SettingsError, Timeouts, UpstreamSettings
 from openresponses_server.upstreams.base import Upstream, UpstreamRequest
-from openresponses_server.upstreams.flow import Reader
 from openresponses_server.upstreams.routing import Router, build_router
 from tests.support.upstream import CUT, HANG, RESET, Script, ScriptedUpstream, refusal, text
 

@@ -9,9 +9,9 @@ from typing import Any, cast
 import pytest
 
 from openresponses_server.errors import UpstreamError
-from openresponses_server.upstreams.flow import Discard, Reader, TaskSource
+from openresponses_server.http.client.body import PIECE, Body, FairScheduler
+from openresponses_server.http.flow import Discard, Reader, TaskSource
 from openresponses_server.upstreams.http import HttpReply
-from openresponses_server.upstreams.http1.body import PIECE, Body, FairScheduler
 from openresponses_server.upstreams.whole_answers import WholeReply
 
 pytestmark = pytest.mark.anyio

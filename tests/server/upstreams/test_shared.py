@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from openresponses_server.errors import UpstreamError
+from openresponses_server.http.flow import Discard, Reader, TaskSource
 from openresponses_server.upstreams.base import UpstreamReply, UpstreamRequest
 from openresponses_server.upstreams.demo.upstream import DemoUpstream
-from openresponses_server.upstreams.flow import Discard, Reader, TaskSource
 from openresponses_server.upstreams.shared import SharedUpstream
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(20)]

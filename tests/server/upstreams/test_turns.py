@@ -9,13 +9,13 @@ from collections.abc import Callable
 import pytest
 import uvloop
 
+from openresponses_server.http.client import body as turns_module
+from openresponses_server.http.client.body import PIECE, FairScheduler
+from openresponses_server.http.flow import Discard
 from openresponses_server.settings import Timeouts
 from openresponses_server.upstreams.base import UpstreamRequest
 from openresponses_server.upstreams.dialects import CHAT
-from openresponses_server.upstreams.flow import Discard
 from openresponses_server.upstreams.http import HttpUpstream
-from openresponses_server.upstreams.http1 import body as turns_module
-from openresponses_server.upstreams.http1.body import PIECE, FairScheduler
 from tests.support.upstream import Script, ScriptedUpstream, chunk
 
 FEW = 100

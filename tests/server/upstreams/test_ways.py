@@ -19,13 +19,14 @@ from structlog.testing import capture_logs
 
 from openresponses_bridge.seal import Sealer
 from openresponses_server.errors import UpstreamError
+from openresponses_server.http.client.body import FairScheduler
+from openresponses_server.http.client.connection import Connection, request_target_of
+from openresponses_server.http.client.failures import ConnectionLost
+from openresponses_server.http.client.proxies import Exceptions, Proxy, environment_proxy
+from openresponses_server.http.client.ways import Trust, Way, WayError, tls_context
+from openresponses_server.http.flow import Reader
 from openresponses_server.settings import Settings, SettingsError, Timeouts, UpstreamSettings, load_settings
 from openresponses_server.upstreams.base import UpstreamRequest
-from openresponses_server.upstreams.flow import Reader
-from openresponses_server.upstreams.http1.body import ConnectionLost, FairScheduler
-from openresponses_server.upstreams.http1.connection import Connection, request_target_of
-from openresponses_server.upstreams.http1.proxies import Exceptions, Proxy, environment_proxy
-from openresponses_server.upstreams.http1.ways import Trust, Way, WayError, tls_context
 from openresponses_server.upstreams.targets import configured, secrets_of
 from tests.support.certificates import Authority
 from tests.support.listening import listening

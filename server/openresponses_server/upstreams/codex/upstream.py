@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from openresponses_bridge.protocol.codec import encode
+from openresponses_server.http.flow import TaskSource
 from openresponses_server.observation.recordings.masking import Secrets
 from openresponses_server.settings import CodexSettings, Timeouts
 from openresponses_server.settings.files import expanded
@@ -20,7 +21,6 @@ from openresponses_server.upstreams.catalog import ReportedModel
 from openresponses_server.upstreams.codex import messages
 from openresponses_server.upstreams.codex.pool import Places, Pool
 from openresponses_server.upstreams.codex.turns import TurnRequest
-from openresponses_server.upstreams.flow import TaskSource
 
 _ACCOUNT_LENGTH: Final = 32
 _MOST_MODELS: Final = 1000

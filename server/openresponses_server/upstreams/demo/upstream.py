@@ -11,6 +11,7 @@ from typing import Any, Final
 from openresponses_bridge.protocol.codec import decode_json, encode
 from openresponses_bridge.sse import DONE, encode_data
 from openresponses_server.errors import UpstreamError
+from openresponses_server.http.flow import TaskSource
 from openresponses_server.upstreams.base import UpstreamReply, UpstreamRequest
 from openresponses_server.upstreams.catalog import ReportedModel
 from openresponses_server.upstreams.demo.behaviours import (
@@ -22,7 +23,6 @@ from openresponses_server.upstreams.demo.behaviours import (
     behaviour_of,
     read_turn,
 )
-from openresponses_server.upstreams.flow import TaskSource
 
 MODELS: Final = ("demo", *(f"demo-{name}" for name in BEHAVIOURS), "demo-overloaded")
 _OVERLOADED: Final = "demo-overloaded"

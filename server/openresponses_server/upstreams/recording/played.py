@@ -18,6 +18,9 @@ import structlog
 from openresponses_bridge.errors import WireError
 from openresponses_bridge.protocol.codec import decode_json, encode
 from openresponses_bridge.protocol.response import ErrorBody, ErrorPayload
+from openresponses_server.http.client.failures import ConnectionLost
+from openresponses_server.http.client.pool import Connections
+from openresponses_server.http.flow import TaskSource
 from openresponses_server.observation.recordings.captures import Unreadable
 from openresponses_server.observation.recordings.reader import (
     Changed,
@@ -32,9 +35,6 @@ from openresponses_server.observation.recordings.writer import Tap
 from openresponses_server.settings import Playback, SettingsError, Timeouts
 from openresponses_server.upstreams.connections import Connect, HttpResponse, Requests
 from openresponses_server.upstreams.dialects import HttpDialect
-from openresponses_server.upstreams.flow import TaskSource
-from openresponses_server.upstreams.http1.body import ConnectionLost
-from openresponses_server.upstreams.http1.pool import Connections
 from openresponses_server.upstreams.recording.recorded import TIMEOUT, RecordingRequests
 
 NOT_RECORDED: Final = "not_recorded"

@@ -11,6 +11,8 @@ from typing import Any, Final
 import msgspec
 
 from openresponses_server.errors import UpstreamError, error_body
+from openresponses_server.http.client.failures import words_of
+from openresponses_server.http.flow import Content, Discard, Sink, Source
 from openresponses_server.observation.recordings.masking import (
     Secrets,
     model_of,
@@ -34,8 +36,6 @@ from openresponses_server.upstreams.base import (
 )
 from openresponses_server.upstreams.connections import FAILURES, HttpResponse, Requests
 from openresponses_server.upstreams.dialects import without_password
-from openresponses_server.upstreams.flow import Content, Discard, Sink, Source
-from openresponses_server.upstreams.refusals import words_of
 
 TIMEOUT: Final = "timeout"
 UNREACHABLE: Final = "unreachable"

@@ -12,8 +12,8 @@ from typing import Final
 from urllib.parse import unquote, urlsplit
 from urllib.request import getproxies_environment
 
-from openresponses_server.upstreams.http1.body import NotReached
-from openresponses_server.upstreams.http1.connection import PORTS, Origin, ascii_host, is_literal, named_host
+from openresponses_server.http.client.connection import PORTS, Origin, ascii_host, is_literal, named_host
+from openresponses_server.http.client.failures import NotReached
 
 _LARGEST_HEAD: Final = 16 * 1024  # bytes of an answer to CONNECT
 _END: Final = b"\r\n\r\n"

@@ -1,4 +1,4 @@
-"""One connection to an upstream: a request after the other, each with its answer."""
+"""One connection to a server: a request after the other, each with its answer."""
 
 from __future__ import annotations
 
@@ -14,14 +14,8 @@ from urllib.parse import quote, unquote, urlsplit
 
 import httptools
 
-from openresponses_server.upstreams.http1.body import (
-    Body,
-    ConnectionLost,
-    FairScheduler,
-    InvalidAnswer,
-    InvalidRequest,
-    body_of,
-)
+from openresponses_server.http.client.body import Body, FairScheduler, body_of
+from openresponses_server.http.client.failures import ConnectionLost, InvalidAnswer, InvalidRequest
 
 _PIECE: Final = 256 * 1024  # bytes of a request that are written at once
 _LARGEST_HEAD: Final = 64 * 1024  # bytes before, between and behind a body's, which a parser may keep

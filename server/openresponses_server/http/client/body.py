@@ -9,9 +9,10 @@ from collections.abc import Callable, Iterator
 from time import perf_counter
 from typing import Final, Protocol
 
-from openresponses_server.errors import HttpError
+from openresponses_bridge.errors import HttpError
+from openresponses_server.http.client.failures import InvalidAnswer
 from openresponses_server.http.encodings import Compressed, decoding
-from openresponses_server.upstreams.flow import Sink
+from openresponses_server.http.flow import Sink
 
 # What an upstream sends is translated in the callback in which it arrives. If many send as fast as they can,
 # all that arrived since the last poll would be translated in one iteration of the event loop, and a new
@@ -83,32 +84,6 @@ class FairScheduler:
             if number and self._is_over():
                 break
             self._many.popleft()()
-
-
-# What asking an upstream raises beside the system's own errors; all are OSErrors, and their text is for
-# anybody who asks: it names nothing that is the operator's.
-
-
-class ConnectionLost(ConnectionError):
-    """The upstream closed the connection before its response had ended."""
-
-
-class InvalidAnswer(ConnectionError):
-    """The response is not HTTP/1.1, or its body is not in the encoding that it names."""
-
-
-class InvalidRequest(ConnectionError):
-    """The address or a header can't be written as HTTP/1.1."""
-
-
-class NotReached(ConnectionError):
-    """No connection could be made. `cause` is for the operator: it names the proxy, the file or the socket.
-    `lasting`: a retry would not help."""
-
-    def __init__(self, message: str, cause: str, *, lasting: bool = False) -> None:
-        super().__init__(message)
-        self.cause = cause
-        self.lasting = lasting
 
 
 # Buffered bytes at which reading from the socket is paused, and resumed: reading and parsing what many

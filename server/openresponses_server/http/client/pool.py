@@ -1,4 +1,4 @@
-"""The connections to one upstream. A pooled one may be closed without this side knowing yet: its server
+"""The connections to one server. A pooled one may be closed without this side knowing yet: its server
 closed it in the moment in which it was taken. A request that meets such a one is made once more, on a new
 one.
 
@@ -20,9 +20,8 @@ from typing import Any, Final, TypedDict, TypeVar
 import structlog
 from aiohappyeyeballs import start_connection
 
-from openresponses_server.settings import Timeouts
-from openresponses_server.upstreams.http1.body import FairScheduler, NotReached
-from openresponses_server.upstreams.http1.connection import (
+from openresponses_server.http.client.body import FairScheduler
+from openresponses_server.http.client.connection import (
     Connection,
     Http1Response,
     Origin,
@@ -30,9 +29,10 @@ from openresponses_server.upstreams.http1.connection import (
     head_of,
     request_target_of,
 )
-from openresponses_server.upstreams.http1.proxies import Proxy, Tunnel, refused
-from openresponses_server.upstreams.http1.ways import Trust, Way, WayError, tls_context
-from openresponses_server.upstreams.refusals import cause_of, is_lasting
+from openresponses_server.http.client.failures import NotReached, cause_of, is_lasting
+from openresponses_server.http.client.proxies import Proxy, Tunnel, refused
+from openresponses_server.http.client.ways import Trust, Way, WayError, tls_context
+from openresponses_server.settings import Timeouts
 
 # An origin → a connection to it: its name looked up, its certificate checked, through what is between.
 

@@ -1,4 +1,4 @@
-"""How an upstream's answer flows: a source gives a sink what comes, and the sink pauses and resumes it.
+"""How an answer flows: a source gives a sink what comes, and the sink pauses and resumes it.
 
 This is asyncio's own way (protocol and transport, `pause_reading` and `resume_reading`): what comes is
 handled in the callback in which it arrived, and back-pressure is a call, not a task that waits.

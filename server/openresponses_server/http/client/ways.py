@@ -1,4 +1,4 @@
-"""How an upstream is reached: which certificates are trusted and shown, and what stands in between."""
+"""How a server is reached: which certificates are trusted and shown, and what stands in between."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import ssl
 from functools import lru_cache
 from typing import Final, Literal, NamedTuple
 
-from openresponses_server.upstreams.http1.connection import Origin, RequestTarget, named_host
-from openresponses_server.upstreams.http1.proxies import Proxy, environment_proxy
+from openresponses_server.http.client.connection import Origin, RequestTarget, named_host
+from openresponses_server.http.client.proxies import Proxy, environment_proxy
 
 NO_PROXY: Final = "none"
 """In the place of a proxy's address: none, whatever the environment says."""

@@ -13,13 +13,14 @@ import pytest
 import uvloop
 
 from openresponses_server.errors import UpstreamError
+from openresponses_server.http.client.body import PIECE
+from openresponses_server.http.client.connection import Http1Response, request_target_of
+from openresponses_server.http.client.failures import ConnectionLost, InvalidAnswer
+from openresponses_server.http.client.pool import Connections
 from openresponses_server.http.encodings import zstd
+from openresponses_server.http.flow import Discard, Reader, Source
 from openresponses_server.settings import Timeouts
-from openresponses_server.upstreams.flow import Discard, Reader, Source
 from openresponses_server.upstreams.http import HttpReply
-from openresponses_server.upstreams.http1.body import PIECE, ConnectionLost, InvalidAnswer
-from openresponses_server.upstreams.http1.connection import Http1Response, request_target_of
-from openresponses_server.upstreams.http1.pool import Connections
 
 PATIENT = Timeouts(connect=10, first_byte=10, idle=10, total=30)
 OK = b"HTTP/1.1 200 OK\r\n"

@@ -6,8 +6,8 @@ from importlib.metadata import version
 
 import pytest
 
-from openresponses_server.upstreams.http1.body import InvalidRequest
-from openresponses_server.upstreams.http1.connection import head_of, request_target_of
+from openresponses_server.http.client.connection import head_of, request_target_of
+from openresponses_server.http.client.failures import InvalidRequest
 
 
 @pytest.mark.parametrize("value", ["a\r\nx: y", "a\nx: y", "a\rb", "a\0b"])
