@@ -164,18 +164,18 @@ async def steady(bench: Bench, **body: Any) -> Count:
 
 async def test_a_steady_token() -> None:
     async with serving(store="memory://") as bench:
-        (await steady(bench, store=False)).check(12, 10)
+        (await steady(bench, store=False)).check(12, 9)
 
 
 async def test_a_steady_token_that_is_stored(tmp_path: Path) -> None:
     async with serving(store=f"sqlite:///{tmp_path}/responses.db") as bench:
-        (await steady(bench)).check(18, 14)
+        (await steady(bench)).check(18, 13)
 
 
 async def test_a_steady_token_whose_log_is_in_redis(tmp_path: Path) -> None:
     with redis_server() as url:
         async with serving(store=f"sqlite:///{tmp_path}/responses.db", event_log=url) as bench:
-            (await steady(bench)).check(32, 15)
+            (await steady(bench)).check(32, 14)
 
 
 async def test_the_first_chunk_of_a_call() -> None:

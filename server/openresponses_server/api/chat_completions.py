@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 import anyio
 from msgspec.structs import replace
@@ -20,13 +21,15 @@ from openresponses_bridge.dialects.chat_completions import (
 )
 from openresponses_bridge.errors import BridgeError
 from openresponses_bridge.protocol import codec
-from openresponses_server.api.forms import CHAT, ChatForm, chat_options
 from openresponses_server.api.responders import (
+    CHAT,
+    ChatForm,
     JsonResponder,
     Responder,
     RunJsonResponder,
     RunStreamResponder,
     StreamingResponder,
+    chat_options,
     failure_of,
 )
 from openresponses_server.http.headers import fields_of
@@ -95,6 +98,20 @@ class ChoicesResponder(Responder):
             self._end_choice(number)
 
 
+class ChoiceForm:
+    """The chunks of one choice in the stream of all. They do not end with it."""
+
+    stream_type = CHAT.stream_type
+    keep_alive = CHAT.keep_alive
+
+    def __init__(self, choices: Choices, number: int) -> None:
+        self._choices = choices
+        self._number = number
+
+    def streamed(self, batch: Batch, ended: bool) -> bytes:
+        return encode([chunk for event in batch.events for chunk in self._choices.feed(self._number, event)])
+
+
 class ChoicesStreamResponder(ChoicesResponder, StreamingResponder):
     """The interleaved chunks of all choices, with the usage, if requested, once at the end."""
 
@@ -109,24 +126,8 @@ class ChoicesStreamResponder(ChoicesResponder, StreamingResponder):
             include_usage=self._options.include_usage,
             **chat_options(self._options, self._runs[0].translation),
         )
-        lock = anyio.Lock(fast_acquire=True)
-
-        async def in_order(data: bytes) -> None:
-            async with lock:
-                await self._send(send, data)
-
-        def deliver_to(number: int) -> Deliver:
-            def deliver(batch: Batch) -> Awaitable[None] | None:
-                data = encode([chunk for event in batch.events for chunk in choices.feed(number, event)])
-                if lock.locked() or not self._offered(data):
-                    return in_order(data)
-                if data:
-                    self._last_write_at = self._loop.time()
-                return None
-
-            return deliver
-
-        await self._run_all([deliver_to(number) for number in range(len(self._runs))])
+        forms = (ChoiceForm(choices, number) for number in range(len(self._runs)))
+        await self._run_all([partial(self._deliver, send, form) for form in forms])
         last: list[Chunk] = []
         for number, error in sorted(self._refused.items()):
             last += [

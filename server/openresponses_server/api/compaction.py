@@ -20,7 +20,6 @@ from openresponses_bridge.protocol.request import CompactRequest, CreateResponse
 from openresponses_bridge.protocol.response import CompactResource, Response
 from openresponses_bridge.protocol.unknown import UnknownItem, enc_hook
 from openresponses_bridge.protocol.usage import Usage
-from openresponses_server.api.forms import KEEP_ALIVE, SSE_TYPE
 from openresponses_server.api.responders import RunJsonResponder
 from openresponses_server.errors import HttpError
 from openresponses_server.http.headers import fields_of
@@ -34,7 +33,6 @@ from openresponses_server.requests.outgoing import (
 )
 from openresponses_server.requests.prepare import prepare
 from openresponses_server.requests.service import service_of
-from openresponses_server.runs.client import Batch
 from openresponses_server.store.history import continued, own_input
 from openresponses_server.tasks import on_thread
 
@@ -45,19 +43,14 @@ _INSTRUCTION_ROLES: Final = frozenset({"system", "developer"})
 
 
 class CompactionForm:
-    """The answer of `/v1/responses/compact` to a response that condenses `items`. It is never streamed.
-    `tokens` counts those of an item."""
+    """The answer of `/v1/responses/compact` to a response that condenses `items`; `tokens` counts those of an
+    item."""
 
-    stream_type = SSE_TYPE
-    keep_alive = KEEP_ALIVE
     single_reasoning_form = False
 
     def __init__(self, items: Sequence[Any], tokens: Tokens) -> None:
         self._items = items
         self._tokens = tokens
-
-    def streamed(self, batch: Batch, ended: bool) -> bytes:
-        raise NotImplementedError("a compaction is always whole")
 
     def whole(self, response: Response) -> bytes | None:
         """Raises HttpError when the model stopped before its summary was whole."""

@@ -10,8 +10,7 @@ from starlette.types import ASGIApp
 
 from openresponses_bridge.dialects.anthropic_messages import Outbound
 from openresponses_bridge.protocol.codec import encode, request_object
-from openresponses_server.api.forms import MESSAGES, DialectForm
-from openresponses_server.api.responders import RunJsonResponder, RunStreamResponder
+from openresponses_server.api.responders import MESSAGES, DialectForm, RunJsonResponder, RunStreamResponder
 from openresponses_server.http.headers import fields_of
 from openresponses_server.limits.quotas import anthropic_headers
 from openresponses_server.limits.requests import check_conversation, check_request

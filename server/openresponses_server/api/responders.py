@@ -1,28 +1,160 @@
-"""ASGI applications that send a run's response over HTTP, as a stream or as JSON.
+"""What sends a response over HTTP, as a stream or as JSON, and the forms in which each surface encodes it.
 
-Each is one coroutine, with a monitor that notices a disconnected client and sends keep-alives.
-sse-starlette's EventSourceResponse takes four tasks for a stream and an async generator: see
-docs/decisions.md.
+A response that is being made is sent by one coroutine, with a monitor that notices a disconnected client and
+sends keep-alives. sse-starlette's EventSourceResponse takes four tasks for a stream and an async generator
+(see docs/decisions.md): it sends what is stored.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from typing import Any, Final
+from functools import partial
+from typing import Any, Final, NamedTuple, Protocol, cast
 
 import anyio
-from starlette.types import Receive, Scope, Send
+from sse_starlette import EventSourceResponse, ServerSentEvent
+from starlette.types import Message, Receive, Scope, Send
 
-from openresponses_bridge.dialects.base import CANCELLED
+from openresponses_bridge.diagnostics import Diagnostics
+from openresponses_bridge.dialects import anthropic_messages, chat_completions, vscode
+from openresponses_bridge.dialects.base import CANCELLED, ClientSide, Dialect, Outbound
+from openresponses_bridge.dialects.chat_completions import AnswerOptions, OutboundOptions
 from openresponses_bridge.errors import BridgeError
-from openresponses_server.api.forms import SurfaceForm
+from openresponses_bridge.protocol import codec
+from openresponses_bridge.protocol.codec import encode, encode_sse
+from openresponses_bridge.protocol.request import CreateResponse
+from openresponses_bridge.protocol.response import Response
+from openresponses_bridge.seal import Sealer
+from openresponses_bridge.sse import DONE, encode_comment
 from openresponses_server.errors import HttpError, failure
 from openresponses_server.http.direct_writes import offered
 from openresponses_server.runs.client import Batch
 from openresponses_server.runs.pipeline import Translation
 from openresponses_server.runs.run import Run
 from openresponses_server.tasks import end_tasks
+
+SSE_TYPE: Final = b"text/event-stream; charset=utf-8"
+KEEP_ALIVE: Final = encode_comment("keep-alive")
+_BLANK_LINE: Final = b"\n\n"
+
+
+class StreamForm(Protocol):
+    """Encodes a response as a stream for one surface."""
+
+    stream_type: bytes
+    """The content type of a stream."""
+    keep_alive: bytes
+    """What is sent while there are no events."""
+
+    def streamed(self, batch: Batch, ended: bool) -> bytes:
+        """The bytes for the events of one read; `ended` marks the last ones."""
+        ...
+
+
+class WholeForm(Protocol):
+    """Encodes a response as one body for one surface."""
+
+    single_reasoning_form: bool
+    """The surface has one field for reasoning: `whole` is given the first of its forms only."""
+
+    def whole(self, response: Response) -> bytes | None:
+        """The body for a response that has ended; None when the surface can only report an error."""
+        ...
+
+
+class ResponseForm:
+    """The Responses API: events, `[DONE]` last."""
+
+    stream_type = SSE_TYPE
+    keep_alive = KEEP_ALIVE
+    single_reasoning_form = False
+
+    def streamed(self, batch: Batch, ended: bool) -> bytes:
+        frames = encode_sse(batch.events) if batch.frames is None else batch.frames
+        return frames + DONE if ended else frames
+
+    def whole(self, response: Response) -> bytes | None:
+        return encode(response)
+
+
+class Surface(NamedTuple):
+    """An API of another dialect over HTTP."""
+
+    dialect: Dialect
+    stream_type: bytes = SSE_TYPE
+    keep_alive: bytes = KEEP_ALIVE
+
+    @property
+    def side(self) -> ClientSide:
+        """The dialect as its clients speak it."""
+        assert self.dialect.client is not None
+        return self.dialect.client
+
+    def request(self, body: bytes, sealer: Sealer) -> tuple[CreateResponse, Diagnostics]:
+        """Translate a client's request; its losses. Raises InvalidRequestError with `param`."""
+        assert self.side.request is not None
+        return self.side.request(body, sealer)
+
+
+CHAT: Final = Surface(chat_completions.DIALECT)
+MESSAGES: Final = Surface(anthropic_messages.DIALECT, keep_alive=b'event: ping\ndata: {"type": "ping"}\n\n')
+PARTS: Final = Surface(vscode.DIALECT, b"application/jsonl; charset=utf-8", b"\n")
+
+
+class DialectForm:
+    """Encodes a response with an outbound of its dialect. `sealer` seals reasoning."""
+
+    single_reasoning_form = True
+
+    def __init__(self, surface: Surface, outbound: Outbound[Any], sealer: Sealer) -> None:
+        self.stream_type = surface.stream_type
+        self.keep_alive = surface.keep_alive
+        self._outbound = outbound
+        self._encode = surface.side.encode
+        self._whole = surface.side.whole
+        self._sealer = sealer
+
+    def streamed(self, batch: Batch, ended: bool) -> bytes:
+        chunks = [chunk for event in batch.events for chunk in self._outbound.feed(event)]
+        return self._encode([*chunks, *self._outbound.close()] if ended else chunks)
+
+    def whole(self, response: Response) -> bytes | None:
+        if self._whole is None:
+            raise NotImplementedError("this surface always streams")
+        return self._whole(response, self._sealer)
+
+
+class ChatForm(DialectForm):
+    """Encodes a response of one choice for Chat Completions. The outbound is made with the first events:
+    whether text after tool calls is sent depends on the upstream that has accepted."""
+
+    def __init__(self, options: AnswerOptions, sealer: Sealer, translation: Translation) -> None:
+        self._translation = translation
+        self._options = options
+        self._begun = False
+        super().__init__(CHAT, chat_completions.Outbound(), sealer)
+
+    def streamed(self, batch: Batch, ended: bool) -> bytes:
+        if not self._begun:
+            self._begun = True
+            self._outbound = chat_completions.Outbound(
+                include_usage=self._options.include_usage, **chat_options(self._options, self._translation)
+            )
+        return super().streamed(batch, ended)
+
+    def whole(self, response: Response) -> bytes | None:
+        answer = chat_completions.completion(response, **chat_options(self._options, self._translation))
+        return codec.encode(answer) if isinstance(answer, chat_completions.ChatCompletion) else None
+
+
+def chat_options(options: AnswerOptions, translation: Translation) -> OutboundOptions:
+    """The options of the outbound, by the client's request and the upstream's traits."""
+    return {
+        "legacy_functions": options.legacy_functions,
+        "text_after_tool_call": "pass" if translation.text_after_tools else "drop",
+    }
+
 
 # The monitor starts as a timer, and becomes a task only for a request that takes longer: most do not.
 
@@ -91,7 +223,6 @@ _STREAM_HEADERS: Final = (
     (b"cache-control", b"no-store"),
     (b"x-accel-buffering", b"no"),  # a proxy that buffers would undo the streaming
 )
-_BLANK_LINE: Final = b"\n\n"
 
 RemainingStream = Callable[[], AsyncIterator[bytes]]
 """The bytes of a stream after the last event that its client was sent, in chunks that may end within an
@@ -171,48 +302,65 @@ class Responder:
 
 
 class StreamingResponder(Responder):
-    """Sends a stream, with keep-alives between its frames."""
+    """Sends a stream, one write for each read from an upstream, with keep-alives between its frames."""
 
     stream_type: bytes
     keep_alive: bytes
     _head_sent = False
+    _at_frame_end = True
     _last_write_at = 0.0
 
     def __init__(self, runs: Sequence[Run], headers: Mapping[str, str], keep_alive: float) -> None:
         super().__init__(runs, headers, keep_alive)
         self._loop = asyncio.get_running_loop()  # looking it up at each write is expensive
+        self._write_lock = asyncio.Lock()  # serializes what has to wait for the client
 
-    async def _send(self, send: Send, body: bytes, *, more: bool = True) -> None:
-        if not self._head_sent:
-            head = [(b"content-type", self.stream_type), *_STREAM_HEADERS, *self._headers]
-            await send({"type": "http.response.start", "status": 200, "headers": head})
-            self._head_sent = True
-        self._last_write_at = self._loop.time()
-        await send({"type": "http.response.body", "body": body, "more_body": more})
+    def _deliver(self, send: Send, form: StreamForm, batch: Batch) -> Awaitable[None] | None:
+        data = form.streamed(batch, batch.last)
+        ends = batch.last and len(self._runs) == 1
+        # what waits for the client, another choice's perhaps, must not be overtaken
+        if not ends and not self._write_lock.locked() and self._offered(data):
+            if data:
+                self._last_write_at = self._loop.time()
+            return None
+        return self._send(send, data, more=not ends)
+
+    async def _send(self, send: Send, body: bytes, *, more: bool = True, whole_frames: bool = True) -> None:
+        async with self._write_lock:
+            self._at_frame_end = whole_frames
+            if not self._head_sent:
+                head = [(b"content-type", self.stream_type), *_STREAM_HEADERS, *self._headers]
+                await send({"type": "http.response.start", "status": 200, "headers": head})
+                self._head_sent = True
+            self._last_write_at = self._loop.time()
+            await send({"type": "http.response.body", "body": body, "more_body": more})
 
     async def _send_keepalive(self, send: Send) -> float:
         """Send the first events once the upstream has accepted (nothing is sent before the status is known,
         law S6), after that comments, or events to a client that ignores comments (field case 43)."""
-        quiet = self._loop.time() - self._last_write_at
-        if quiet < self._keep_alive:
-            return self._keep_alive - quiet
-        shown = [run.send_keepalive() for run in self._runs]
-        if not any(shown) and self._head_sent and any(not run.draining for run in self._runs):
-            self._last_write_at = self._loop.time()
-            await send({"type": "http.response.body", "body": self.keep_alive, "more_body": True})
-        return self._keep_alive
+        async with self._write_lock:
+            if not self._at_frame_end:
+                return self._keep_alive
+            quiet = self._loop.time() - self._last_write_at
+            if quiet < self._keep_alive:
+                return self._keep_alive - quiet
+            shown = [run.send_keepalive() for run in self._runs]
+            if not any(shown) and self._head_sent and any(not run.draining for run in self._runs):
+                self._last_write_at = self._loop.time()
+                await send({"type": "http.response.body", "body": self.keep_alive, "more_body": True})
+            return self._keep_alive
 
 
 class RunStreamResponder(StreamingResponder):
-    """The stream of one run, in the form of its surface: one write for each read from the upstream. `rest` is
-    the remaining stream for a client that falls behind, so that the run need not wait for it."""
+    """The stream of one run, in the form of its surface. `rest` is the remaining stream for a client that
+    falls behind, so that the run need not wait for it."""
 
     def __init__(
         self,
         run: Run,
         headers: Mapping[str, str],
         keep_alive: float,
-        form: SurfaceForm,
+        form: StreamForm,
         rest: RemainingStream | None = None,
     ) -> None:
         super().__init__([run], headers, keep_alive)
@@ -220,41 +368,24 @@ class RunStreamResponder(StreamingResponder):
         self._form = form
         self._rest = rest
         self._catching_up = False
-        self._at_frame_end = True
-        # serializes comments and chunks while the client is slow
-        self._write_lock = asyncio.Lock()
         self.stream_type, self.keep_alive = form.stream_type, form.keep_alive
 
     async def _answer(self, send: Send) -> None:
-        self._asgi_send = send
-        await self._run.generate(self._deliver, may_fall_behind=self._rest is not None)
+        deliver = partial(self._deliver, send, self._form)
+        await self._run.generate(deliver, may_fall_behind=self._rest is not None)
         if self._rest is not None and self._run.client.is_behind:
             self._catching_up = True
             await self._catch_up(send, self._rest)
 
-    def _deliver(self, batch: Batch) -> Awaitable[None] | None:
-        data = self._form.streamed(batch, batch.last)
-        if not batch.last and self._offered(data):
-            if data:
-                self._last_write_at = self._loop.time()
-            return None
-        return self._send(self._asgi_send, data, more=not batch.last)
-
     async def _catch_up(self, send: Send, rest: RemainingStream) -> None:
         async for data in rest():
-            async with self._write_lock:
-                self._at_frame_end = data.endswith(_BLANK_LINE)
-                await self._send(send, data)
+            await self._send(send, data, whole_frames=data.endswith(_BLANK_LINE))
         await self._send(send, b"", more=False)
         self._catching_up = False
 
     @property
     def _needs_client(self) -> bool:
         return self._catching_up or super()._needs_client
-
-    async def _send_keepalive(self, send: Send) -> float:
-        async with self._write_lock:
-            return await super()._send_keepalive(send) if self._at_frame_end else self._keep_alive
 
 
 class JsonResponder(Responder):
@@ -274,7 +405,7 @@ class RunJsonResponder(JsonResponder):
     express that.
     """
 
-    def __init__(self, run: Run, headers: Mapping[str, str], keep_alive: float, form: SurfaceForm) -> None:
+    def __init__(self, run: Run, headers: Mapping[str, str], keep_alive: float, form: WholeForm) -> None:
         super().__init__([run], headers, keep_alive)
         self._run = run
         self._form = form
@@ -298,3 +429,49 @@ def failure_of(translation: Translation) -> HttpError:
             return HttpError(502, CANCELLED.message, code="cancelled")
         return HttpError(502, f"The response ended as {response.status}.", code=response.status)
     return translation.failure if isinstance(translation.failure, HttpError) else failure(response.error)
+
+
+class StoredStream(EventSourceResponse):
+    """Sends the pieces of a stored stream as they come, cut anywhere, and comments between two frames while
+    none come: `keepalive` is such a comment, `end` what a frame ends with."""
+
+    def __init__(
+        self,
+        pieces: AsyncIterator[bytes],
+        headers: Mapping[str, str],
+        keep_alive: float,
+        kind: bytes = SSE_TYPE,
+        keepalive: bytes = KEEP_ALIVE,
+        end: bytes = _BLANK_LINE,
+    ) -> None:
+        self._keepalive, self._end = keepalive, end
+        super().__init__(
+            pieces,
+            headers=headers,
+            media_type=kind.decode().partition(";")[0],
+            ping=keep_alive,
+            ping_message_factory=cast(Callable[[], ServerSentEvent], lambda: keepalive),  # bytes will do
+        )
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await super().__call__(
+            scope, receive, _drop_keepalives_within_frames(send, self._keepalive, self._end)
+        )
+
+
+def _drop_keepalives_within_frames(send: Send, keepalive: bytes, end: bytes) -> Send:
+    """`send`, serialized, and without keep-alives that would come within a frame."""
+    lock, between = anyio.Lock(), True
+
+    async def send_in_order(message: Message) -> None:
+        nonlocal between
+        async with lock:  # what waits for a slow client must not be overtaken
+            body = message.get("body", b"")
+            if body == keepalive:
+                if not between:
+                    return
+            elif body:
+                between = body.endswith(end)
+            await send(message)
+
+    return send_in_order

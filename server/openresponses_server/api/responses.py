@@ -23,8 +23,12 @@ from openresponses_bridge.protocol.codec import decode_request, encode, encode_s
 from openresponses_bridge.protocol.events import ErrorEvent
 from openresponses_bridge.protocol.response import ErrorPayload
 from openresponses_bridge.protocol.unknown import enc_hook
-from openresponses_server.api.forms import ResponseForm, StoredStream
-from openresponses_server.api.responders import RunJsonResponder, RunStreamResponder
+from openresponses_server.api.responders import (
+    ResponseForm,
+    RunJsonResponder,
+    RunStreamResponder,
+    StoredStream,
+)
 from openresponses_server.errors import HttpError, shutting_down
 from openresponses_server.http.headers import fields_of
 from openresponses_server.requests.background import cancel_response, enqueue

@@ -30,9 +30,8 @@ from openresponses_bridge.errors import InvalidRequestError
 from openresponses_bridge.protocol.codec import encode
 from openresponses_bridge.protocol.request import CreateResponse
 from openresponses_bridge.seal import Sealer
-from openresponses_server.api.forms import PARTS, DialectForm
 from openresponses_server.api.models import wants_refresh
-from openresponses_server.api.responders import RunStreamResponder
+from openresponses_server.api.responders import PARTS, DialectForm, RunStreamResponder
 from openresponses_server.errors import HttpError, failure
 from openresponses_server.http.headers import fields_of
 from openresponses_server.limits.memory import Reservation

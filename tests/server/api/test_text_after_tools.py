@@ -8,7 +8,7 @@ from openresponses_bridge.dialects.codex import DIALECT, Inbound
 from openresponses_bridge.protocol.codec import encode
 from openresponses_bridge.seal import Sealer
 from openresponses_bridge.sse import encode_data
-from openresponses_server.api.forms import ChatForm, chat_options
+from openresponses_server.api.responders import ChatForm, chat_options
 from openresponses_server.runs.client import Batch
 from openresponses_server.runs.pipeline import Translation
 from openresponses_server.settings import Settings, UpstreamSettings

@@ -17,11 +17,9 @@ from openresponses_bridge.diagnostics import Diagnostics
 from openresponses_bridge.dialects.base import invalid
 from openresponses_bridge.protocol.codec import decode_request, encode
 from openresponses_bridge.protocol.request import CreateResponse
-from openresponses_bridge.protocol.response import Response as ModelResponse
 from openresponses_bridge.sse import DONE, SSEDecoder
-from openresponses_server.api.forms import StoredStream
 from openresponses_server.api.inspector import HEADERS, INDEX, ROOT, files
-from openresponses_server.api.responders import RunStreamResponder
+from openresponses_server.api.responders import RunStreamResponder, StoredStream
 from openresponses_server.api.responses import count_reader, starting_after_of, unknown_response
 from openresponses_server.errors import HttpError
 from openresponses_server.http.headers import fields_of
@@ -196,7 +194,6 @@ class ObservedForm:
 
     stream_type = LINES_TYPE
     keep_alive = LINE_KEEP_ALIVE
-    single_reasoning_form = False
 
     def __init__(self, report: Diagnostics, began: float) -> None:
         self._lines = ObservedFrames(report, began=began)
@@ -204,9 +201,6 @@ class ObservedForm:
     def streamed(self, batch: Batch, ended: bool) -> bytes:
         data = self._lines.feed(batch.encoded())
         return data + self._lines.feed(DONE) + self._lines.close() if ended else data
-
-    def whole(self, response: ModelResponse) -> bytes | None:
-        return None
 
 
 class ObservedFrames:
