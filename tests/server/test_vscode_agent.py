@@ -49,7 +49,7 @@ def test_a_tool_that_fails_is_told_to_the_model_in_bounds(results: Results) -> N
 def test_a_tool_that_was_not_offered_is_not_invoked(results: Results) -> None:
     made = results["not_offered"]
     assert made["invoked"] == []
-    assert made["told"] == "Error: there is not a tool named erase; the tools are look"
+    assert made["told"] == "Error: no tool is named erase; the tools are look"
 
 
 def test_it_ends_at_its_limit_when_cancelled_and_when_the_model_fails(results: Results) -> None:

@@ -74,7 +74,7 @@ def part_index_dense(context: EventContext) -> Findings:
         return
     expected = max(context.item.blocks[context.role.subject], default=-1) + 1
     if context.block_index != expected:
-        yield Finding(f"the part is added at {context.block_index}, next is {expected}")
+        yield Finding(f"the part is added at {context.block_index}, expected {expected}")
 
 
 @rule("specification, Streaming: zero values at first; law E4", _ADDED)
@@ -123,7 +123,7 @@ def delta_sum_text(context: EventContext) -> Findings:
 
 @rule("strict judge; law E1", _CLOSED)
 def delta_sum_part(context: EventContext) -> Findings:
-    """The done text is the part's."""
+    """A part is done with the text of its done event."""
     part = context.object("part")
     if _stands(context) and part is not None and context.block is not None:
         yield from _differs(context, text_of(part), "the part's text is not what was streamed", "$.part")
@@ -131,7 +131,7 @@ def delta_sum_part(context: EventContext) -> Findings:
 
 @rule("strict judge; law E1", _ITEM_DONE)
 def delta_sum_item(context: EventContext) -> Findings:
-    """The parts are the item's content."""
+    """An item is done with the parts that were streamed."""
     item = context.object("item")
     if item is not None and context.item is not None and _stands(context):
         for subject, field, what in context.item.differences(item):
@@ -145,7 +145,7 @@ def annotation_index_dense(context: EventContext) -> Findings:
     index = context.number("annotation_index")
     expected = 0 if context.block is None else len(context.block.annotations)
     if _stands(context) and index is not None and index != expected:
-        yield Finding(f"{index}, next is {expected}", "$.annotation_index")
+        yield Finding(f"{index}, expected {expected}", "$.annotation_index")
 
 
 @rule("law E1", _CLOSED)
@@ -154,7 +154,7 @@ def annotation_in_part(context: EventContext) -> Findings:
     annotations = (context.object("part") or {}).get("annotations")
     streamed = [] if context.block is None else context.block.annotations
     if streamed and isinstance(annotations, list) and annotations != streamed:
-        yield Finding("they are not those that were streamed", "$.part.annotations")
+        yield Finding("they differ from the streamed annotations", "$.part.annotations")
 
 
 @rule("specification, Streaming; state.ITEM_OF_CALL_EVENT", _CALL)

@@ -23,14 +23,14 @@ def _misplaced(context: EventContext, state: BlockState) -> bool:
 
 @rule("specification, Items: all have id, type and status", _ITEM)
 def item_present(context: EventContext) -> Findings:
-    """An item event carries its item, though the schema admits null."""
+    """An item event has an item, though the schema allows null."""
     if context.raw.get("item", context) is None:
         yield Finding("there is no item", "$.item")
 
 
 @rule("specification, Items: all have id, type and status", _ITEM)
 def item_has_status(context: EventContext) -> Findings:
-    """An item says its status (on the openresponses wire; OpenAI leaves some without)."""
+    """An item has a status (on the openresponses wire; OpenAI leaves it out of some)."""
     item = context.object("item")
     if context.wire != "openresponses" or item is None or "status" in item:
         return
@@ -81,7 +81,7 @@ def item_index_dense(context: EventContext) -> Findings:
     """Output indexes are 0, 1, 2 … in order of appearance, none used twice."""
     index, expected = context.number("output_index"), context.stream.next_index
     if index is not None and index != expected:
-        yield Finding(f"the item is added at {index}, next is {expected}", "$.output_index")
+        yield Finding(f"the item is added at {index}, expected {expected}", "$.output_index")
 
 
 @rule("law E4", _ADDED)
@@ -146,7 +146,7 @@ def item_unclosed(context: EventContext) -> Findings:
 
 @rule("strict judge", _ITEM)
 def message_role_assistant(context: EventContext) -> Findings:
-    """A message that a response puts out is the assistant's."""
+    """A message in the output has the role assistant."""
     item = context.object("item") or {}
     role = item.get("role")
     if item.get("type") == "message" and isinstance(role, str) and role != "assistant":

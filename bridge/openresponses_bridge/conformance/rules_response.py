@@ -16,7 +16,7 @@ _ABSENT = object()
 
 @rule("law E8, field case 20; state.STATUSES", RESPONSES)
 def status_event_matches(context: EventContext) -> Findings:
-    """The response has the status that the event says."""
+    """The response has the status of the event's type."""
     status = _response(context).get("status")
     allowed = STATUSES[context.type]
     if context.wire in _CANCELLED:
@@ -65,7 +65,7 @@ def response_error_iff_failed(context: EventContext) -> Findings:
 
 @rule("strict judge; field case 23", RESPONSES)
 def response_incomplete_details_iff(context: EventContext) -> Findings:
-    """incomplete_details is set exactly when the response is incomplete (cancelled: as one likes)."""
+    """incomplete_details is set exactly when the response is incomplete (either way when it is cancelled)."""
     if _response(context).get("status") != "cancelled":
         yield from _set_exactly_when(context, "incomplete_details", context.type == "response.incomplete")
 

@@ -33,7 +33,7 @@ def event_json(context: EventContext) -> Findings:
 
 @rule("specification, OpenAPI schemas of the 24 events; law E3", EVERY)
 def schema(context: EventContext) -> Findings:
-    """Every event is what its schema says."""
+    """Every event follows its schema."""
     found = dict(deviations(context.wire, context.raw))
     found.update(context.deviations)
     for path, what in found.items():
@@ -42,7 +42,7 @@ def schema(context: EventContext) -> Findings:
 
 @rule("specification, Extensions: other event types are `slug:name`; law E10", EVERY)
 def event_unknown_type(context: EventContext) -> Findings:
-    """Every event type is one the wire has, or an extension's."""
+    """Every event type is one of the wire's or an extension's."""
     if context.text("type") is not None and not has_event(context.wire, context.type):
         yield Finding(f"the {context.wire} wire has no such event", "$.type")
 
@@ -141,7 +141,7 @@ def stream_after_done(context: EventContext) -> Findings:
 
 @rule("specification, WebSocket: failures are {type, status, error}", ENVELOPE)
 def websocket_error_envelope(context: EventContext) -> Findings:
-    """An error has the HTTP status it would have been, and in `error` a code and a message, both text."""
+    """An error has an HTTP status, and in `error` a code and a message, both strings."""
     status = context.number("status")
     if status is None or not 400 <= status <= 599:
         yield Finding("Expected a status of an error, 400 to 599", "$.status")

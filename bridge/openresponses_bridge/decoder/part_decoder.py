@@ -139,7 +139,7 @@ class PartStream:
         if completed and model and response.id and response.store:
             self.result.stateful_marker = response.id
             if "\\" in model + response.id or not is_whole(model + response.id):
-                self.result.diagnostics.loss("stateful_marker", "model or id can't stand in it, not sent")
+                self.result.diagnostics.loss("stateful_marker", "can't contain this model or id, not sent")
             else:
                 parts.append(marker_part(model, response.id))
         return parts

@@ -204,7 +204,7 @@ class _Check:
         self._walk()
         for anchor, where in self._named:
             if anchor not in self._anchors:
-                self._refuse(f"the reference at {_shown(where)} leads nowhere")
+                self._refuse(f"the reference at {_shown(where)} has no target")
 
     def _check_size(self, most_bytes: int, most_nodes: int) -> None:
         nodes, rest = 0, [self._root]
@@ -240,9 +240,9 @@ class _Check:
             if isinstance(identity, str) and identity.startswith("#"):
                 self._anchors.add(identity[1:])
             elif where and identity is not None:
-                self._refuse(f"`{name}` at {_shown(where)} may stand at the root only")
+                self._refuse(f"`{name}` at {_shown(where)} is allowed at the root only")
         if where and schema.get("$schema", self._root.get("$schema")) != self._root.get("$schema"):
-            self._refuse(f"`$schema` at {_shown(where)} may stand at the root only")
+            self._refuse(f"`$schema` at {_shown(where)} is allowed at the root only")
 
     def _referred(self, schema: dict[str, Any], where: Position) -> Iterator[tuple[Any, Position]]:
         for name in REFERENCES:
@@ -251,7 +251,7 @@ class _Check:
                 continue
             place = (where, name)
             if not isinstance(reference, str) or not reference.startswith("#"):
-                self._refuse(f"`{name}` at {_shown(place)} leads out of it, and only # references are taken")
+                self._refuse(f"`{name}` at {_shown(place)} is not a reference within it, which begins with #")
             fragment = unquote(reference[1:])
             if fragment and not fragment.startswith("/"):
                 self._named.append((fragment, place))
@@ -267,9 +267,9 @@ class _Check:
             elif isinstance(value, list) and _INDEX.fullmatch(key) and int(key) < len(value):
                 value = value[int(key)]
             else:
-                self._refuse(f"the reference at {_shown(place)} leads nowhere")
+                self._refuse(f"the reference at {_shown(place)} has no target")
         if not isinstance(value, dict | bool):
-            self._refuse(f"the reference at {_shown(place)} does not lead to a schema")
+            self._refuse(f"the reference at {_shown(place)} does not refer to a schema")
         return value
 
     def _refuse(self, what: str) -> NoReturn:

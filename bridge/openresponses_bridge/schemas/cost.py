@@ -68,7 +68,7 @@ class Estimator:
         fragment = unquote(reference[1:])
         if fragment and not fragment.startswith("/"):
             if fragment not in self._anchors:
-                raise TooCostlyError(f"the reference {reference!r} leads to a schema that no keyword holds")
+                raise TooCostlyError(f"the reference {reference!r} refers to a schema that no keyword holds")
             return self._anchors[fragment]
         value: Any = self._root
         for step in fragment.split("/")[1:]:

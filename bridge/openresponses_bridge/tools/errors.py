@@ -63,9 +63,7 @@ class ToolNotFoundError(RemoteError):
 
     def __init__(self, tool_name: str, offered: Sequence[str] = ()) -> None:
         names = f"; the tools are {', '.join(offered)}" if offered else ""
-        super().__init__(
-            self.NOT_FOUND, f"there is not a tool named {tool_name!r}{names}", tool_name=tool_name
-        )
+        super().__init__(self.NOT_FOUND, f"no tool is named {tool_name!r}{names}", tool_name=tool_name)
         self.tool_name = tool_name
         self.offered = list(offered)
 

@@ -353,7 +353,7 @@ class ToolInvocationContext:
         """Ask the user. Raises ToolDeclinedError when the user declines, or when there is no way to ask."""
         self.token.check()
         if self.ask is None:
-            raise ToolDeclinedError("it has to be confirmed, and there is nobody to ask")
+            raise ToolDeclinedError("it needs confirmation, and no user can be asked")
         if not await self.ask(self.tool_name, question):
             raise ToolDeclinedError("the user declined it")
         self.token.check()

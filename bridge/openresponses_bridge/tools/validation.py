@@ -179,7 +179,7 @@ class ToolSchema:
         except InvalidRequestError as error:
             raise _unusable(tool_name, error.message) from None
         except self._errors:
-            what = "a pattern is not a regular expression or too large, or a reference leads nowhere."
+            what = "a pattern is not a regular expression or too large, or a reference has no target."
             raise _unusable(tool_name, what) from None
         except (ValueError, RecursionError):
             raise _unusable(tool_name, "it is nested too deeply.") from None

@@ -81,7 +81,7 @@ async def test_invalid_input_goes_back_to_the_model() -> None:
 
 async def test_a_tool_that_is_not_there() -> None:
     outcome = await service(print).run_call("write_file", "{}")
-    text = "Error: Tool not found - there is not a tool named 'write_file'; the tools are read_file"
+    text = "Error: Tool not found - no tool is named 'write_file'; the tools are read_file"
     assert outcome.result.text == text
     with pytest.raises(ToolNotFoundError):
         await service(print).invoke_tool("write_file", ToolInvocationOptions({}))
@@ -167,7 +167,7 @@ async def test_a_call_that_has_to_be_confirmed() -> None:
     assert declined.result.text == "Error: Not allowed - the user declined it"
     assert asked == [("read_file", "Read a?"), ("read_file", "Read b?")]
     nobody = await service(lambda given: "read", **hooks).run_call("read_file", '{"path": "a"}')
-    assert "nobody to ask" in nobody.result.text
+    assert "no user can be asked" in nobody.result.text
 
 
 async def test_the_hooks() -> None:

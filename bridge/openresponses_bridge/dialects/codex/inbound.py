@@ -222,7 +222,7 @@ class Inbound:
         if said.request_id is None:
             self.diagnostics.ignored(_shown(said.name), "a request without an id")
         else:
-            self.diagnostics.warning(_shown(said.name), "a request of the upstream that nobody answers")
+            self.diagnostics.warning(_shown(said.name), "a request of the upstream that is not answered")
         return []
 
     def _is_always_read(self, said: Notification, about_turn: bool) -> bool:

@@ -53,7 +53,7 @@ class ProxyCalls:
             return []
         if change.differs:
             self._machine.diagnostics.loss(
-                "tool_call.arguments", "differ from what was streamed, which stands"
+                "tool_call.arguments", "differ from the streamed ones, which are kept"
             )
         events = self._announce(change.call, change.arguments)
         for call in self._calls.drain_completed_calls():

@@ -186,7 +186,7 @@ FIELDS: Final[Outcomes] = {
     **{name: loss("Codex calls tools of its own only") for name in ("tools", "tool_choice")},
     "parallel_tool_calls": loss("Codex decides by itself"),
     "max_tool_calls": loss("Codex's own calls are not counted"),
-    "include": loss("Codex reports what it reports"),
+    "include": loss("Codex chooses what it reports"),
     "model": built("model"),
     "input": built("input"),
     "instructions": built("instructions"),

@@ -180,7 +180,7 @@ class IncomingCalls:
             rest = arguments[len(call.sent) :]
             call.sent = arguments
         elif arguments:
-            self._diagnostics.loss("tool_calls.arguments", "differ from what was streamed, which stands")
+            self._diagnostics.loss("tool_calls.arguments", "differ from the streamed ones, which are kept")
         return self._machine.tool_call(call.index, call.call_id, call.name, rest)
 
 

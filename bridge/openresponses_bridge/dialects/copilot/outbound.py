@@ -407,7 +407,7 @@ class Outbound:
                 if isinstance(item, CALL_ITEMS):
                     self._calls.finish(item)
         elif self._calls:
-            self.diagnostics.loss("tool_calls", "a response that is incomplete hands over none")
+            self.diagnostics.loss("tool_calls", "left out, the response is incomplete")
         marker = response.id if self._marker and response.status == "completed" else None
         return chunks + self._whole_calls(response.status == "completed", marker)
 

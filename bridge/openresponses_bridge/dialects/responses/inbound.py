@@ -174,11 +174,11 @@ class Inbound:
 
     def _renumber(self, number: int) -> None:
         if number < 0:
-            self.diagnostics.repair("sequence_number", "missing, numbered here")
+            self.diagnostics.repair("sequence_number", "missing, assigned")
         elif number < self._expected:
-            self.diagnostics.repair("sequence_number", "does not rise, numbered here")
+            self.diagnostics.repair("sequence_number", "does not increase, renumbered")
         else:
-            self.diagnostics.repair("sequence_number", "leaves numbers out, numbered here")
+            self.diagnostics.repair("sequence_number", "has gaps, renumbered")
             self._expected = number + 1
 
     def _dispatch(self, event: Event, out: list[Event]) -> None:
@@ -205,7 +205,7 @@ class Inbound:
         if self.machine.phase is ResponseStreamPhase.IDLE:
             response: Response | None = getattr(event, "response", None)
             if type(event) not in _BEGINNINGS:
-                self.diagnostics.repair("response.created", "missing, begun here")
+                self.diagnostics.repair("response.created", "missing, added")
             if self._adopt and response is not None:
                 self.machine.adopt(self._identified(response))
             out += self.machine.start()
@@ -229,7 +229,7 @@ class Inbound:
         said = _STATUSES[type(event)]
         status = max(said, response.status, key=lambda each: _BADNESS.get(each, -1))
         if status != said and status not in _CANCELLED:
-            self.diagnostics.repair(event.type, f"its response is {status}, ended as that")
+            self.diagnostics.repair(event.type, f"ended as {status}, the status of its response")
         if response.usage is not None:
             self.machine.usage(counted(response.usage, self.diagnostics))
         if status == "failed" or self._error is not None:
@@ -238,7 +238,7 @@ class Inbound:
         self._items.finish(response.output, status, out)
         if self._adopt:
             if response.completed_at is not None and response.completed_at < response.created_at:
-                self.diagnostics.repair("completed_at", "before created_at, taken as that")
+                self.diagnostics.repair("completed_at", "before created_at, set to it")
             self.machine.adopt(response)
         self._finish(response, status, out)
 
@@ -250,7 +250,7 @@ class Inbound:
         elif status == "incomplete":
             out += self.machine.finish(reason or UNKNOWN, incomplete=True)
         elif self._items.cut:
-            self.diagnostics.repair("response.completed", "an item in it is incomplete, ended as that")
+            self.diagnostics.repair("response.completed", "an item in it is incomplete, ended as incomplete")
             out += self.machine.finish(INCOMPLETE_ITEM, incomplete=True)
         else:
             self.kept_id = response.id if response.store else None

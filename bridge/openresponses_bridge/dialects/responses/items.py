@@ -45,7 +45,7 @@ class CallFeeder:
             return
         track.named = True
         if not item.call_id:
-            self._diagnostics.repair("call_id", "missing, made here")
+            self._diagnostics.repair("call_id", "missing, generated")
         self._texts.mark_closed()
         kind = "custom" if isinstance(item, it.CustomToolCall) else "function"
         self._machine.expect_item(track.item_id, explicit_end=True)
@@ -77,9 +77,7 @@ class CallFeeder:
         if track.named and isinstance(begun, it.FunctionCall | it.CustomToolCall):
             for field in ("name", "call_id", "namespace"):
                 if getattr(item, field) not in ("", UNSET, getattr(begun, field)):
-                    self._diagnostics.warning(
-                        "call done", f"has another {field}, that of its beginning stands"
-                    )
+                    self._diagnostics.warning("call done", f"has another {field}, the first is kept")
         self._identify(track, item, out)
         self._missing(track, _payload(item) or track.pending, out)
 
@@ -102,7 +100,7 @@ class CallFeeder:
             track.pending = ""
             self.feed(track, rest, out)
         elif rest is None and whole:
-            self._diagnostics.warning("call done", "differs from its deltas, which stand")
+            self._diagnostics.warning("call done", "differs from its deltas, which are kept")
 
 
 def _payload(item: AnyCall) -> str:
@@ -351,7 +349,7 @@ class ItemFeeder:
         else:
             differs = track.item is not None and _differ(track.item, item)
         if differs:
-            what = f"its {item.type} differs from what was streamed, which stands"
+            what = f"its {item.type} differs from the streamed one, which is kept"
             self._diagnostics.warning("response.output", what)
 
     def _is_valid(self, item: it.Item) -> bool:

@@ -298,7 +298,7 @@ def to_responses(
         _pass_on(body, request, diagnostics)
     for field in sorted(options.omit & body.keys()):
         del body[field]
-        diagnostics.loss(field, "the upstream does not take it")
+        diagnostics.loss(field, "the upstream does not accept it")
     return body, diagnostics
 
 

@@ -77,7 +77,7 @@ class TextFeeder:
         if self.open is not None:
             out += self._machine.block_done()
         if track.sent or track.opened:
-            self._diagnostics.repair("output_index", "items interleaved, the rest of one follows as another")
+            self._diagnostics.repair("output_index", "items interleave, the rest of one became another item")
         self.open = track
         track.close_parts()
         phase = track.item.phase or None if isinstance(track.item, it.Message) else None
@@ -113,7 +113,7 @@ class TextFeeder:
             else:
                 self.feed(track, kind, index, rest, out)
         elif rest is None and whole:
-            self._diagnostics.warning(f"{kind} done", "differs from its deltas, which stand")
+            self._diagnostics.warning(f"{kind} done", "differs from its deltas, which are kept")
 
     def part(self, track: Track, index: int, part: ct.ContentPart, out: list[Event]) -> None:
         """Feed a finished part: its text, and the citations that had no event."""
@@ -128,7 +128,7 @@ class TextFeeder:
         sent = track.sent[kind, index].citations if (kind, index) in track.sent else 0
         for annotation in part.annotations[sent:]:
             if self.open is track and track.content == (kind, index):
-                self._diagnostics.repair("annotation", "stood in the finished part only")
+                self._diagnostics.repair("annotation", "came in the finished part only")
                 self.annotate(track, index, annotation, out)
             else:
                 self._diagnostics.loss("annotation", "came after the end of its part")

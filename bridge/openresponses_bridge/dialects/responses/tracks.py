@@ -144,7 +144,7 @@ class Track:
         return said
 
 
-_MISSING = "missing, begun here"
+_MISSING = "missing, added"
 RENAMED = "changed within an item, the index was followed"
 
 
@@ -202,7 +202,7 @@ class Tracks:
                 self._diagnostics.ignored("response.output_item.added", "sent twice")
                 return None
         if here is not None:
-            self._diagnostics.repair("output_index", "given to two items, numbered here")
+            self._diagnostics.repair("output_index", "used for two items, renumbered")
         return self._begin(output_index, Track(len(self._all), item.id, item))
 
     def done(self, output_index: int, item: Item) -> Track:

@@ -274,7 +274,7 @@ class Inbound:
     def _compaction(self, part: LanguageModelDataPart) -> list[Event]:
         compaction = compaction_of(part.data)
         if compaction is None:
-            self.diagnostics.loss(vs.CONTEXT_MANAGEMENT, "no condensed history in it")
+            self.diagnostics.loss(vs.CONTEXT_MANAGEMENT, "has no compacted history")
             return []
         return self._machine.item(CompactionItem(compaction.id or "", compaction.encrypted_content))
 

@@ -129,7 +129,7 @@ class ItemBuilder:
     def _read_compaction(self, part: LanguageModelDataPart) -> None:
         compaction = compaction_of(part.data)
         if compaction is None:
-            self._diagnostics.loss(vs.CONTEXT_MANAGEMENT, "no condensed history in it")
+            self._diagnostics.loss(vs.CONTEXT_MANAGEMENT, "has no compacted history")
             return
         self._flush()
         self.items.append(compaction)

@@ -214,7 +214,7 @@ def test_approvals_are_asked_by_an_extension_event(method: str, kind: str) -> No
 def test_a_request_nobody_answers_is_a_warning() -> None:
     request = {"id": 1, "method": "item/tool/call", "params": {}}
     stream = fed(request, ended())
-    assert stream.notes("warning") == ["item/tool/call: a request of the upstream that nobody answers"]
+    assert stream.notes("warning") == ["item/tool/call: a request of the upstream that is not answered"]
 
 
 # ── usage ──────────────────────────────────────────────────────────────────────────────────────────

@@ -120,7 +120,7 @@ def test_arguments_that_change_keep_what_was_streamed() -> None:
     done = proxied("output_item.done", item=CALL | {"arguments": '{"b":2}'})
     stream = fed(proxied("output_item.added", item=CALL), arguments('{"a":1}'), done, COMPLETED)
     assert calls(stream) == WHOLE
-    assert stream.notes("loss") == ["tool_call.arguments: differ from what was streamed, which stands"]
+    assert stream.notes("loss") == ["tool_call.arguments: differ from the streamed ones, which are kept"]
 
 
 def test_case_05_arguments_before_the_name_wait_for_it() -> None:

@@ -86,7 +86,7 @@ def test_an_unknown_name_is_noted_once_and_counted(frames: list[Frame]) -> None:
 
 def test_an_unknown_request_is_noted_as_unanswered() -> None:
     stream = Fed(Inbound, [{"method": "item/novel/ask", "id": 1, "params": {}}, ended()])
-    assert stream.notes("warning") == ["item/novel/ask: a request of the upstream that nobody answers"]
+    assert stream.notes("warning") == ["item/novel/ask: a request of the upstream that is not answered"]
 
 
 def test_names_that_an_upstream_chose_are_short_and_printable_in_notes() -> None:

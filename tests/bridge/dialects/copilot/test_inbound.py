@@ -158,7 +158,7 @@ def test_case_07_what_was_not_streamed_follows_at_the_end() -> None:
 def test_arguments_that_change_keep_what_was_streamed() -> None:
     stream = fed(grown('{"a":1}'), whole({**CALL, "arguments": '{"b":2}'}))
     assert calls_of(stream) == [("call_a", "find", '{"a":1}')]
-    assert stream.notes("loss") == ["tool_calls.arguments: differ from what was streamed, which stands"]
+    assert stream.notes("loss") == ["tool_calls.arguments: differ from the streamed ones, which are kept"]
 
 
 def test_a_call_sent_again_is_left_out() -> None:

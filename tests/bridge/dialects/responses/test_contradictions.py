@@ -21,7 +21,7 @@ from tests.support.foreign import (
 )
 from tests.support.machines import WIRES
 
-DIFFERS = "response.output: its {} differs from what was streamed, which stands"
+DIFFERS = "response.output: its {} differs from the streamed one, which is kept"
 LEFT_OUT = "response.output: leaves out a {} that was streamed"
 
 

@@ -183,7 +183,7 @@ def test_completed_with_an_incomplete_item_is_incomplete(streamed: bool) -> None
     fed = Foreign([*(HALF if streamed else [created()]), done(cut), ended("completed", cut)])
     assert fed.status == "incomplete"
     assert fed.output[0]["status"] == "incomplete"
-    assert "response.completed: an item in it is incomplete, ended as that" in fed.repairs
+    assert "response.completed: an item in it is incomplete, ended as incomplete" in fed.repairs
 
 
 @pytest.mark.parametrize("status", ["incomplete", "failed"])
@@ -192,7 +192,7 @@ def test_where_event_and_status_differ_the_worse_counts(status: str) -> None:
     end = ended("completed", message("Hel")) | {"response": response(status, output=[message("Hel")])}
     fed = Foreign([*HALF, end])
     assert fed.status == status
-    assert f"response.completed: its response is {status}, ended as that" in fed.repairs
+    assert f"response.completed: ended as {status}, the status of its response" in fed.repairs
 
 
 def test_a_status_that_lags_behind_its_event_is_overruled() -> None:

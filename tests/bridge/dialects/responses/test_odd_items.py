@@ -100,7 +100,7 @@ BEGUN = [created(), added(call(status="in_progress")), argue("{}")]
 def test_what_a_call_began_as_stands_with_a_warning(field: str, value: str) -> None:
     fed = Foreign([*BEGUN, done({**call("{}"), field: value}), ended()])
     assert fed.calls == [("call_u", "look", "{}")]
-    assert fed.notes("warning") == [f"call done: has another {field}, that of its beginning stands"]
+    assert fed.notes("warning") == [f"call done: has another {field}, the first is kept"]
 
 
 CUSTOM: Json = {"type": "custom_tool_call", "id": "fc_u", "call_id": "call_u", "name": "look", "input": "x"}

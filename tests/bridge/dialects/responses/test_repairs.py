@@ -23,7 +23,7 @@ from tests.support.foreign import (
 from tests.support.machines import WIRES
 from tests.support.scripts import USAGE, everything
 
-BEGUN = "response.output_item.added: missing, begun here"
+BEGUN = "response.output_item.added: missing, added"
 REST = "held more than its deltas, the rest was sent"
 
 
@@ -31,12 +31,12 @@ REST = "held more than its deltas, the rest was sent"
 @pytest.mark.parametrize(
     ("renumber", "repair"),
     [
-        (lambda at: {}, "sequence_number: missing, numbered here"),
-        (lambda at: {"sequence_number": -at}, "sequence_number: missing, numbered here"),
-        (lambda at: {"sequence_number": 100 - at}, "sequence_number: does not rise, numbered here"),
-        (lambda at: {"sequence_number": 7}, "sequence_number: does not rise, numbered here"),
-        (lambda at: {"sequence_number": at * 2}, "sequence_number: leaves numbers out, numbered here"),
-        (lambda at: {"sequence_number": at + 1}, "sequence_number: leaves numbers out, numbered here"),
+        (lambda at: {}, "sequence_number: missing, assigned"),
+        (lambda at: {"sequence_number": -at}, "sequence_number: missing, assigned"),
+        (lambda at: {"sequence_number": 100 - at}, "sequence_number: does not increase, renumbered"),
+        (lambda at: {"sequence_number": 7}, "sequence_number: does not increase, renumbered"),
+        (lambda at: {"sequence_number": at * 2}, "sequence_number: has gaps, renumbered"),
+        (lambda at: {"sequence_number": at + 1}, "sequence_number: has gaps, renumbered"),
     ],
     ids=["missing", "negative", "descending", "constant", "with gaps", "from one"],
 )
@@ -93,7 +93,7 @@ def test_summary_parts_and_raw_parts_keep_apart() -> None:
     frames += [delta("reasoning", text, id="rs_u", content_index=at) for at, text in enumerate("ab")]
     fed = Foreign([*frames, done(item), ended("completed", item)])
     assert fed.output == [item]
-    assert "output_index: items interleaved, the rest of one follows as another" not in fed.repairs
+    assert "output_index: items interleave, the rest of one became another item" not in fed.repairs
 
 
 # ── type ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -142,7 +142,7 @@ def test_case_10_one_index_for_two_items() -> None:
     frames += [added(call()), argue("{}"), done(call("{}")), ended("completed", reasoning("hm"), call("{}"))]
     fed = Foreign(frames)
     assert [item["type"] for item in fed.output] == ["reasoning", "function_call"]
-    assert "output_index: given to two items, numbered here" in fed.repairs
+    assert "output_index: used for two items, renumbered" in fed.repairs
     assert fed.calls == [("call_u", "look", "{}")]
 
 
@@ -158,7 +158,7 @@ def test_two_items_side_by_side_follow_each_other() -> None:
     frames += [done(message("13", id="a"), 0), done(message("2", id="b"), 1)]
     fed = Foreign([*frames, ended("completed", message("13", id="a"), message("2", id="b"))])
     assert fed.texts == ["1", "2", "3"]
-    assert "output_index: items interleaved, the rest of one follows as another" in fed.repairs
+    assert "output_index: items interleave, the rest of one became another item" in fed.repairs
 
 
 def test_text_and_calls_interleaved_by_index() -> None:
@@ -253,7 +253,7 @@ def test_a_terminal_event_alone_is_enough(first: list[Json], wire: str) -> None:
     assert fed.response.usage is not None
     assert fed.response.usage.output_tokens == 5
     assert fed.response.id == "resp_u"
-    assert ("response.created: missing, begun here" in fed.repairs) == (not first)
+    assert ("response.created: missing, added" in fed.repairs) == (not first)
 
 
 def test_terminal_items_are_matched_where_the_output_leaves_some_out() -> None:
@@ -318,13 +318,13 @@ def test_a_done_event_that_says_something_else_is_not_believed() -> None:
     frames = [created(), added(message()), say("Hello"), whole("output_text", "text", "Goodbye, all")]
     fed = Foreign([*frames, done(message("Good")), ended("completed", message("Goodbye, all"))])
     assert fed.texts == ["Hello"]
-    assert "text done: differs from its deltas, which stand" in fed.notes("warning")
+    assert "text done: differs from its deltas, which are kept" in fed.notes("warning")
 
 
 def test_arguments_that_differ_at_the_end_are_not_believed() -> None:
     fed = Foreign([created(), added(call()), argue('{"a":1}'), done(call('{"b":2,"c":3}')), ended()])
     assert fed.calls == [("call_u", "look", '{"a":1}')]
-    assert "call done: differs from its deltas, which stand" in fed.notes("warning")
+    assert "call done: differs from its deltas, which are kept" in fed.notes("warning")
 
 
 HALF = (
@@ -413,7 +413,7 @@ def test_citations_come_once_wherever_they_stood(sent: int) -> None:
     frames = [created(), added(message()), say("Hi"), *map(cite, [CITATION, other][:sent])]
     fed = Foreign([*frames, done(cited(CITATION, other)), ended("completed", cited(CITATION, other))])
     assert fed.output[0]["content"][0]["annotations"] == [CITATION, other]
-    assert ("annotation: stood in the finished part only" in fed.repairs) == (sent < 2)
+    assert ("annotation: came in the finished part only" in fed.repairs) == (sent < 2)
 
 
 def test_a_null_citation_is_ignored() -> None:

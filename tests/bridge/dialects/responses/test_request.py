@@ -107,7 +107,7 @@ def test_a_limit_below_the_schemas_is_raised() -> None:
 def test_what_the_upstream_refuses_is_left_out_and_reported() -> None:
     made, diagnostics = sent({"top_p": 0.5, "metadata": {"a": "b"}}, omit=frozenset({"metadata", "user"}))
     assert "metadata" not in made
-    assert losses(diagnostics) == ["metadata: the upstream does not take it"]
+    assert losses(diagnostics) == ["metadata: the upstream does not accept it"]
 
 
 def test_fields_of_openais_own_are_a_loss_elsewhere() -> None:

@@ -154,7 +154,7 @@ def test_condensed_history_is_a_compaction_item() -> None:
         data("context_management", {"applied_edits": []}),
     )
     assert [item["id"] for item in stream.output] == ["cmp_1", "cmp_2"]
-    assert stream.notes("loss") == ["context_management: no condensed history in it"]
+    assert stream.notes("loss") == ["context_management: has no compacted history"]
 
 
 def test_parts_that_are_no_answer_are_reported() -> None:

@@ -133,7 +133,7 @@ class ItemWriter:
         except SealError:
             kind, block = "", {}
         if kind != thinking.COMPACTION:
-            self._diagnostics.loss("item.compaction", "condensed elsewhere")
+            self._diagnostics.loss("item.compaction", "compacted elsewhere")
             return []
         delta = t.CompactionDelta(block.get("content"), block.get("encrypted_content"))
         empty = {name: None if name in _CONDENSED else value for name, value in block.items()}

@@ -142,7 +142,7 @@ class Outbound:
     def _annotation(self, event: ev.OutputTextAnnotationAdded) -> list[t.Chunk]:
         cited = event.annotation
         if not isinstance(cited, UrlCitation) or not self._blocks.kind:
-            self.diagnostics.loss("annotation", "not of a web address, or of no text")
+            self.diagnostics.loss("annotation", "not a web address, or without text")
             return []
         citation = {"type": "web_search_result_location", "url": cited.url, "title": cited.title}
         self.diagnostics.loss("annotation.range", "a citation belongs to its whole block")

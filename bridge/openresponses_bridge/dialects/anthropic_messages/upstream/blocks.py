@@ -191,14 +191,14 @@ class TextBlock:
         field = _URL_OF_CITATION.get(str(kind))
         url = given.get(field) if field is not None else None
         if not isinstance(url, str) or not url.startswith(("http://", "https://")):
-            self._context.diagnostics.loss(f"citation.{kind}", "not of a web address")
+            self._context.diagnostics.loss(f"citation.{kind}", "not a web address")
             return None
         if self._context.position == self._start:
-            self._context.diagnostics.loss(f"citation.{kind}", "of no text")
+            self._context.diagnostics.loss(f"citation.{kind}", "without text")
             return None
         for name in ("cited_text", "encrypted_index"):
             if given.get(name):
-                self._context.diagnostics.loss(f"citation.{name}", "no place for it")
+                self._context.diagnostics.loss(f"citation.{name}", "can't be expressed")
         return UrlCitation(url, self._start, self._context.position, str(given.get("title") or ""))
 
 
@@ -287,7 +287,7 @@ class ToolUseBlock:
 
     def begin(self) -> list[Event]:
         for field in self._block.keys() - _OF_A_CALL:
-            self._context.diagnostics.loss(f"tool_use.{field[:64]}", "no place for it")
+            self._context.diagnostics.loss(f"tool_use.{field[:64]}", "can't be expressed")
         call_id, name = (self._context.text_of(self._block, field) for field in ("id", "name"))
         return self._context.machine.tool_call(self._index, call_id or None, name or None)
 

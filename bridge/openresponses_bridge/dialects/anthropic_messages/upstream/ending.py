@@ -53,7 +53,7 @@ class UsageCounter:
             self._update_count("thinking", details.get("thinking_tokens"))
         hosted = usage.get("server_tool_use")
         if isinstance(hosted, dict) and any(hosted.values()):
-            self._diagnostics.loss("usage.server_tool_use", "no place for it")
+            self._diagnostics.loss("usage.server_tool_use", "can't be expressed")
         iterations = usage.get("iterations")
         if isinstance(iterations, list) and len(iterations) > 1:
             self._diagnostics.loss("usage.iterations", "only the last one's tokens are counted")
@@ -129,7 +129,7 @@ class StopState:
             self.explanation = explanation if isinstance(explanation, str) else ""
             for name in sorted(details.keys() - _READ):
                 if details[name] is not None:
-                    self._diagnostics.loss(f"stop_details.{name}", "no place for it")
+                    self._diagnostics.loss(f"stop_details.{name}", "can't be expressed")
 
     def reset(self) -> None:
         """Another message follows in the same stream."""

@@ -174,7 +174,7 @@ class AlternatingMessages:
             else:
                 merged.append(turn)
         if merged and merged[0]["role"] != "user":
-            self._diagnostics.repair("messages", "a user's turn put before the assistant's first")
+            self._diagnostics.repair("messages", "a user message put before the assistant's first")
             merged.insert(0, {"role": "user", "content": [{"type": "text", "text": _OPENING}]})
         if merged and merged[-1]["role"] == "assistant":
             self._trim_prefill(merged[-1]["content"][-1])
@@ -223,7 +223,7 @@ class MessagesBuilder:
         own = sum(entry.param != HISTORY for entry in entries)
         self._before: int | None = len(entries) - own if carried.items == own else None
         if self._before is None and carried.blocks:
-            diagnostics.loss("cache_control", "what was said of the blocks of another conversation, left out")
+            diagnostics.loss("cache_control", "its blocks are of another conversation, left out")
         self._sealer = sealer
         self._options = options
         self._diagnostics = diagnostics
@@ -364,7 +364,7 @@ class MessagesBuilder:
             raise InvalidRequestError(error.code, error.message, param=param) from error
         if kind != thinking.COMPACTION:
             raise InvalidRequestError(
-                InvalidRequestError.UNSUPPORTED, "a history condensed by another upstream", param=param
+                InvalidRequestError.UNSUPPORTED, "a history compacted by another upstream", param=param
             )
         self._turns.add("assistant", [block | self._marks(index)])
 

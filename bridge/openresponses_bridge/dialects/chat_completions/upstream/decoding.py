@@ -203,7 +203,7 @@ def usage_of(usage: ChatUsage, diagnostics: Diagnostics) -> Usage:
     sent, made, total = usage.prompt_tokens or 0, usage.completion_tokens or 0, usage.total_tokens
     if reasoning and total == sent + made + reasoning:
         # xAI counts reasoning beside the completion, the schema within the output
-        diagnostics.repair("usage.completion_tokens", "left the reasoning tokens out, added")
+        diagnostics.repair("usage.completion_tokens", "did not include the reasoning tokens, added")
         made += reasoning
     return Usage.of(
         sent,

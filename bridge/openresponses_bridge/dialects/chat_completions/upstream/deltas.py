@@ -310,7 +310,7 @@ class DeltaReader:
     def _drop_probabilities(self) -> None:
         if self._probabilities:
             self._probabilities = []
-            self._diagnostics.loss("logprobs", "of no visible text")
+            self._diagnostics.loss("logprobs", "not of visible text")
 
     def _reasoning(self, delta: ChatDelta, events: list[Event]) -> None:
         said = False

@@ -314,7 +314,7 @@ class Inbound:
         elif _repeats(message, said):
             self.diagnostics.ignored("message", "repeats the deltas")
         else:
-            self.diagnostics.loss("message", "differs from the deltas, which stand")
+            self.diagnostics.loss("message", "differs from the deltas, which are kept")
         return events
 
     def _without_choices(self, frame: dict[str, Any]) -> list[Event]:

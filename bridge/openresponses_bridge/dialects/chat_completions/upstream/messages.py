@@ -47,7 +47,7 @@ def chat_content(given: str | Sequence[Any], diagnostics: Diagnostics, where: st
 
 
 def chat_part(part: Any, diagnostics: Diagnostics, where: str) -> ChatPart | None:
-    """One part, None when Chat has no place for it (then it is a loss)."""
+    """One part, None when Chat has can't be expressed (then it is a loss)."""
     made = _PARTS[type(part)](part, diagnostics, where)
     if made is None:
         diagnostics.loss(where, f"{part.type} can't be expressed here")

@@ -210,7 +210,7 @@ def to_chat(
     _report(request, diagnostics)
     for field in sorted(options.omit & fields.keys()):
         if fields.pop(field) is not None:
-            diagnostics.loss(field, "the upstream does not take it")
+            diagnostics.loss(field, "the upstream does not accept it")
     return ChatRequest(model=name, messages=messages, **fields), diagnostics
 
 

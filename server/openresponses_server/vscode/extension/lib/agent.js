@@ -70,7 +70,7 @@ class Agent {
       new LanguageModelTextPart(`Error: ${why}`.slice(0, FAILURE_CHARACTERS)),
     ]);
     if (!tools.some(tool => tool.name === name)) {
-      return failed(`there is not a tool named ${name}; the tools are ${tools.map(tool => tool.name).join(', ')}`);
+      return failed(`no tool is named ${name}; the tools are ${tools.map(tool => tool.name).join(', ')}`);
     }
     try {
       this.log.debug(`tool ${name}`);

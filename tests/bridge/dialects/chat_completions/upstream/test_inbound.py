@@ -192,7 +192,7 @@ def test_logprobs_wait_for_their_text() -> None:
 )
 def test_logprobs_of_no_visible_text_are_a_loss(delta: dict[str, Any]) -> None:
     ran = stopped(chunk(**delta, logprobs={"content": [token("x")]}))
-    assert ran.losses == ["logprobs: of no visible text"]
+    assert ran.losses == ["logprobs: not of visible text"]
     assert ran.status == "completed"
 
 

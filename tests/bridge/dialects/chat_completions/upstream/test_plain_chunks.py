@@ -273,10 +273,10 @@ def test_fields_beside_text_in_any_order_say_the_same(said: list[tuple[str, str]
     ("message", "note"),
     [
         ({"content": "Hello you"}, ["ignored message: repeats the deltas"]),
-        ({"content": "Bye"}, ["loss message: differs from the deltas, which stand"]),
+        ({"content": "Bye"}, ["loss message: differs from the deltas, which are kept"]),
         (
             {"content": "", "tool_calls": [part("{}", name="g", id="b")]},
-            ["loss message: differs from the deltas, which stand"],
+            ["loss message: differs from the deltas, which are kept"],
         ),
     ],
 )

@@ -532,8 +532,8 @@ def test_options_say_what_the_upstream_takes() -> None:
         "stream": True,
     }
     assert [str(case) for case in diagnostics] == [
-        "loss: top_p: the upstream does not take it",
-        "loss: verbosity: the upstream does not take it",
+        "loss: top_p: the upstream does not accept it",
+        "loss: verbosity: the upstream does not accept it",
     ]
 
 
