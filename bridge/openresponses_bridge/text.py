@@ -75,9 +75,6 @@ def _join(pair: re.Match[str]) -> str:
     return pair.group().encode("utf-16", "surrogatepass").decode("utf-16")
 
 
-# Texts that others wrote, on one line of a log, a report or a terminal.
-
-
 def printable(text: str) -> str:
     """The text with escapes for what does not print: line ends, control sequences, signs that turn the
     direction of writing, halves of pairs. It could else end a line, or move the cursor of its reader's

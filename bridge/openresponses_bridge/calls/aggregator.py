@@ -19,8 +19,6 @@ from openresponses_bridge.calls.json_text import JsonState, json_state
 from openresponses_bridge.calls.notifications import Step, ToolCallNotification, read_notification
 from openresponses_bridge.errors import ToolError
 
-# One tool call as far as it is known, and what one notification adds to it.
-
 
 class AggregatedCall:
     """One call as far as it is known. `index` is its number in order of first appearance and never changes; a
@@ -107,8 +105,6 @@ def utf8_size(text: str) -> int:
     """The length of a text in UTF-8 bytes."""
     return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
 
-
-# What was seen last, in bounded memory.
 
 Value = TypeVar("Value")
 

@@ -246,8 +246,6 @@ _PRESENTERS: Final[dict[str, Callable[[_Presenter, DeclaredTool, NamespaceTool |
 }
 
 
-# Which function a request's `tool_choice` means.
-
 # tools without a name: a choice names them by their type
 _NAMELESS: Final = frozenset(kind.value for kind in BUILTINS)
 

@@ -6,8 +6,6 @@ import re
 from collections.abc import Callable
 from typing import Final
 
-# Reading JSON strings that arrive in fragments.
-
 _SPECIAL: Final = re.compile(r'["\\]')
 _ESCAPE: Final = re.compile(r"\\(?:u([0-9a-fA-F]{4})|[^u])", re.DOTALL)
 _ESCAPE_BEGUN: Final = re.compile(r"\\(?:u[0-9a-fA-F]{0,3})?")

@@ -110,8 +110,6 @@ def _tail_state(text: str, position: int, allowed: dict[str, str | None]) -> Jso
     return JsonState.MALFORMED
 
 
-# How deep a JSON text stands in brackets, piece by piece.
-
 _MARK: Final = re.compile(r'[\\"{}\[\]]')
 
 

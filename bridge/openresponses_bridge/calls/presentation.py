@@ -136,9 +136,8 @@ _OUTPUTS: Final[dict[str, Callable[[Any, ToolIdentityMap], OutputView | None]]] 
 }
 
 
-# Every call has its output and every output its call, or the request is refused (field cases 40, 45).
-#
-# Upstreams refuse unpaired ones with messages that name nothing the client knows, or loop for ever.
+# A request whose calls and outputs are not paired is refused (field cases 40, 45): upstreams refuse it with
+# messages that name nothing the client knows, or loop for ever.
 
 View = CallView | OutputView | None
 

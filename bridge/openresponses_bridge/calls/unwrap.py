@@ -17,10 +17,9 @@ import msgspec
 from openresponses_bridge.calls.json_input import INPUT_KEY, JsonInputReader
 from openresponses_bridge.text import SurrogateJoiner, repair_surrogates
 
-# Lines that models put around a tool's raw input: a Markdown fence, a shell's here-document.
-#
-# Field case 34. The opening line is dropped as soon as it is whole, the text flows, and only what may
-# yet be the closing line is held back.
+# Models put lines around a tool's raw input: a Markdown fence, a shell's here-document (field case 34). The
+# opening line is dropped when it is whole; then the text is passed on, and only a line that may be the
+# closing one is kept back until it is decided.
 
 
 class Wrapper(NamedTuple):

@@ -25,10 +25,8 @@ from openresponses_bridge.protocol.response import ErrorPayload, Response
 from openresponses_bridge.protocol.unknown import UnknownEvent, UnknownItem, UnknownPart
 from openresponses_bridge.text import repair_surrogates
 
-# Items and parts that still grow: what the accumulator folds events into.
-#
-# Text sits in a StringIO, since a string with a reference elsewhere is copied whole at each `+=`; structs are
-# built when they are asked for.
+# Text is collected in a StringIO: `+=` copies a string that has another reference. Structs are built when a
+# caller asks for them.
 
 _TEXT_FIELD: dict[type[Any], str] = {
     ct.OutputTextContent: "text",

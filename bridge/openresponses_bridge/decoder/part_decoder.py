@@ -42,8 +42,8 @@ from openresponses_bridge.protocol.response import Response, ResponseError
 from openresponses_bridge.protocol.unknown import UnknownEvent, UnknownItem
 from openresponses_bridge.text import is_whole, repair_surrogates
 
-# What a stream of parts does beside reading events: it closes what is open before something else,
-# reports each error once, and gives what only the final response holds.
+# A stream of parts also closes what is open before anything else starts, reports each error once, and sends
+# what only the final response has.
 
 
 class PartStream:
@@ -395,8 +395,6 @@ _HANDLERS: dict[type[Any], Handler] = {
     UnknownEvent: PartDecoder._unknown,
 }
 
-
-# A stream of events, read to its end into whoever shows its parts (RFC 016's `processStream`).
 
 StreamResult = PartResult
 """What a stream reported beside its parts."""

@@ -21,10 +21,8 @@ from openresponses_bridge.protocol.content import (
 from openresponses_bridge.protocol.items import Message
 from openresponses_bridge.text import SurrogateJoiner, repair_surrogates
 
-# What is open in the stream of parts: text, a refusal or thinking. Whatever begins closes the other.
-#
-# A refusal is italic, opened once and closed once; thinking ends with one marker before the first text,
-# tool call or end.
+# One of text, refusal and thinking is open at a time. A refusal is italic, opened once and closed once;
+# thinking ends with one marker before the first text, tool call or end.
 
 BREAK = "\n\n"
 ITALIC = "*"

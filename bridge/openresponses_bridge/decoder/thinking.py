@@ -142,8 +142,6 @@ def _reasoning_text(part: ContentPart) -> str:
     return part.text if isinstance(part, ReasoningTextContent | SummaryTextContent | TextContent) else ""
 
 
-# Generated images: the one result of a hosted tool that VS Code can show.
-
 DEFAULT_MIME = "image/png"
 _MAGIC = (
     (b"\x89PNG\r\n\x1a\n", "image/png"),

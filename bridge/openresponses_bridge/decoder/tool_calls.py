@@ -28,10 +28,8 @@ from openresponses_bridge.protocol.codec import decode_json, encode
 from openresponses_bridge.protocol.items import CustomToolCall, FunctionCall, ToolSearchCall
 from openresponses_bridge.text import repair_surrogates, repair_surrogates_json
 
-# The text of a call's arguments → the object that VS Code hands to the tool.
-#
-# VS Code takes objects only and has no way to say that arguments were bad. JSON of another kind is wrapped,
-# with a note of it for the diagnostics; what is not JSON has no object, since a host would run the tool with
+# VS Code accepts objects only and can't be told that arguments were bad. JSON of another type is wrapped,
+# with a note in the diagnostics; text that is not JSON gives no call, since a host would run the tool with
 # it.
 
 _canonical = msgspec.json.Encoder(order="deterministic")

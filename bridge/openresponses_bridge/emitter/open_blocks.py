@@ -31,8 +31,6 @@ from openresponses_bridge.protocol.unknown import UnknownItem
 from openresponses_bridge.state import PUBLISHED_ITEMS, Wire
 from openresponses_bridge.text import repair_surrogates
 
-# A whole item at once → the same events as if it had been streamed.
-
 
 class ItemEmitter:
     """Emits `item()` calls on one output. Ids are kept when they are free."""

@@ -39,10 +39,8 @@ from openresponses_bridge.protocol.items import (
 )
 from openresponses_bridge.state import ARGUMENTS, BlockState, Wire
 
-# What a tool call's arguments are on the wire, by what the client declared (laws E10, E11).
-#
-# A model that knows only functions sends JSON arguments; the client may have declared a custom tool
-# (free text) or a shell. A shape turns the one into the other as it streams.
+# A model that knows only functions sends JSON arguments; the client may have declared a custom tool (free
+# text) or a shell (laws E10, E11). A shape converts the one into the other as it streams.
 
 
 class Shape(Protocol):

@@ -247,13 +247,10 @@ _WORD: Final = bytes(
 )
 
 
-# `TokenCounter`: whoever needs to know how many tokens something is asks one of these.
-#
-# `TokenEstimator` is the one that is always there. It begins with an estimate that fits common vocabularies
-# and corrects it for each family of models by what upstreams report, so that after some requests it is near
-# the model's own tokenizer for the text that is sent to it. What an upstream reports may be wrong, or of
-# something
-# else than the text; a correction therefore stays between half and twice the estimate, whatever comes.
+# `TokenEstimator` is the counter that is always available. It begins with an estimate that fits common
+# vocabularies and corrects it for each family of models by the counts of upstreams, so that after some
+# requests it is close to the model's own tokenizer. An upstream's count may be wrong, or of more than the
+# text: a correction stays between half and twice the estimate.
 
 AnyItem = InputItem | Item
 

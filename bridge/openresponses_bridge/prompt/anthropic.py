@@ -174,9 +174,6 @@ _WRITERS: Final[dict[str, Callable[[_AnthropicWriter, ChatMessage], None]]] = {
 }
 
 
-# System text and messages of Anthropic's Messages API → raw messages.
-
-
 def anthropic_messages_to_raw_messages(
     messages: Iterable[Mapping[str, Any]], system: str | list[Mapping[str, Any]] = ""
 ) -> list[ChatMessage]:

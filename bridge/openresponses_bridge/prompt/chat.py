@@ -26,8 +26,6 @@ from openresponses_bridge.prompt.raw import (
     url_of,
 )
 
-# Messages of Chat Completions → raw messages.
-
 _THINKING: Final = ("reasoning_content", "reasoning", "reasoning_text")
 CARRIER: Final = "cache_control"
 

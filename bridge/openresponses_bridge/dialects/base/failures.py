@@ -45,7 +45,7 @@ def cut_after(frames: int) -> ErrorPayload:
     return failure(CUT, f"the upstream's stream was cut {when}")
 
 
-# Token counts as upstreams report them: put right with a note, so that no answer is lost with them.
+# Wrong token counts are repaired with a note, so that they lose no answer.
 
 
 def counted(usage: Usage, diagnostics: Diagnostics) -> Usage:

@@ -110,11 +110,9 @@ def _part(raw: Any, param: str) -> InputPart:
     return part
 
 
-# Changes of the configuration within a conversation (OpenAI's `configuration_update`).
-#
-# Each setting holds for the responses after it until another update replaces it. An upstream that does not
-# know
-# such items is asked with what holds in the end.
+# Changes of the configuration within a conversation (OpenAI's `configuration_update`). Each setting holds for
+# the responses after it until another update replaces it. An upstream that does not know such items gets the
+# final settings.
 
 UPDATE: Final = "configuration_update"
 

@@ -18,11 +18,10 @@ from openresponses_bridge.protocol.events import Event
 from openresponses_bridge.protocol.unknown import UnknownItem
 from openresponses_bridge.state import ResponseStreamPhase
 
-# A turn that waits for an approval: its response ends, and the next one goes on with the turn.
-#
-# Whoever holds Codex's streams puts the notification `bridge/turnPaused` in the place of the request that
-# waits. The response then has an event and an item `codex:approval_request` for each question, with the id
-# by which the client answers.
+# A turn that waits for an approval: its response ends, and the next one continues the turn. The holder of
+# Codex's streams sends the notification `bridge/turnPaused` in place of the request that waits. The response
+# then has an event and an item `codex:approval_request` for each question, with the id that the client's
+# answer names.
 
 TURN_PAUSED: Final = "bridge/turnPaused"
 _MARK: Final = f'"{TURN_PAUSED}"'.encode()

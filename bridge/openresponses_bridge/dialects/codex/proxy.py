@@ -29,8 +29,6 @@ from openresponses_bridge.emitter.stream import ResponseStream
 from openresponses_bridge.errors import BridgeError
 from openresponses_bridge.protocol.events import Event, OutputItemAdded
 
-# A proxy's tool calls on their way into the machine.
-
 
 class ProxyCalls:
     """Each call is sent once, however often it is named; arguments beyond the aggregator's limit raise

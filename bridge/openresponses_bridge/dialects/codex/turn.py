@@ -28,11 +28,9 @@ from openresponses_bridge.protocol.unknown import UnknownItem
 from openresponses_bridge.protocol.usage import Usage
 from openresponses_bridge.state import ResponseStreamPhase
 
-# What Codex does by itself (runs a command, changes files, …) → items of ours.
-#
-# Such an item is an extension's: its type is `codex:` and Codex's own name, its fields are Codex's in
-# our spelling. `status` says whether it is over, as for every item; how it went stands in `outcome`
-# (completed, failed, declined).
+# Codex runs commands and changes files itself. Such a step is an extension item: its type is `codex:` and
+# Codex's own name, its fields are Codex's in our spelling. `status` says whether it has ended, as for every
+# item; `outcome` is how (completed, failed, declined).
 
 SLUG = "codex:"
 MAX_KEPT_OUTPUT = 1_000_000
@@ -319,8 +317,7 @@ def _id(item: dict[str, Any], name: str) -> str:
     return text_of(item.get(name))
 
 
-# Codex asks the client for leave to do something → an extension event. Whoever reads the events answers Codex
-# under the event's `request_id`.
+# A question of Codex to the client is an extension event; the client's answer names its `request_id`.
 
 APPROVAL_REQUEST = SLUG + "approval_request"
 _BOOKKEEPING = frozenset({"type", "kind", "thread_id", "turn_id", "conversation_id"})

@@ -20,8 +20,6 @@ from openresponses_bridge.protocol.codec import decode_frame
 from openresponses_bridge.protocol.events import Event
 from openresponses_bridge.state import ResponseStreamPhase
 
-# What Copilot writes, read without trusting its shape.
-
 
 class _PlainDelta(Struct, forbid_unknown_fields=True):
     text: str

@@ -44,8 +44,6 @@ from openresponses_bridge.protocol.response import ErrorPayload, Response, Respo
 from openresponses_bridge.protocol.unknown import UnknownEvent
 from openresponses_bridge.protocol.usage import Usage
 
-# How a response ended → Copilot's completion, and its errors.
-
 AGENT = "openai"
 
 # why a response is incomplete → Copilot's reason; any other is an error to it, and drops the text

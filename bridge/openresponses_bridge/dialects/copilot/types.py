@@ -13,11 +13,9 @@ import msgspec
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-# Text that a stream repeats from its beginning each time it grows.
-#
-# Copilot's callback gets the whole text so far, and the whole arguments so far, with every delta. Made
-# anew each time that costs the square of the length, so a chunk holds a view and whoever writes it out
-# pays for it (law E12).
+# Copilot's callback gets the whole text so far, and the whole arguments so far, with every delta. Building
+# them for each delta takes time quadratic in the length, so a chunk holds a view, and only an encoder of
+# chunks pays for it (law E12).
 
 
 class TextAccumulator:

@@ -21,8 +21,6 @@ from openresponses_bridge.protocol.events import Event
 from openresponses_bridge.protocol.unknown import UnknownEvent, UnknownItem
 from openresponses_bridge.state import ResponseStreamPhase
 
-# Tool calls of the upstream → the machine's calls, by slot.
-
 AnyCall = it.FunctionCall | it.CustomToolCall
 
 

@@ -11,8 +11,6 @@ from zlib import crc32
 from openresponses_bridge.diagnostics import Diagnostics
 from openresponses_bridge.protocol.items import CustomToolCall, FunctionCall, Item
 
-# What one item of the upstream's stream has brought so far.
-
 _UTF_16 = "utf-16-le"
 MANY = 64  # deltas that wait to be counted
 CALLS = (FunctionCall, CustomToolCall)

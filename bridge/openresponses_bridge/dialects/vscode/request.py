@@ -32,8 +32,6 @@ from openresponses_bridge.protocol.tools import (
     ToolParam,
 )
 
-# Tools and tool mode, both ways.
-
 _LEGAL = re.compile(r"[\w-]{1,64}", re.ASCII)
 _NO_PARAMETERS: dict[str, Any] = {"type": "object", "properties": {}}
 _FREE_TEXT: dict[str, Any] = {
@@ -282,9 +280,6 @@ def _model_options(request: CreateResponse, diagnostics: Diagnostics) -> dict[st
         if request.reasoning.summary:
             diagnostics.loss("reasoning.summary", "can't be asked for")
     return options
-
-
-# How many tokens a text or message is, for VS Code's `provideTokenCount`.
 
 
 class TokenRequest(Struct, frozen=True):

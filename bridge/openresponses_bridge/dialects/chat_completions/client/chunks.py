@@ -109,8 +109,6 @@ def encode(chunks: Iterable[Chunk]) -> bytes:
     return b"".join(pieces)
 
 
-# What may be wanted of an answer; `Outbound` says what each option means.
-
 CustomForm = Literal["custom", "function"]
 ReasoningField = Literal["reasoning_content", "reasoning", "none"]
 TextAfterToolCall = Literal["pass", "drop"]

@@ -18,8 +18,6 @@ from openresponses_bridge.protocol import content as ct
 from openresponses_bridge.protocol import input_items as ii
 from openresponses_bridge.protocol.unknown import UnknownPart
 
-# Content of Chat messages → content parts of ours.
-
 _DETAILS = ("low", "high", "auto", "original")
 
 

@@ -51,8 +51,8 @@ from openresponses_bridge.protocol.response import ErrorPayload, Response
 from openresponses_bridge.protocol.unknown import UnknownEvent
 from openresponses_bridge.protocol.usage import Usage
 
-# Pieces of one answer on their way to a Chat Completions client: its tool calls with dense indexes, id and
-# name first, then fragments; its reasoning, for which a client has one field or none.
+# A client gets tool calls with dense indexes, id and name first, then fragments; it has one field for
+# reasoning, or none.
 
 AnyCall = FunctionCall | CustomToolCall
 
@@ -158,8 +158,6 @@ class OutgoingReasoning:
         self._diagnostics.loss("reasoning", "left out, as asked")
         return None
 
-
-# How an answer ends, and what it cost, in Chat's fields.
 
 FAILED_CHOICE = "error"
 """The finish reason of a choice that failed where others go on."""

@@ -15,8 +15,6 @@ from openresponses_bridge.protocol import tools as tl
 from openresponses_bridge.protocol.response import JsonObjectFormat, TextFormat
 from openresponses_bridge.protocol.unknown import UnknownFormat, UnknownTool, UnknownToolChoice
 
-# Tools, the choice among them and the answer's format, from Chat's nesting to ours.
-
 _MODES = ("none", "auto", "required")
 _ALLOWED_MODES = ("auto", "required")
 _MOST_ALLOWED = 128

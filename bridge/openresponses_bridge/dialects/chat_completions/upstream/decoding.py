@@ -188,8 +188,6 @@ _NAMES: dict[type, str] = {
 }
 
 
-# Token counts and log probabilities of Chat Completions → the protocol's.
-
 _NO_PROMPT_DETAILS = PromptTokensDetails()
 _NO_COMPLETION_DETAILS = CompletionTokensDetails()
 

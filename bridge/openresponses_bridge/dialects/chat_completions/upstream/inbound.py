@@ -46,8 +46,6 @@ from openresponses_bridge.protocol.items import CustomToolCall, FunctionCall
 from openresponses_bridge.protocol.response import ErrorPayload, Response
 from openresponses_bridge.state import TERMINAL_PHASES, ResponseStreamPhase
 
-# Why an upstream's answer ended, as far as is known.
-
 _NO_REASON = frozenset({"null", "none"})
 # finish reasons that stand for a failure → its message
 FAILING_REASONS: dict[str, str] = {

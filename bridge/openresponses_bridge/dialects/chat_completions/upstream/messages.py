@@ -23,8 +23,6 @@ from openresponses_bridge.protocol import input_items as params
 from openresponses_bridge.protocol import items
 from openresponses_bridge.protocol.unknown import UnknownItem, UnknownPart
 
-# Content parts of the protocol → content of Chat messages.
-
 ChatPart = dict[str, Any]
 _IMAGE_DETAILS = {"original": "high"}  # Chat knows auto, low and high
 
