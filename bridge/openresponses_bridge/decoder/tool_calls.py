@@ -28,9 +28,9 @@ from openresponses_bridge.protocol.codec import decode_json, encode
 from openresponses_bridge.protocol.items import CustomToolCall, FunctionCall, ToolSearchCall
 from openresponses_bridge.text import repair_surrogates, repair_surrogates_json
 
-# VS Code accepts objects only and can't be told that arguments were bad. JSON of another type is wrapped,
-# with a note in the diagnostics; text that is not JSON gives no call, since a host would run the tool with
-# it.
+# VS Code accepts objects only, and has no way to report that arguments were bad. JSON of another type is
+# wrapped, with a note in the diagnostics; text that is not JSON gives no call, since a host would run the
+# tool with it.
 
 _canonical = msgspec.json.Encoder(order="deterministic")
 
