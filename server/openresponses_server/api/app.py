@@ -38,7 +38,7 @@ from openresponses_server.requests.composition import client_keys, compose, serv
 from openresponses_server.requests.service import Service
 from openresponses_server.settings import Settings
 
-# what most requests are for
+# the routes of most requests
 _EXACT_ROUTES = [
     Route("/v1/responses", responses.create, methods=["POST"]),
     Route("/v1/chat/completions", chat_completions.create, methods=["POST"]),
@@ -106,7 +106,7 @@ class _Application(Starlette):
 
 
 def _middleware(service: Service, keys: Keys) -> list[Middleware]:
-    """Outermost first. Browsers are answered only where the settings name their origin."""
+    """The middlewares, outermost first. Other origins are answered only if the settings name them."""
     origins = service.settings.cors_origins
     admission = Admission(service.gate, service.settings.limits)
     checks = admission.check, Origins(service.settings).check, Authentication(keys, is_page).check
@@ -151,7 +151,7 @@ async def _bridge_error(request: Request, error: Exception) -> Response:
 
 
 async def _http_exception(request: Request, error: Exception) -> Response:
-    """Starlette's own 404 and 405, in our shape."""
+    """Starlette's own 404 and 405, in the format of the surface."""
     assert isinstance(error, HTTPException)
     message = f"{error.detail}: {request.method} {request.scope['path'][:200]}"
     return _error_response(request, HttpError(error.status_code, message), dict(error.headers or {}))

@@ -1,4 +1,4 @@
-"""What `POST /v1/responses/compact` answers: the input window that a new chain begins with."""
+"""`POST /v1/responses/compact` and `/v1/responses/input_tokens`."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ from openresponses_server.store.history import continued, own_input
 from openresponses_server.tasks import on_thread
 
 KEPT_TOKENS: Final = 20_000
-"""How much of what users said stays word for word, newest first."""
+"""Tokens of users' messages that are kept verbatim, the newest first."""
 Tokens = Callable[[Any], int]
 _INSTRUCTION_ROLES: Final = frozenset({"system", "developer"})
 
 
 class CompactionForm:
-    """The answer of `/v1/responses/compact` to a response that condenses `items`; `tokens` counts those of an
-    item."""
+    """The answer of `/v1/responses/compact` to a response that compacts `items`; `tokens` counts the tokens
+    of an item."""
 
     single_reasoning_form = False
 
@@ -53,7 +53,7 @@ class CompactionForm:
         self._tokens = tokens
 
     def whole(self, response: Response) -> bytes | None:
-        """Raises HttpError when the model stopped before its summary was whole."""
+        """Raises HttpError if the summary is incomplete."""
         if response.incomplete_details is not None:
             why = f"The summary was cut ({response.incomplete_details.reason})."
             raise HttpError(502, why, code="compaction_incomplete")
@@ -79,7 +79,7 @@ def _kept_messages(items: Sequence[Any], tokens: Tokens) -> list[Item]:
     for item in reversed(items):
         if not isinstance(item, MessageParam | Message):
             continue
-        if item.role == "user" and left >= 0:  # what does not fit any more need not be measured
+        if item.role == "user" and left >= 0:  # what no longer fits need not be measured
             left -= tokens(item)
         if item.role in _INSTRUCTION_ROLES or (item.role == "user" and left >= 0):
             kept.append(_message(item))
@@ -101,7 +101,7 @@ def _message(item: MessageParam | Message) -> Item:
 
 
 def _output_part(part: dict[str, Any]) -> dict[str, Any]:
-    """The part as items of an output have it: SDKs read the window as one and warn of `input_text`."""
+    """The part as `output_text`: SDKs read the window as output and warn of `input_text`."""
     if part["type"] != "input_text":
         return part
     return {"type": "output_text", "text": part["text"], "annotations": [], "logprobs": []}
@@ -141,7 +141,7 @@ async def compact(request: Request) -> ASGIApp:
 
 
 def _compaction_request(given: CompactRequest) -> CreateResponse:
-    """The same as a request for a response that holds the compaction."""
+    """The request for the response that contains the compaction."""
     own = own_input(CreateResponse(input=given.input))
     return CreateResponse(
         model=given.model,
@@ -155,8 +155,8 @@ def _compaction_request(given: CompactRequest) -> CreateResponse:
 
 
 async def input_tokens(request: Request) -> HttpResponse:
-    """About how many tokens the input of a request is, sealed summaries counted by what they say. Real counts
-    come with each response; see `openresponses_bridge.models.tokens` for what this one rests on."""
+    """Estimate the tokens of a request's input, with sealed summaries counted by their text. Real counts come
+    with each response; see `openresponses_bridge.models.tokens` for what this one rests on."""
     service = service_of(request)
     asked = await read_json(request, service, decode_request)
     _check_counted(asked)
@@ -175,7 +175,7 @@ async def input_tokens(request: Request) -> HttpResponse:
 
 
 def _check_counted(asked: CreateResponse) -> None:
-    """Raises InvalidRequestError for input that is kept elsewhere and can't be counted here."""
+    """Raises InvalidRequestError for input that is stored elsewhere and can't be counted here."""
     for name in ("conversation", "prompt"):
         if getattr(asked, name) is not None:
             raise invalid(name, "what it holds is not kept here and can't be counted")

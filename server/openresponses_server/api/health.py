@@ -1,4 +1,4 @@
-"""Whether the process lives, whether it takes requests, and what it counts."""
+"""Health checks and metrics."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ async def live(_request: Request) -> JSONResponse:
 
 
 async def ready(request: Request) -> JSONResponse:
-    """`GET /readyz`: it takes requests and its store takes what is written; else 503 with the reason, known
-    from the last look at them. An event log that can't be reached is reported, and does not make it unready:
-    what is stored can be read without it."""
+    """`GET /readyz`: requests are accepted and the store can be written to; else 503 with the reason, as of
+    the last check. An event log that is unreachable is reported but does not make the server unready, because
+    stored responses can be read without it."""
     service = service_of(request)
     gate, watch = service.gate, service.watch
     if gate.leaving:
@@ -39,8 +39,8 @@ async def ready(request: Request) -> JSONResponse:
 
 
 async def metrics(request: Request) -> Response:
-    """`GET /metrics`, for Prometheus and for operators alone: it counts what all clients did. Of all
-    workers of this host that count together."""
+    """`GET /metrics`: metrics for Prometheus, of all workers of this host that count together. For operators
+    only, because they cover all clients."""
     service = service_of(request)
     service.operators.check(request)
     return Response(service.metrics.text(), media_type=_METRICS_TYPE)

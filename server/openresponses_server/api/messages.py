@@ -24,7 +24,7 @@ _ANY_LIMIT: Final = 1024
 
 
 async def count_tokens(request: Request) -> Response:
-    """About how many input tokens a request of this API is, as its upstream counts them."""
+    """Estimate the input tokens of a request of this API for its upstream."""
     service = service_of(request)
     owner = request.state.owner
     sealer = service.sealer.bound(owner)
@@ -41,13 +41,13 @@ async def count_tokens(request: Request) -> Response:
 
 
 def _with_limit(body: bytes) -> bytes:
-    """The body with the limit that a request for a message has to have and one to count does not."""
+    """The body with `max_tokens`, which a request for a message requires and one to count tokens does not."""
     value = request_object(body)
     return body if "max_tokens" in value else encode({**value, "max_tokens": _ANY_LIMIT})
 
 
 async def create(request: Request) -> ASGIApp:
-    """Events with `stream`, else one message. Nothing is stored: this API has no way to ask for it."""
+    """Events with `stream`, else one message. Nothing is stored: this API has no field for it."""
     service = service_of(request)
     sealer = service.sealer.bound(request.state.owner)
     asked, losses = await read_json(request, service, lambda body: MESSAGES.request(body, sealer))

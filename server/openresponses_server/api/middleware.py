@@ -1,4 +1,4 @@
-"""Around every request, as pure ASGI: a name for it, its limits, its time, one line in the log."""
+"""Middlewares of every request, as pure ASGI: its id, checks, duration and log line."""
 
 from __future__ import annotations
 
@@ -73,9 +73,9 @@ _log = structlog.get_logger(__name__)
 _HEADER: Final = b"x-request-id"
 _ANTHROPIC_HEADER: Final = b"request-id"  # what Anthropic's clients read, on errors too
 _EVENT_STREAM: Final = b"text/event-stream"
-_LOGGED_PATH: Final = 200  # characters: a client writes as much into the log as it likes otherwise
+_LOGGED_PATH: Final = 200  # characters, so that a client can't fill the log
 _VALID_ID: Final = re.compile(rb"[A-Za-z0-9._:-]{1,128}")
-# what is answered while the server stops: they report that it does
+# answered while the server stops, because they report it
 _SERVED_WHILE_STOPPING: Final = frozenset({"/healthz", "/readyz", "/metrics"})
 
 

@@ -1,5 +1,5 @@
-"""`GET /v1/models[/{id}]`: what can be asked for by name, in OpenAI's shape, and in Anthropic's for its
-clients."""
+"""`GET /v1/models[/{id}]`: the models, in OpenAI's format and for Anthropic's clients in theirs; and `GET
+/v1/usage`."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _SWITCH: Final = {"true": True, "1": True, "false": False, "0": False}
 
 
 async def list_models(request: Request) -> JSONResponse:
-    """All models that are known by name; an upstream that takes every name may serve more. `?refresh=true`
-    asks the upstreams now. Codex, which sends its `client_version`, gets them as `models` in its words too;
+    """All known models; an upstream that accepts every name may serve more. `?refresh=true` lists the
+    upstreams' models again. Codex, which sends its `client_version`, also gets `models` in its format;
     Anthropic's clients get a page."""
     if is_anthropic_client(request.headers):
         return JSONResponse(model_page(await _enriched(request), request.query_params))
@@ -33,7 +33,7 @@ async def list_models(request: Request) -> JSONResponse:
 
 
 async def get_model(request: Request) -> JSONResponse:
-    """One of them. 404 `model_not_found` for another name."""
+    """One model. 404 `model_not_found` for an unknown name."""
     wanted = request.path_params["model"]
     if is_anthropic_client(request.headers):
         for known in await _enriched(request):
@@ -55,18 +55,18 @@ async def _listed(request: Request) -> list[dict[str, Any]]:
 
 
 def wants_refresh(request: Request) -> bool:
-    """Whether the upstreams are to be asked now. Raises InvalidRequestError."""
+    """Whether the upstreams' models must be listed again. Raises InvalidRequestError."""
     wanted = request.query_params.get("refresh", "false")
     if wanted not in _SWITCH:
         raise invalid("refresh", f"it is true or false, not {wanted[:40]!r}")
     return _SWITCH[wanted]
 
 
-# `GET /v1/usage`: what the key's own responses spent.
+# `GET /v1/usage`: the usage of the key's own responses.
 
 
 async def usage(request: Request) -> JSONResponse:
-    """Sums, rows by day (UTC) and model, and agents; `?since=2026-01-31` leaves out the days before."""
+    """Sums, rows by day (UTC) and model, and agents; `?since=2026-01-31` omits earlier days."""
     since = request.query_params.get("since", "")
     if since and not _is_day(since):
         raise invalid("since", f"it is a day as 2026-01-31, not {since[:40]!r}")

@@ -1,9 +1,8 @@
-"""Law S10: which hosts are answered, and which web pages may ask.
+"""Law S10: the hosts for which requests are answered, and the web pages that may send them.
 
-A browser sends what any page wants to any address: the page's own computer included, and under a name that
-the page chose, since its name server may say that the name is 127.0.0.1. What the page can't choose are
-the headers `host`, `origin` and `sec-fetch-site`. `x-forwarded-host` can be set by any client, so it is not
-read.
+A browser sends requests of any page to any address, including the user's own computer, and under any name,
+because the page's name server can resolve its name to 127.0.0.1. A page can't set the headers `host`,
+`origin` and `sec-fetch-site`. Any client can set `x-forwarded-host`, so it is not read.
 
 | | without keys | with keys |
 | --- | --- | --- |
@@ -27,15 +26,15 @@ from openresponses_server.settings.hosts import LOOPBACK, Authority, authority_o
 
 _ANY: Final = "*"
 _PORTS: Final = {"http": 80, "https": 443}
-_PROBE_PATHS: Final = frozenset({"/healthz", "/readyz"})  # asked by an address or by the name of a pod
+_PROBE_PATHS: Final = frozenset({"/healthz", "/readyz"})  # requested by IP address or by the name of a pod
 _ORIGIN: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]{0,63})://(.{1,320})")
-_BROWSER_HEADERS: Final = ("origin", "sec-fetch-site")  # what browsers send
-_MOST_CACHED: Final = 16  # of hosts that are known, of which nothing needs to be read again
+_BROWSER_HEADERS: Final = ("origin", "sec-fetch-site")  # headers that browsers set
+_MOST_CACHED: Final = 16  # spellings of known hosts, which are not parsed again
 _SHOWN: Final = 80  # characters
 
 
 class Origins:
-    """Refuses requests under other names than the server's own, and those of other servers' pages."""
+    """Refuses requests with unknown host names, and those of other origins' pages."""
 
     def __init__(self, settings: Settings) -> None:
         self._every_page = _ANY in settings.cors_origins
@@ -90,15 +89,15 @@ class _Origin(NamedTuple):
 
 
 def _parse_origin(origin: str) -> _Origin | None:
-    """An origin with its port, the usual one of its scheme where none is said. None for what is not one:
-    `null`, and what a browser would not send."""
+    """Parse an origin; the port defaults to that of the scheme. None for `null` and for values that no
+    browser sends."""
     found = _ORIGIN.fullmatch(origin.strip())
     authority = None if found is None else authority_of(found[2])
     return None if found is None or authority is None else _origin_at(found[1].lower(), authority)
 
 
 def _origin_at(scheme: str, authority: Authority) -> _Origin:
-    """The origin of pages that this scheme brings from there: a proxy may speak TLS for the server."""
+    """The origin of this server's pages with this scheme: a proxy may terminate TLS."""
     return _Origin(scheme, authority.host, _PORTS.get(scheme) if authority.port is None else authority.port)
 
 

@@ -43,13 +43,13 @@ from openresponses_server.store.base import ListedItem, Order
 
 _MAX_LIMIT: Final = 100
 _ORDERS: Final = ("asc", "desc")
-# a message's text as a part, by who said it
+# role of a message → type of its text part
 _PARTS: Final = {"assistant": "output_text"}
 
 
 def count_reader(service: Service, owner: str, answer: Callable[[], Awaitable[ASGIApp]]) -> ASGIApp:
-    """What `answer` gives, made and sent while its client counts as a reader of this owner's: to its end,
-    however that comes. Raises HttpError 429 when there are as many readers as may be."""
+    """A response that makes and sends the one of `answer`, and counts as a reader of this owner until it
+    ends. Raises HttpError 429 if there are too many readers."""
 
     async def read(scope: Scope, receive: Receive, send: Send) -> None:
         async with service.gate.readers.shared(owner):
@@ -59,8 +59,8 @@ def count_reader(service: Service, owner: str, answer: Callable[[], Awaitable[AS
 
 
 async def input_items(request: Request) -> ASGIApp:
-    """A page of what the request of a response brought in: `limit` (1 to 100, 20), `order` (`asc` or
-    `desc`, which is the default), `after` and `before` (ids of items)."""
+    """A page of a response's input items: `limit` (1 to 100, default 20), `order` (`asc` or `desc`, the
+    default), `after` and `before` (ids of items)."""
     return count_reader(service_of(request), request.state.owner, partial(_page, request))
 
 
@@ -89,8 +89,8 @@ async def _page(request: Request) -> Response:
 
 
 async def cancel(request: Request) -> Response:
-    """End a response that is being made: it becomes incomplete with the output so far, and its client gets
-    that end. One that is cancelled already is answered as it is; one that has ended otherwise is refused."""
+    """Cancel a response in progress: it becomes incomplete with the output so far, and its client gets that
+    end. A cancelled response is returned again; for one that has ended otherwise the request is refused."""
     response = await cancel_response(service_of(request), request.path_params["id"], request.state.owner)
     if response is None:
         raise unknown_response(request.path_params["id"])
@@ -159,8 +159,8 @@ async def create(request: Request) -> ASGIApp:
 
 
 async def _remaining_stream(service: Service, run: Run) -> AsyncIterator[bytes]:
-    """What a client that fell behind has not got yet. It ends early when the client would be one reader too
-    many: it can ask again."""
+    """The remaining stream for a client that fell behind. It ends early if there are too many readers; the
+    client can resume."""
     with suppress(HttpError):
         async for data in remaining_stream(run, service.gate, service.runs.follower):
             yield data
@@ -178,8 +178,8 @@ async def _stream_background(service: Service, run: Run, headers: dict[str, str]
 async def _with_cut_off_error(
     service: Service, response_id: str, frames: AsyncIterator[bytes]
 ) -> AsyncIterator[bytes]:
-    """The frames. A client that was sent none when the server cuts off what is left does not know its
-    response: it gets an `error` event with the id."""
+    """The frames. If the server stops before the first one, the client does not know its response, and gets
+    an `error` event with the id."""
     cut = asyncio.ensure_future(service.gate.cut.wait())
     first = asyncio.ensure_future(anext(frames, b""))
     try:
@@ -198,12 +198,12 @@ async def _with_cut_off_error(
 
 
 class ResponseEndpoint(HTTPEndpoint):
-    """`/v1/responses/{id}`: a response that was stored. 404 `response_not_found` when there is none."""
+    """`/v1/responses/{id}`: a stored response. 404 `response_not_found` if there is none."""
 
     async def get(self, request: Request) -> ASGIApp:
-        """The response as it ended or as far as it is; with `stream=true` its events (law S2), those
-        after the number `starting_after` or all. Without `stream` that number has to be one and says
-        nothing, as OpenAI's clients may send it."""
+        """The response as it ended or so far; with `stream=true` its events (law S2), all or those after the
+        number `starting_after`. Without `stream` that number is checked and ignored, because OpenAI's clients
+        may send it."""
         service, owner = service_of(request), request.state.owner
         asked = request.query_params
         streamed = "stream" in asked and _bool_param("stream", asked["stream"])
@@ -212,7 +212,7 @@ class ResponseEndpoint(HTTPEndpoint):
         return count_reader(service, owner, partial(answer, service, request.path_params["id"], owner))
 
     async def delete(self, request: Request) -> Response:
-        """Forget it; if it is being made, that ends."""
+        """Delete the response; one in progress is cancelled."""
         service = service_of(request)
         response_id = request.path_params["id"]
         if not await service.store.delete(response_id, request.state.owner):
@@ -268,14 +268,14 @@ def _event_number(text: str) -> int:
     raise InvalidRequestError(InvalidRequestError.INVALID_VALUE, what, param="starting_after")
 
 
-# `/v1/responses/{id}/trace`: what passed of one response.
+# `/v1/responses/{id}/trace`: the trace of one response.
 
 _BLOCK: Final = 256 * 1024
 
 
 async def trace(request: Request) -> ASGIApp:
-    """The trace as a recording in JSON lines, as far as it goes now. 404 `trace_not_found` when there is none
-    or it is another owner's."""
+    """The trace so far, as a recording in JSON lines. 404 `trace_not_found` if there is none or it belongs to
+    another owner."""
     service, owner = service_of(request), request.state.owner
     return count_reader(service, owner, partial(_recording, service, request.path_params["id"], owner))
 
@@ -289,7 +289,7 @@ async def _recording(service: Service, response_id: str, owner: str) -> Response
 
 
 async def _lines(path: Path) -> AsyncIterator[bytes]:
-    """The whole lines that are in the file now, in pieces; none when it has just been deleted."""
+    """The complete lines of the file, in chunks; none if it has just been deleted."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:

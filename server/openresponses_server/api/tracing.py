@@ -1,4 +1,4 @@
-"""Traces of requests over HTTP: what the client is sent passes here as it leaves."""
+"""Records what clients are sent, over HTTP and WebSockets, in the traces of their requests."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from openresponses_server.observation.trace_folder import HEADER, Traces
 from openresponses_server.observation.traces import REQUEST
 from openresponses_server.tasks import on_thread
 
-# the paths whose requests become responses, and what their clients speak
+# path → dialect of its clients, for requests that create responses
 _DIALECTS: Final = {
     "/v1/responses": "responses",
     "/v1/responses/compact": "responses",
@@ -30,7 +30,8 @@ _DIALECTS: Final = {
 
 
 class Tracing:
-    """Behind authentication: a trace is its owner's. An answer that is traced says where its trace is."""
+    """A middleware after authentication, because a trace belongs to an owner. A traced answer has the path of
+    its trace in a header."""
 
     def __init__(self, app: ASGIApp, traces: Traces) -> None:
         self._app = app
@@ -81,13 +82,13 @@ class Tracing:
             trace.end(how)
 
 
-# Traces of turns on a WebSocket: each message of the client is a request, each one to it a line.
+# Traces of WebSocket turns: each message of the client is a request, each message to it a line.
 
 SendBytes = Callable[[bytes], Awaitable[None]]
 
 
 def with_trace(send: SendBytes) -> SendBytes:
-    """The same, with what is sent in the trace of the turn."""
+    """`send`, which also records the data in the turn's trace."""
 
     async def sending(message: bytes) -> None:
         trace = REQUEST.get()
@@ -103,7 +104,7 @@ def with_trace(send: SendBytes) -> SendBytes:
 async def trace_turn(
     traces: Traces | None, headers: Mapping[str, str], owner: str, request_id: str, message: str | bytes
 ) -> AsyncIterator[None]:
-    """One turn, from its message to its end."""
+    """Trace one turn, from its message to its end."""
     if traces is None:
         yield
         return

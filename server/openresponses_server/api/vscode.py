@@ -70,7 +70,7 @@ class DecodedChat(NamedTuple):
 
 
 def read_chat(body: bytes) -> DecodedChat:
-    """The body of a chat request. Raises InvalidRequestError with `param`."""
+    """Decode the body of a chat request. Raises InvalidRequestError with `param`."""
     chat = decode_chat(body)
     marked, marked_losses = from_vscode(chat, use_markers=True)
     if marked.previous_response_id is None:
@@ -86,9 +86,8 @@ def read_chat(body: bytes) -> DecodedChat:
 async def prepare_chat(
     service: Service, asked: DecodedChat, headers: Mapping[str, str], request_id: str, owner: str
 ) -> PreparedRequest:
-    """The chat as a request that may be run. It is stored unless it asks not to be or the store is out.
-
-    Raises as `prepare` does.
+    """Prepare a chat's request. The response is stored unless the chat says not to, or the store does not
+    work. Raises as `prepare` does.
     """
     request = asked.request
     if not await _can_store(service, request):
@@ -117,7 +116,7 @@ async def prepare_chat(
 
 
 async def _can_store(service: Service, request: CreateResponse) -> bool:
-    """Whether the response is kept. A chat does not depend on it, as the Responses API does."""
+    """Whether the response can be stored. A chat works without, unlike the Responses API."""
     if request.store is False:
         return False
     try:
@@ -193,8 +192,8 @@ _MAX_LINE = 200  # characters of a line, in which an unknown event names its typ
 
 
 async def models(request: Request) -> JSONResponse:
-    """The models as LanguageModelChatInformation, and what changed since the version that `since` names.
-    `?refresh=true` asks the upstreams now."""
+    """The models as LanguageModelChatInformation, and the changes since the version `since`. `?refresh=true`
+    lists the upstreams' models again."""
     service = service_of(request)
     enriched = await service.listing.enriched(refresh=wants_refresh(request))
     listed = [model.information() for model in enriched]
@@ -206,7 +205,8 @@ async def models(request: Request) -> JSONResponse:
 
 
 async def chat(request: Request) -> ASGIApp:
-    """Parts as JSON lines. With `errors=line` a failure is the last of them; leaving cancels the response."""
+    """Parts as JSON lines. With `errors=line` a failure is the last line. A disconnect cancels the
+    response."""
     service = service_of(request)
     failures = request.query_params.get("errors", "text")
     if failures not in FAILURES:
@@ -225,7 +225,7 @@ def _trace(request_id: str, line: str) -> None:
 
 
 async def tokens(request: Request) -> JSONResponse:
-    """About how many tokens a text or message is for a model."""
+    """Estimate the tokens of a text or message for a model."""
     service = service_of(request)
     asked = await read_json(request, service, read_token_request)
     model = service.router.resolve(asked.model).model

@@ -1,4 +1,4 @@
-"""This server's models without the server: its upstreams, stores and limits, in the caller's event loop."""
+"""A provider without a server: upstreams, stores and limits in the caller's event loop."""
 
 from __future__ import annotations
 

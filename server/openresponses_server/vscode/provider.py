@@ -1,7 +1,7 @@
-"""`LanguageModelChatProvider`: VS Code's interface of a provider over any model (RFC 016's façade).
+"""`LanguageModelChatProvider`: VS Code's provider interface for any model (RFC 016's façade).
 
-It translates, requests, adapts and tracks, each by the part that does that: the chat becomes a request,
-a `Backend` answers it with events, `process_stream` makes parts of them, `UsageTracker` counts.
+The chat becomes a request, a `Backend` answers it with events, `process_stream` turns these into parts, and
+`UsageTracker` counts.
 """
 
 from __future__ import annotations
@@ -44,18 +44,18 @@ Information = dict[str, Any]
 """VS Code's LanguageModelChatInformation, in its names; limits are tokens."""
 Failures = Literal["text", "raise"]
 _ERROR_POLICIES: Final[dict[Failures, ErrorPolicy]] = {"text": "text", "raise": "notes"}
-_MAX_MARKERS: Final = 256  # conversations that can be gone on from
+_MAX_MARKERS: Final = 256  # conversations that can be continued
 _RETRIED_STATUSES: Final = frozenset({400, 404, 409})
 
 
 class Backend(Protocol):
-    """What answers requests: `OpenResponsesClient`, or this server's models in the same process."""
+    """Answers requests: `OpenResponsesClient`, or this server's models in the same process."""
 
     def stream(self, request: CreateResponse, cancel: Cancellation | None = None) -> AsyncIterator[Event]: ...
 
 
 class ProviderOptions(TypedDict, total=False):
-    """What a provider may be given: see there."""
+    """The options of `LanguageModelChatProvider`."""
 
     tracker: UsageTracker
     tokens: TokenCounter
@@ -85,23 +85,23 @@ class LanguageModelChatProvider:
         self._failures: Failures = options.get("failures", "text")
         self._trace = options.get("trace")
         self._conversations: OrderedDict[str, str] = OrderedDict()
-        """Marker → the digest of the chat that it stands for, the answer included."""
+        """Marker → digest of the chat that it stands for, including the answer."""
 
     def on_did_change_language_model_chat_information(
         self, callback: Callable[[int], None]
     ) -> Callable[[], None]:
-        """Call back with a number that rises when the list of models has changed; what is returned ends
-        that."""
+        """Call `callback` with an increasing number when the list of models has changed. Returns a function
+        that ends this."""
         return self._listing.on_change(callback)
 
     async def provide_language_model_chat_information(self, *, refresh: bool = False) -> list[Information]:
-        """The models; they are asked for once a minute, with `refresh` now."""
+        """The models, listed again at most once a minute, or now with `refresh`."""
         return [model.information() for model in await self._listing.enriched(refresh=refresh)]
 
     async def provide_token_count(
         self, model: str | Information, text: str | ChatMessage | Mapping[str, Any]
     ) -> int:
-        """About how many tokens a text or message is for a model."""
+        """Estimate the tokens of a text or message for a model."""
         content = text if isinstance(text, str | ChatMessage) else read_message(dict(text), "text")
         return token_count(content, self._tokens, _name(model))
 

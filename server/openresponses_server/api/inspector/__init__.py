@@ -1,4 +1,4 @@
-"""The inspector's page: its files, and what a browser may do with them."""
+"""The inspector's page: its files and their security headers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ HOME: Final = "/"
 ROOT: Final = "/inspector"
 INDEX: Final = "index.html"
 DATA: Final = f"{ROOT}/v1/"
-"""Below it is what needs a key; the page itself has none."""
+"""The prefix of the inspector's API, which requires a key; the page does not."""
 
 _TYPES: Final = {
     ".css": "text/css; charset=utf-8",
@@ -96,5 +96,5 @@ def _secrets() -> bytes:
 
 
 def is_page(path: str) -> bool:
-    """Whether this path is one of the page's, which everyone may read; `/` leads there."""
+    """Whether this path belongs to the page, which everyone may read; `/` redirects to it."""
     return path in (ROOT, HOME) or (path.startswith(f"{ROOT}/") and not path.startswith(DATA))

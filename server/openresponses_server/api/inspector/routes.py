@@ -1,4 +1,5 @@
-"""`/inspector/v1/`: lists of stored responses, the requests that they are of, and what fills a context."""
+"""`/inspector/v1/`: lists of stored responses, their requests and contexts, observed streams; and the
+page."""
 
 from __future__ import annotations
 
@@ -57,7 +58,7 @@ _ASKED: Final = (
     "store",
     "background",
 )
-"""What a response repeats of its request."""
+"""Fields of a request that its response repeats."""
 _LONGEST: Final = 200  # characters of a filter
 _MOST: Final = 100
 _USUAL: Final = 50
@@ -89,7 +90,7 @@ async def listed(request: Request) -> Response:
 
 
 async def request_of(request: Request) -> Response:
-    """The request that a stored response is of, as far as the response and its input say it."""
+    """The request of a stored response, reconstructed from the response and its input."""
     response_id = request.path_params["id"]
     record = await service_of(request).store.get(response_id, request.state.owner)
     if record is None:
@@ -102,8 +103,8 @@ async def request_of(request: Request) -> Response:
 
 
 async def context(request: Request) -> Response:
-    """What a request would put into the context, piece by piece, in bytes of JSON and in tokens, which are
-    estimated as for `/v1/responses/input_tokens`."""
+    """The context of a request, entry by entry: bytes of JSON and tokens, estimated as for
+    `/v1/responses/input_tokens`."""
     service = service_of(request)
     asked = await read_json(request, service, decode_request)
     target = service.router.target_of(asked.model, request.state.owner)
@@ -189,8 +190,8 @@ LINE_KEEP_ALIVE = b"\n"
 
 
 class ObservedForm:
-    """The answer to one request, received at `began` (of `time.perf_counter`); `report` is what its
-    translation notes."""
+    """The form of an observed response. `began` is when the request was received (`time.perf_counter`);
+    `report` has the diagnostics of its translation."""
 
     stream_type = LINES_TYPE
     keep_alive = LINE_KEEP_ALIVE
@@ -204,8 +205,8 @@ class ObservedForm:
 
 
 class ObservedFrames:
-    """Bytes of server-sent events, cut anywhere, into lines with the time at which they were read: since
-    `began`, or since the first were."""
+    """Turns chunks of server-sent events into observed lines, each with the time of its chunk since `began`,
+    or since the first chunk."""
 
     def __init__(self, *reports: Diagnostics, began: float | None = None) -> None:
         self._frames = SSEDecoder()
@@ -213,7 +214,7 @@ class ObservedFrames:
         self._began = began
 
     def feed(self, data: bytes) -> bytes:
-        """The lines of the frames that are whole."""
+        """The lines of the frames that are complete."""
         at = self._at()
         return b"".join([self._observer.frame(frame, at) for frame in self._frames.feed(data)])
 
@@ -322,12 +323,12 @@ async def capture(request: Request) -> Response:
 
 
 def _payload_limits(limits: Limits) -> Limits:
-    """Of one payload, which is translated in one step."""
+    """The limits of one payload, which is translated in one step."""
     return replace(limits, json_values=min(limits.json_values, _PAYLOAD_VALUES))
 
 
 async def _pieces(first: bytes, ended: bool, lines: Iterator[bytes]) -> AsyncIterator[bytes]:
-    """Each is made when the one before has been sent: for a client that leaves nothing more is done."""
+    """The chunks, made lazily: nothing is done for a client that has disconnected."""
     yield first
     while not ended:
         piece, ended = await on_thread(partial(_piece, lines), begun=True)
@@ -336,7 +337,7 @@ async def _pieces(first: bytes, ended: bool, lines: Iterator[bytes]) -> AsyncIte
 
 
 def _with_failure(lines: Iterator[bytes]) -> Iterator[bytes]:
-    """The lines, and what breaks them off as the last. Raises Unreadable for what has none."""
+    """The lines; an error becomes the last one. Raises Unreadable if there is no line before the error."""
     begun = False
     try:
         for line in lines:
@@ -349,7 +350,7 @@ def _with_failure(lines: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def _piece(lines: Iterator[bytes]) -> tuple[bytes, bool]:
-    """Some lines, and whether there are none left."""
+    """Some lines, and whether they were the last."""
     made: list[bytes] = []
     size = 0
     for each in lines:
@@ -360,17 +361,17 @@ def _piece(lines: Iterator[bytes]) -> tuple[bytes, bool]:
     return b"".join(made), True
 
 
-# `GET /inspector`: the page that shows streams, to which `/` leads a browser. It contains nothing of anyone:
-# what it shows it asks for with its user's key (`routes/inspection.py`).
+# `GET /inspector`: the page that shows streams, to which `/` redirects browsers. It contains no data: it
+# requests them with its user's key.
 
 
 async def page(_request: Request) -> Response:
-    """The page is below its own folder, so that its files have relative names."""
+    """Redirect to the page's folder, so that its files have relative names."""
     return RedirectResponse(f"{ROOT}/{INDEX}", 307, HEADERS)
 
 
 async def home(request: Request) -> Response:
-    """A browser is led to the page; for everybody else there is nothing here."""
+    """Redirect browsers to the page; 404 for others."""
     headers = {**HEADERS, "vary": "accept"}
     if _wants_html(request):
         return RedirectResponse(f"{ROOT}/{INDEX}", 307, headers)
@@ -383,7 +384,7 @@ def _wants_html(request: Request) -> bool:
 
 
 async def file(request: Request) -> Response:
-    """One file of the page; 304 for one that the browser has."""
+    """One file of the page; 304 if the browser has it."""
     found = files().get(request.path_params["file"])
     if found is None:
         raise HttpError(404, f"Not Found: GET {request.url.path[:200]}")

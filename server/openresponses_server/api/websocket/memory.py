@@ -1,4 +1,4 @@
-"""What a connection remembers: its latest response, whether it is stored or not."""
+"""The memory of a connection: its latest response, stored or not."""
 
 from __future__ import annotations
 
@@ -23,11 +23,9 @@ from openresponses_server.store.history import (
 
 class ConnectionMemory:
     """The latest response with all that led to it, so that a turn with `store: false` can be continued on the
-    same connection. What is stored has to be in the store still: it may have been deleted, and nothing of it
-    be kept.
-
-    It remembers as much as `available` says, of the budget of this owner: a conversation beyond that is
-    forgotten, and can be continued if it is stored."""
+    same connection. A stored response is looked up again, because it may have been deleted. The memory is
+    limited by `available` and the owner's budget: a larger conversation is evicted, and can be continued only
+    if it is stored."""
 
     def __init__(self, available: Available, owner: str) -> None:
         self._available = available
@@ -39,19 +37,19 @@ class ConnectionMemory:
         self._id: str | None = None
         self._latest = empty_conversation()
         self._unstored = empty_conversation()
-        """Of the latest, what no store has."""
+        """The part of the latest conversation that is not stored."""
         self._reservation.release()
 
     def close(self) -> None:
-        """The connection is over."""
+        """Release the memory: the connection has ended."""
         self._clear()
 
     def is_latest(self, response_id: str | None) -> bool:
-        """Whether this response is the latest here."""
+        """Whether this is the latest response."""
         return response_id is not None and response_id == self._id
 
     def fork(self, others: Iterable[ConnectionMemory], response_id: str | None) -> None:
-        """Go on from a response that is the latest of another lane, which keeps it too."""
+        """Continue a response that is the latest of another lane, which keeps it too."""
         other = next((each for each in others if each is not self and each.is_latest(response_id)), None)
         if other is None or self.is_latest(response_id):
             return
@@ -66,8 +64,8 @@ class ConnectionMemory:
         before: Conversation,
         upstream: UpstreamResponse | None = None,
     ) -> None:
-        """The response is the latest now: this request was answered by it, after what was said before.
-        `upstream` is the same response where the upstream keeps it."""
+        """Remember the latest response with its request and the conversation before. `upstream` is the
+        response as the upstream stores it."""
         if request.previous_response_id is None or request.previous_response_id != self._id:
             self._clear()
         turns = [
@@ -82,7 +80,7 @@ class ConnectionMemory:
             self._unstored = self._unstored.with_turns(turns, size)
 
     def _reserve(self, size: int) -> bool:
-        """Whether it may remember so many bytes; then it holds them."""
+        """Reserve so many bytes; whether that was possible."""
         if size > self._available.conversation:
             return False
         self._reservation.release()
@@ -93,7 +91,7 @@ class ConnectionMemory:
         return True
 
     def evict(self, response_id: str | None) -> None:
-        """Forget this response, since a turn that continued it has failed."""
+        """Evict this response, because a turn that continued it has failed."""
         if response_id is not None and response_id == self._id:
             self._clear()
 
@@ -118,7 +116,7 @@ class ConnectionMemory:
     async def _load_history(
         self, store: ResponseStore, request: CreateResponse, reservation: Reservation
     ) -> Conversation:
-        """Remembered, else out of the store when the request is stored too."""
+        """The conversation from memory, else from the store if the request is stored too."""
         wanted = request.previous_response_id
         if wanted is not None and wanted == self._id:
             unstored = set(self._unstored.responses)

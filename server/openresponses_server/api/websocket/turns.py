@@ -55,7 +55,7 @@ from openresponses_server.store.history import Conversation, own_input
 # The events of one turn as messages: from its run or, for a client that fell behind, from the store.
 
 Send = Callable[[bytes], Awaitable[None]]
-"""Sends one message, whole. When that is cancelled, nothing of the message has been sent."""
+"""Sends one whole message. If it is cancelled, nothing was sent."""
 
 _TERMINAL: Final = frozenset(kind.__struct_config__.tag for kind in TERMINAL_EVENTS)  # type: ignore[attr-defined]
 _MESSAGES_PER_YIELD: Final = 64  # messages of one piece after which other connections have their turn
@@ -87,13 +87,13 @@ class TurnStream:
         """When something was last sent, on the event loop's clock."""
 
     def deliver_now(self, batch: Batch) -> Awaitable[None] | None:
-        """Send these, as far as that waits for nothing; what is left of it."""
+        """Send events while that does not wait; returns the rest."""
         if not batch.last and not self._headers and self._write_now(batch.events):
             return None
         return self.deliver(batch)
 
     async def deliver(self, batch: Batch) -> None:
-        """Send these, but for those that an interruption did not keep from being sent."""
+        """Send events, without those that were already sent before an interruption."""
         if batch.last:
             self._end()
         for event in without_error(batch.events) if batch.last else batch.events:
@@ -103,7 +103,7 @@ class TurnStream:
             self._after_end()
 
     def _write_now(self, events: Iterable[Event]) -> bool:
-        """Write these, in their order, while they wait for nothing; whether that was all of them."""
+        """Write events in order while that does not wait; whether all were written."""
         for event in events:
             if not self._write(encode(event)):
                 return False
@@ -112,9 +112,9 @@ class TurnStream:
         return True
 
     async def catch_up(self, rest: AsyncGenerator[bytes]) -> None:
-        """Send what follows the last event that was sent. Raises HttpError when `rest` ends before the
-        response does, and what `rest` raises."""
-        decoder = SSEDecoder(sys.maxsize)  # an event may hold the whole response
+        """Send the remaining stream after the last sent event. Raises HttpError if `rest` ends before the
+        response, and what `rest` raises."""
+        decoder = SSEDecoder(sys.maxsize)  # an event may contain the whole response
         failing: Frame | None = None
         async with aclosing(rest) as pieces:
             async for piece in pieces:
@@ -167,7 +167,7 @@ def without_error(events: list[Event]) -> list[Event]:
 
 
 async def send_events(send: Send, events: Iterable[Event]) -> None:
-    """Send these, one message for each."""
+    """Send events, one message each."""
     for event in events:
         await send(encode(event))
 
@@ -180,7 +180,7 @@ def _stream_interrupted(run: Run) -> HttpError:
 
 
 _log = structlog.get_logger(__name__)
-# what a message may carry and what means nothing here (specification, "WebSocket")
+# fields that a message may have and that have no meaning here (specification, "WebSocket")
 _IGNORED_FIELDS: Final = {"stream": None, "stream_options": None, "background": None, "restart": None}
 
 
@@ -287,7 +287,7 @@ class TurnRunner:
             partial(self._remember, run, request, before),
             self._finish,
         )
-        at_once = self._service.traces is None  # a trace is found in the task of its turn
+        at_once = self._service.traces is None  # the trace is in the context of the turn's task
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._send_keepalives, run, stream)
             failure: BridgeError | None = None
@@ -299,7 +299,7 @@ class TurnRunner:
                         remaining_stream(run, self._service.gate, self._service.runs.follower)
                     )
             except BridgeError as error:
-                failure = error  # out of the group as it is, not wrapped into a group of errors
+                failure = error  # raised below, not within an ExceptionGroup
             tasks.cancel_scope.cancel()
         if failure is not None:
             raise failure
