@@ -178,4 +178,4 @@ def _check_counted(asked: CreateResponse) -> None:
     """Raises InvalidRequestError for input that is stored elsewhere and can't be counted here."""
     for name in ("conversation", "prompt"):
         if getattr(asked, name) is not None:
-            raise invalid(name, "what it holds is not kept here and can't be counted")
+            raise invalid(name, "it is stored elsewhere, so its tokens can't be counted")

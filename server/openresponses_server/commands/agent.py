@@ -53,8 +53,12 @@ _ANSWERED, _NOT_ANSWERED, _CANCELLED = 0, 1, 130
     metavar="FILE",
     help="Show the model this file or image; one in the folder can be named in TASK: #file:PATH.",
 )
-@click.option("--open", "open_files", multiple=True, metavar="FILE", help="Say that this file is open.")
-@click.option("--modified", multiple=True, metavar="FILE", help="Say that this file was changed.")
+@click.option(
+    "--open", "open_files", multiple=True, metavar="FILE", help="Name this file as open in the system text."
+)
+@click.option(
+    "--modified", multiple=True, metavar="FILE", help="Name this file as changed in the system text."
+)
 @click.option("--note", "notes", multiple=True, metavar="TEXT", help="A line for the system text.")
 @config_flag
 @upstream_flags(ASKED)
@@ -72,12 +76,10 @@ _ANSWERED, _NOT_ANSWERED, _CANCELLED = 0, 1, 130
     "--max-prompt-tokens",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Summarise the conversation to stay within so many (default: what is known of the model).",
+    help="Summarise the conversation to stay within this many (default: the model's known limit).",
 )
-@click.option(
-    "--condense", is_flag=True, help="Summarise by the beginnings of what was said, without the model."
-)
-@click.option("--repair", is_flag=True, help="Repair arguments of tools that are not quite JSON.")
+@click.option("--condense", is_flag=True, help="Summarise by the beginnings of messages, without the model.")
+@click.option("--repair", is_flag=True, help="Repair tool arguments that are not valid JSON.")
 @click.option(
     "--log-calls",
     type=click.Path(dir_okay=False, path_type=Path),
@@ -88,12 +90,12 @@ _ANSWERED, _NOT_ANSWERED, _CANCELLED = 0, 1, 130
     "--resume",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="Keep all that happens in this file and go on from what it has; without TASK with its last one.",
+    help="Record the run in this file and resume what it has; without TASK, its last task.",
 )
 @click.option(
     "--stateful",
     is_flag=True,
-    help="Store each round's response, where the config says (without: in memory), and go on from it.",
+    help="Store each round's response (in the config's store, else in memory) and continue it.",
 )
 @click.option(
     "--json", "as_json", is_flag=True, help="Print rounds and results as one JSON object at the end."
@@ -120,7 +122,7 @@ def command(
             _check_names(registry, flags["disabled"])
             journal = _journal(open_until_the_end, resume)
             if not task.strip() and journal is not None and not journal.entries:
-                exit_unreadable(f"{resume}: there is no task in it to go on with")
+                exit_unreadable(f"{resume}: it has no task to resume")
             call_log = _call_log(open_until_the_end, flags["log_calls"])
             for kept in (journal, call_log):
                 if kept is not None:

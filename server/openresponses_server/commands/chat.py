@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _ANSWERED, _NOT_ANSWERED, _CANCELLED = 0, 1, 130
 _HELP: Final = (
     ("/attach FILE", "send an image, a PDF or a text with the next message"),
-    ("/model NAME", "ask another model from now on; without NAME the models there are"),
+    ("/model NAME", "use another model from now on; without NAME, list the models"),
     ("/clear", "start a new conversation"),
     ("/help", "this"),
     ("/quit", "end (also Ctrl-D); Ctrl-C stops an answer"),
@@ -38,8 +38,8 @@ _NAME: Final = 100
 @click.argument("message", required=False)
 @upstream_flags(REACHED)
 @config_flag
-@click.option("--server", metavar="URL", help="Ask the server that runs there.")
-@click.option("--key-env", metavar="VAR", help="Environment variable with the key that this server asks for.")
+@click.option("--server", metavar="URL", help="Use the server that runs at this URL.")
+@click.option("--key-env", metavar="VAR", help="Environment variable with the key for this server.")
 @click.option(
     "--attach",
     "attachments",
@@ -205,7 +205,7 @@ class _Chat:
             return
         self._model = name
         note = "" if name in listed else ", which the server does not list"
-        self._print(f"{_shown(name)} is asked from now on{note}")
+        self._print(f"{_shown(name)} answers from now on{note}")
 
     def clear(self, _rest: str) -> None:
         self._conversation.clear()

@@ -23,7 +23,7 @@ _SIGNS: Final = {"passed": ("✓", "green"), "failed": ("✗", "red"), "skipped"
 
 @click.command()
 @click.argument("url")
-@click.option("--model", help="The model to ask (without: the first that the server lists).")
+@click.option("--model", help="The model to ask (default: the first that the server lists).")
 @server_key_flag
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per scenario instead of text.")
 @click.option("--junit", metavar="FILE", type=click.Path(dir_okay=False), help="Write a JUnit report too.")
@@ -41,7 +41,7 @@ _SIGNS: Final = {"passed": ("✓", "green"), "failed": ("✗", "red"), "skipped"
     type=click.Choice(["openresponses", "openai", "any"]),
     default="openresponses",
     show_default=True,
-    help="Which spelling of the protocol answers have to be in.",
+    help="The spelling of the protocol that answers must have.",
 )
 @click.option("--timeout", type=click.FloatRange(min=0.1), default=60.0, show_default=True, metavar="SECONDS")
 def command(

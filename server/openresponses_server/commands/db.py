@@ -38,7 +38,7 @@ def command() -> None:
 
 @command.command("upgrade")
 @_store
-@click.option("--create", is_flag=True, help="Make a SQLite file that is not there yet.")
+@click.option("--create", is_flag=True, help="Create the SQLite file if it does not exist.")
 def upgrade_tables(store: str, create: bool) -> None:
     """Bring the database to the tables of this version. Servers go on using PostgreSQL meanwhile.
 

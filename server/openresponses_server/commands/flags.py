@@ -38,7 +38,7 @@ DIALECTS: Final = tuple(each.name for each in reversed(TABLE) if each.upstream)
 import."""
 
 REACHED: Final = "Where the model is: a server, or a known one: ollama, …"
-ASKED: Final = "Ask this server, or a known one (without: the demo model)."
+ASKED: Final = "Use this server, or a known one (default: the demo model)."
 """The help of `--upstream`, for commands that use a server in between and for those that do not."""
 
 
@@ -78,7 +78,7 @@ server_key_flag = click.option(
     "--api-key-env",
     "api_key_env",
     metavar="VAR",
-    help="Environment variable with the key that the server asks for.",
+    help="Environment variable with the key for the server.",
 )
 """For commands that use a server and have no upstream. `--key-env` is the server's key in every command."""
 

@@ -33,9 +33,11 @@ class _Flags(NamedTuple):
 
 @click.command()
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path), default=Path("bridge.toml"))
-@click.option("--upstream", metavar="NAME|URL", help="A known upstream or an address. Nothing is asked then.")
-@click.option("--dialect", help="What an address speaks: chat by default.")
-@click.option("--model", "models", multiple=True, help="A model of it, all by default. May be repeated.")
+@click.option("--upstream", metavar="NAME|URL", help="A known upstream or an address, instead of questions.")
+@click.option("--dialect", help="The dialect of an address: chat by default.")
+@click.option(
+    "--model", "models", multiple=True, help="A model of the upstream, all by default. May be repeated."
+)
 @click.option("--api-key-env", metavar="VAR", help="Environment variable with the upstream's key.")
 @click.option("--host", help="Address to listen on: 127.0.0.1 by default.")
 @click.option("--port", type=click.IntRange(0, 65535), help="Port to listen on: 8080 by default.")
@@ -78,7 +80,7 @@ def _given(
             )
         dialect = flags.dialect or DEFAULT
         if not isinstance(DIALECTS.get(dialect), HttpDialect):
-            raise click.UsageError(f"--dialect: {dialect!r} is not what an address speaks")
+            raise click.UsageError(f"--dialect: {dialect!r} is not a dialect of an address")
         fields = {"name": _OTHER, "url": _address(upstream), "dialect": dialect}
     elif flags.dialect is not None:
         raise click.UsageError("--dialect belongs to an address: a known upstream has its own")

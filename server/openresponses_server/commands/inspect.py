@@ -34,14 +34,14 @@ _FIRST: Final = 4096  # bytes of the first line that distinguish a recording
 @click.argument("what", metavar="[FILE|URL|ID|-]", default="-")
 @click.option("--from", "source_name", type=click.Choice(SOURCES), default=SOURCES[0], show_default=True)
 @click.option("--speed", type=SPEED, help="A recording: play it at the speed it had, or N times as fast.")
-@click.option("--ask", metavar="TEXT", help="Ask the server at URL this, and watch its answer.")
+@click.option("--ask", metavar="TEXT", help="Send this prompt to the server at URL, and watch its answer.")
 @click.option(
     "--request",
     type=click.Path(exists=True, dir_okay=False, allow_dash=True),
     metavar="FILE|-",
     help="Send the server at URL this request, and watch its answer.",
 )
-@click.option("--model", help="The model to ask (without: the first that the server lists).")
+@click.option("--model", help="The model to ask (default: the first that the server lists).")
 @click.option("--server", metavar="URL", help="Where the response with this ID is [default: the local one].")
 @server_key_flag
 @click.option("--full", is_flag=True, help="Show texts in full.")
@@ -108,7 +108,7 @@ def _asked(
     result is None for a file. Raises UsageError."""
     sends = ask is not None or request is not None
     if ask is not None and request is not None:
-        raise click.UsageError("--ask and --request are two ways to say one thing")
+        raise click.UsageError("--ask and --request can't be combined")
     if "://" in what:
         from openresponses_server.client import is_plain_id
 
@@ -116,7 +116,7 @@ def _asked(
         if found and is_plain_id(response_id) and not sends:
             return address, response_id
         if not sends:
-            raise click.UsageError("say what to --ask the server, or name a response as URL/v1/responses/ID")
+            raise click.UsageError("use --ask or --request, or name a response as URL/v1/responses/ID")
         return what, None
     if sends:
         raise click.UsageError("--ask and --request need the URL of a server")

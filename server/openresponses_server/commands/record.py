@@ -67,7 +67,7 @@ def command(
     if not prompts and not requests:
         raise click.UsageError("say what to ask: a PROMPT or --request FILE")
     if output.exists():
-        exit_unreadable(f"{output}: it exists already")
+        exit_unreadable(f"{output}: the file exists already")
     settings, asked = _settings(config, model, flags)
     bodies = [_body(path) for path in requests]
     try:

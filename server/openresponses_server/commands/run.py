@@ -38,7 +38,7 @@ _INTERRUPTED, _NOT_STARTED, _NOT_FOUND = 130, 126, 127  # as in shells
     metavar="URL",
     help=f"Use the server that runs there (without this and an upstream: that at {_DEFAULT}, if one runs).",
 )
-@click.option("--key-env", metavar="VAR", help="Environment variable with the key that this server asks for.")
+@click.option("--key-env", metavar="VAR", help="Environment variable with the key for this server.")
 @click.option(
     "--program", metavar="PATH", help="The agent's program (default: its name, as the shell finds it)."
 )

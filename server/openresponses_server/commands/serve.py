@@ -100,23 +100,23 @@ def _split_names(given: Iterable[str]) -> list[str] | None:
     envvar=_variable("ALLOWED_HOSTS"),
     multiple=True,
     callback=lambda _context, _option, given: _split_names(given),
-    help="Another name under which the server is asked, beside localhost; may be given several times.",
+    help="Another host name of the server, in addition to localhost; may be repeated.",
 )
-@click.option("--speed", type=SPEED, help="A recording as the upstream: how fast it plays (default real).")
+@click.option("--speed", type=SPEED, help="With a recording as the upstream: its speed (default real).")
 @click.option(
-    "--loop", is_flag=True, default=None, help="A recording as the upstream: begin again at its end."
+    "--loop", is_flag=True, default=None, help="With a recording as the upstream: start again at its end."
 )
 @click.option(
     "--record",
     type=click.Path(file_okay=False),
     metavar="FOLDER",
-    help="Record what upstreams are asked and send, one file each, without keys.",
+    help="Record requests to upstreams and their answers, one file each, without keys.",
 )
 @click.option(
     "--trace",
     type=click.Path(file_okay=False),
     metavar="FOLDER",
-    help="Keep what passes of each response, to its client and to upstreams, for a day and without keys.",
+    help="Record all that is sent and received for each response, for a day and without keys.",
 )
 @click.option("--workers", type=click.IntRange(1), help="Number of processes (default 1).")
 @click.option(

@@ -140,7 +140,7 @@ class ServerClient:
         try:
             return decode_json(data)
         except WireError as error:
-            raise _failed(f"{self.base}{path} did not answer with JSON: {error.message}") from error
+            raise _failed(f"{self.base}{path} answered without valid JSON: {error.message}") from error
 
     async def first_model(self) -> str:
         """The first model that the server lists. Raises OpenResponsesError."""

@@ -52,7 +52,7 @@ class Keys:
         if key is None:
             raise _refused("No API key was given: send `Authorization: Bearer KEY` or `x-api-key: KEY`.")
         if not is_among(key, self._hashes):
-            raise _refused("The API key is not known here.")
+            raise _refused("The API key is not valid.")
         return _owner(key)
 
 
@@ -71,12 +71,10 @@ class Operators:
             return
         self._clients.owner(request.headers)
         if self._hashes:
-            raise _refused("Only an operator's key is shown this (setting `operator_keys`).")
+            raise _refused("Only operators may read this: send one of the setting `operator_keys`.")
         if not _is_loopback(request) or any(name in request.headers for name in _FORWARDED):
-            what = (
-                "Only connections of this machine itself are shown this, and none that come through a proxy"
-            )
-            raise HttpError(403, f"{what}: set `operator_keys` and show one of them.")
+            what = "Only direct connections from this machine may read this, and none through a proxy"
+            raise HttpError(403, f"{what}: set `operator_keys` and send one of them.")
 
 
 class Authentication:

@@ -221,7 +221,7 @@ class HttpConnection(DirectHttpProtocol):
         if self._registry.add(self):
             self._registry.mark_idle(self)
         else:
-            most = "The server has as many connections as it may have."
+            most = "The server has too many connections; try again."
             self._refuse(HttpError(503, most, headers={"retry-after": "1"}))
             transport.close()
 
@@ -290,14 +290,16 @@ class HttpConnection(DirectHttpProtocol):
         if self._is_handshake:
             self._stage = _Stage.HEAD
             if self._owed:
-                self._refuse(HttpError(400, "A WebSocket was asked for before an answer was read."))
+                self._refuse(
+                    HttpError(400, "A WebSocket was requested before the previous request was answered.")
+                )
             elif rest:
                 self._refuse(HttpError(400, "More was sent before the WebSocket's handshake was answered."))
             else:
                 self.handle_websocket_upgrade()
             return False
         if (method := self.parser.get_method()) == b"CONNECT":
-            self._refuse(HttpError(400, "This server connects nobody."))
+            self._refuse(HttpError(400, "This server does not support CONNECT."))
             return False
         lines = [b"%b: %b\r\n" % (name, value) for name, value in self.headers if name not in _OF_UPGRADES]
         version = self.parser.get_http_version().encode()
@@ -367,7 +369,7 @@ class HttpConnection(DirectHttpProtocol):
         with suppress(httptools.HttpParserInvalidURLError):
             target = httptools.parse_url(self.url)
         if target is None or not target.host or target.userinfo:
-            self._raise(HttpError(400, "The target of the request is not one of this server."))
+            self._raise(HttpError(400, "The request's target is not valid for this server."))
         host = b"[%b]" % target.host if b":" in target.host else target.host
         authority = b"%b:%d" % (host, target.port) if target.port else host
         query = b"?" + target.query if target.query else b""
@@ -386,7 +388,7 @@ class HttpConnection(DirectHttpProtocol):
         is_old = self.parser.get_http_version() != "1.1"
         coding = given.get(b"transfer-encoding")
         if coding is not None and (is_old or coding != [b"chunked"]):
-            self._raise(HttpError(400, "The one transfer encoding that is taken is chunked, in HTTP/1.1."))
+            self._raise(HttpError(400, "The only supported transfer encoding is chunked, in HTTP/1.1."))
         self.expect_100_continue = not is_old and b"100-continue" in given.get(b"expect", ())
         self._is_handshake = (
             given.get(b"upgrade") == [b"websocket"]

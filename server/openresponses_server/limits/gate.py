@@ -78,7 +78,7 @@ class ConcurrencyLimit:
         how many there are outside this process: of all keys, and of this one."""
         of_all, of_key = elsewhere
         if self.count + of_all + more > self._total:
-            raise self._refusal(f"The server has {self._total} {self._what} at once and no more; try again.")
+            raise self._refusal(f"The server has at most {self._total} {self._what} at once; try again.")
         if owner != _WITHOUT_KEY and self.of(owner) + of_key + more > self.per_key:
             raise self.too_many()
 

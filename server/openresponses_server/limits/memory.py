@@ -44,7 +44,7 @@ class MemoryBudget:
         is the present size of the reservation that is to grow, which alone may be of any size."""
         if self.bytes > own and self.bytes + size > self._total:
             raise _refusal(
-                f"Bodies and conversations of {self._total} bytes are in memory, and no more may be"
+                f"Bodies and conversations in memory have reached the limit of {self._total} bytes"
             )
         if owner != _WITHOUT_KEY and (mine := self.of(owner)) > own and mine + size > self._per_key:
             most = self._per_key

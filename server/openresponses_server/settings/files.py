@@ -164,7 +164,7 @@ def read_config(path: Path) -> dict[str, Any]:
     except RecursionError:
         read = None  # of lists and tables in each other; dotted keys nest without it
     if read is None or _is_deep(read):
-        raise ConfigError(f"more than {_DEEPEST} tables and lists are in each other", place=str(path))
+        raise ConfigError(f"tables and lists are nested more than {_DEEPEST} deep", place=str(path))
     return read
 
 

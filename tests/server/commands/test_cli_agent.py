@@ -498,7 +498,7 @@ def test_without_stateful_nothing_is_stored(model: ScriptedUpstream, tmp_path: P
         (b"my shopping list", "is not a journal"),
         (b"my\nshopping\nlist\n", "line 1 is not an entry"),
         (b'{"type":"end","end":"done"}\n', "line 1 comes before a question"),
-        (b"", "there is no task in it"),
+        (b"", "it has no task to resume"),
     ],
 )
 def test_a_file_that_is_not_a_journal_is_refused_and_left_as_it_is(

@@ -231,9 +231,9 @@ def test_tables_in_each_other_without_an_end_are_an_error(tmp_path: Path, value:
     path.write_text(value)
     done = checked(str(path))
     assert (done.exit_code, done.stdout) == (1, "")
-    assert done.stderr == f"{path}: more than 32 tables and lists are in each other\n"
+    assert done.stderr == f"{path}: tables and lists are nested more than 32 deep\n"
     serves = CliRunner().invoke(main, ["serve", "--config", str(path)])
-    assert (serves.exit_code, "more than 32 tables" in serves.stderr) == (2, True)
+    assert (serves.exit_code, "nested more than 32 deep" in serves.stderr) == (2, True)
 
 
 @pytest.mark.parametrize(

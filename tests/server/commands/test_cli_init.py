@@ -106,7 +106,7 @@ def test_with_an_upstream_given_nothing_is_asked(tmp_path: Path, monkeypatch: py
     [
         (("--upstream", "olama"), "'olama' is not an address, nor one of"),
         (("--upstream", "ftp://127.0.0.1"), "is not an http"),
-        (("--upstream", "http://127.0.0.1:9", "--dialect", "vscode"), "--dialect: 'vscode' is not what"),
+        (("--upstream", "http://127.0.0.1:9", "--dialect", "vscode"), "--dialect: 'vscode' is not a dialect"),
         (("--upstream", "ollama", "--dialect", "chat"), "--dialect belongs to an address"),
         (("--upstream", "ollama", "--api-key-env", "sk-a key"), "not the name of a variable"),
         (("--upstream", "ollama", "--host", "0.0.0.0"), "name --key-env as well"),

@@ -47,7 +47,7 @@ def test_a_recording_is_the_users_alone_and_is_not_overwritten(recording: Path) 
     assert recording.stat().st_mode & 0o777 == 0o600
     before = recording.read_bytes()
     again = run("record", "Hi", "-o", recording)
-    assert (again.exit_code, "it exists already" in again.stderr) == (2, True)
+    assert (again.exit_code, "the file exists already" in again.stderr) == (2, True)
     assert recording.read_bytes() == before
 
 

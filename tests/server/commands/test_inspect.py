@@ -163,7 +163,7 @@ def test_a_key_goes_to_the_server_and_into_no_error(
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["http://127.0.0.1:9"], "say what to --ask"),
+        (["http://127.0.0.1:9"], "use --ask or --request"),
         (["x", "--ask", "y"], "need the URL"),
         (["http://127.0.0.1:9", "--ask", "x"], "can't be reached"),
         (["ftp://x", "--ask", "x"], "is not an http:// or https:// address"),

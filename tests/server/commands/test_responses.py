@@ -204,6 +204,6 @@ def test_both_names_of_the_servers_key_are_taken(keyed: str, flag: str) -> None:
 @pytest.mark.parametrize("words", [["inspect"], ["conform"], ["responses", "list"], ["chat"], ["run"]])
 def test_key_env_is_the_servers_key_everywhere(words: list[str]) -> None:
     text = " ".join(CliRunner().invoke(main, [*words, "--help"]).stdout.split())
-    assert re.search(r"--key-env(, --api-key-env)? VAR [^-]* key that (the|this) server asks for", text)
+    assert re.search(r"--key-env(, --api-key-env)? VAR [^-]* key for (the|this) server", text)
     upstreams = "--upstream" in text
     assert upstreams == ("--api-key-env VAR Environment variable that holds the upstream's key" in text)

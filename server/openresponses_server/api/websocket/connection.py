@@ -43,7 +43,7 @@ _NOT_SUPPORTED: Final = (
     "steering_not_supported",
     "Responses can't be steered here. Cancel the response, or send the input when it has ended.",
 )
-_INVALID: Final = ("invalid_input", "`previous_response_id` has to be a string, and `input` is required.")
+_INVALID: Final = ("invalid_input", "`previous_response_id` must be a string, and `input` is required.")
 
 
 class Head(Struct, frozen=True):
@@ -101,12 +101,12 @@ ACTIVE: Final = 16
 WAITING: Final = 16
 _TOO_MANY_LANES: Final = HttpError(
     429,
-    f"{LANES} streams of this connection have turns under way, and no more may. Wait for one to end.",
+    f"{LANES} streams of this connection have turns in progress, which is the limit. Wait for one to end.",
     code="too_many_streams",
 )
 _TOO_MANY_WAITING: Final = HttpError(
     429,
-    f"{WAITING} messages wait in this stream, and no more may.",
+    f"{WAITING} messages wait in this stream, which is the limit.",
     code="too_many_waiting",
 )
 
