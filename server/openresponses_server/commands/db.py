@@ -50,17 +50,12 @@ def upgrade_tables(store: str, create: bool) -> None:
     from openresponses_server.store.sql.migrate import upgrade
     from openresponses_server.store.sql.sqlite_file import default_file
 
-    with _reported_failures(), progress("upgrading") as advance:
+    with _reported_failures(), progress("upgrading"):
         url = database_url(store)
         missing = is_sqlite(url) and not file_of(url).exists()
         if missing and not create and file_of(url) != default_file():
             raise SettingsError(f"no session store was found at {shown(url)}: --create makes one")
-
-        def report(done: str) -> None:
-            advance(1)
-            click.echo(done, err=True)
-
-        before, after = upgrade(url, report)
+        before, after = upgrade(url)
     click.echo(f"at revision {after}" + ("" if before == after else f" (before: {before or 'empty'})"))
 
 

@@ -11,10 +11,7 @@ from sqlalchemy.pool import NullPool
 from openresponses_server.store import usage as bounds
 from openresponses_server.store.base import ResponseStore, StoreError
 from openresponses_server.store.sql.locations import database_url
-from openresponses_server.store.sql.migrate import upgrade
-from openresponses_server.store.stores import open_store
 from openresponses_server.store.usage import MOST, NAMES, OTHERS, AgentCounts, Counts, DayCounts, Spent
-from tests.server.store.sql.test_upgrades import at_revision
 from tests.support.stores import Place
 
 DAY, NEXT = "2026-01-31", "2026-02-01"
@@ -125,19 +122,6 @@ async def test_sums_are_there_for_others_and_after_a_restart(shared_place: Place
     for store in stores:
         await store.close()
     assert requests(await shared_place.open().usage.usage_of("k")) == {(DAY, model): 20 for model in "abc"}
-
-
-async def test_workers_started_before_the_upgrade_have_no_sums_until_it_is_done(tmp_path: Any) -> None:
-    with at_revision("postgres", "0005", tmp_path) as (url, _engine):
-        store = open_store(url)
-        assert not await store.usage.usage_of("k")
-        with pytest.raises(StoreError, match="db upgrade"):
-            await store.usage.add_usage("one", 1, spent())
-        await store.usage.forget_usage(ON_NEXT)
-        await asyncio.to_thread(upgrade, database_url(url))
-        await store.usage.add_usage("one", 1, spent())
-        assert requests(await store.usage.usage_of("k")) == {(DAY, "m"): 1}
-        await store.close()
 
 
 async def test_a_batch_is_added_whole_or_not_at_all(shared_place: Place) -> None:

@@ -17,7 +17,7 @@ from sqlalchemy.exc import DBAPIError
 from openresponses_server.store.base import StoreError
 from openresponses_server.store.presence import Presence
 from openresponses_server.store.sql.failures import FAILURES, store_error
-from openresponses_server.store.sql.sqlite_file import OLDEST, REVISION, VERSION_TABLE
+from openresponses_server.store.sql.sqlite_file import REVISION, VERSION_TABLE
 from openresponses_server.store.sql.tables import usable
 from openresponses_server.store.sql.usual_writes import UsualWrite
 from openresponses_server.tasks import in_time
@@ -130,12 +130,12 @@ def check_usable(connection: Connection, revision: str) -> None:
         oldest = connection.scalar(select(usable.c.oldest)) if known else None
         if oldest is None or oldest > REVISION:
             raise outdated(revision)
-    elif revision < OLDEST:
+    elif revision < REVISION:
         raise outdated(revision)
 
 
-def bring_up_to_date(url: URL) -> None:
-    """Run the migrations that are missing. Blocks. Raises StoreError."""
+def make_tables(url: URL) -> None:
+    """Run the migrations in an empty database. Blocks. Raises StoreError."""
     from openresponses_server.store.sql.migrate import (
         upgrade,  # Alembic takes a while to load, and is seldom needed
     )
@@ -145,8 +145,13 @@ def bring_up_to_date(url: URL) -> None:
 
 def outdated(revision: str) -> StoreError:
     """The tables are of another version of this program."""
+    way_out = (
+        "run `openresponses-bridge db upgrade` of the newest version."
+        if revision > REVISION
+        else "export it by `openresponses-bridge db export` of the version that made it, and import that "
+        "into a new one by `openresponses-bridge db import`."
+    )
     return StoreError(
         StoreError.OUTDATED,
-        f"The session store is at revision {revision} and this version needs {REVISION}: "
-        "run `openresponses-bridge db upgrade` of the newest version.",
+        f"The session store is at revision {revision} and this version needs {REVISION}: {way_out}",
     )

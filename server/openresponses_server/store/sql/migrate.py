@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from typing import Any, Final
 
 from alembic import command
 from alembic.config import Config
 from alembic.migration import MigrationContext
-from alembic.script import ScriptDirectory
 from alembic.util import CommandError
 from sqlalchemy import URL, Connection, Engine, Index, create_engine, event, inspect, text
-from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import NullPool
 
 from openresponses_server.store.base import StoreError
+from openresponses_server.store.sql.database import outdated
 from openresponses_server.store.sql.failures import FAILURES, file_error, store_error
 from openresponses_server.store.sql.locations import file_of, is_sqlite, make_private_file
-from openresponses_server.store.sql.migrations.online import STEP_PATIENCE
-from openresponses_server.store.sql.sqlite_file import VERSION_TABLE
+from openresponses_server.store.sql.sqlite_file import REVISION, VERSION_TABLE
 from openresponses_server.store.sql.tables import (
     NAMED_INPUT,
     WAITING,
@@ -62,31 +60,20 @@ Index("ix_usage_agents_used_at", agents.c.used_at)
 
 # Any number, as long as it is always the same: who holds it upgrades.
 _ADVISORY_LOCK: Final = 6_310_553_921_404_117
-_TRIES: Final = 60
-_PAUSE: Final = 1.0  # seconds between two
 _LOOK: Final = 0.05  # seconds between two looks whether another process is done
-_LOCKED: Final = ("55P03", "40P01")
 # Alembic keeps the migration that is running in module globals.
 _one_at_a_time: Final = threading.Lock()
 
-Report = Callable[[str], None]
-"""Called with what has been done, for the operator to read."""
 
+def upgrade(url: URL) -> tuple[str | None, str]:
+    """Run what is missing, in one transaction; the revisions before and after. Blocks.
 
-def _unreported(_done: str) -> None:
-    return None
-
-
-def upgrade(url: URL, report: Report = _unreported) -> tuple[str | None, str]:
-    """Run what is missing; the revisions before and after. Blocks.
-
-    Of several processes that try at once, one works and the others find it done. Raises StoreError.
-    PostgreSQL is upgraded while workers use it: statement by statement, none of which holds them up; what is
-    broken off is begun again by the next call. SQLite is upgraded in one transaction.
+    Of several processes that try at once, one works and the others find it done. Raises StoreError, also for
+    a database that was made before the baseline.
     """
     try:
         with _one_at_a_time:
-            return _upgrade(url, report)
+            return _upgrade(url), REVISION
     except CommandError as error:  # a revision that this version does not know
         raise StoreError(StoreError.OUTDATED, f"The session store is of another version: {error}.") from error
     except FAILURES as error:
@@ -122,55 +109,25 @@ def writing_engine(url: URL) -> Engine:
     return engine
 
 
-def _upgrade(url: URL, report: Report) -> tuple[str | None, str]:
+def _upgrade(url: URL) -> str | None:
+    """The revision before."""
     engine = writing_engine(url)
     try:
-        if is_sqlite(url):
-            return _at_once(engine, report), newest()
-        with _only_one(engine):
-            with engine.connect() as connection:
-                before = _revision(connection)
+        with nullcontext() if is_sqlite(url) else _only_one(engine), engine.begin() as connection:
+            before = _revision(connection)
             if before is None:
-                return _at_once(engine, report), newest()
-            _online(engine, report)
-            return before, newest()
+                _refuse_tables_of_others(connection)
+            elif before < REVISION:
+                raise outdated(before)
+            command.upgrade(_config(connection), "head")
+            return before
     finally:
         engine.dispose()
 
 
-def _at_once(engine: Engine, report: Report) -> str | None:
-    """In one transaction; the revision before."""
-    with engine.begin() as connection:
-        before = _revision(connection)
-        if before is None:
-            _refuse_tables_of_others(connection)
-            report = _unreported
-        command.upgrade(_config(connection, report=report), "head")
-        return before
-
-
-def _online(engine: Engine, report: Report) -> None:
-    """Step by step. One that can't get a lock soon lets those go first that wait behind it, and is tried
-    again."""
-    for tries_left in reversed(range(_TRIES)):
-        try:
-            with engine.connect() as connection:
-                connection.execute(text(f"SET lock_timeout = {STEP_PATIENCE}"))
-                connection.commit()
-                command.upgrade(_config(connection, report=report, online=True), "head")
-                connection.commit()
-                return
-        except DBAPIError as error:
-            if getattr(error.orig, "sqlstate", None) not in _LOCKED or not tries_left:
-                raise
-            report("waits for a lock")
-            time.sleep(_PAUSE)
-
-
 @contextmanager
 def _only_one(engine: Engine) -> Iterator[None]:
-    """Of several processes, the others wait outside of any transaction: to build an index beside running
-    transactions waits for all of them."""
+    """Of several processes, the others wait outside of any transaction."""
     with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
         lock = text("SELECT pg_try_advisory_lock(:key)")
         while not connection.scalar(lock, {"key": _ADVISORY_LOCK}):
@@ -179,13 +136,6 @@ def _only_one(engine: Engine) -> Iterator[None]:
             yield
         finally:
             connection.execute(text("SELECT pg_advisory_unlock(:key)"), {"key": _ADVISORY_LOCK})
-
-
-def newest() -> str:
-    """The last of the migrations that this package ships."""
-    head = ScriptDirectory.from_config(_config(None)).get_current_head()
-    assert head is not None
-    return head
 
 
 def _revision(connection: Connection) -> str | None:
@@ -204,10 +154,10 @@ def _refuse_tables_of_others(connection: Connection) -> None:
         )
 
 
-def _config(connection: Connection | None, report: Report = _unreported, *, online: bool = False) -> Config:
+def _config(connection: Connection | None) -> Config:
     config = Config()
     config.set_main_option("script_location", "openresponses_server.store.sql:migrations")
-    config.attributes.update(connection=connection, report=report, online=online)
+    config.attributes["connection"] = connection
     return config
 
 

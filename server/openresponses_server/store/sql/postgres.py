@@ -26,8 +26,8 @@ from openresponses_server.store.sql.database import (
     Database,
     T,
     Work,
-    bring_up_to_date,
     check_usable,
+    make_tables,
     revision_of,
 )
 from openresponses_server.store.sql.failures import FAILURES
@@ -253,15 +253,12 @@ class Postgres(Database):
     async def _see_to_the_tables(self) -> None:
         revision = await self._reading(revision_of)
         if revision is None:
-            await asyncio.to_thread(bring_up_to_date, self._url)
+            await asyncio.to_thread(make_tables, self._url)
         elif revision != REVISION:
             await self._reading(partial(check_usable, revision=revision))
-            hint = (
-                "run `openresponses-bridge db upgrade`"
-                if revision < REVISION
-                else "this version is the older"
+            _log.warning(
+                "store.other_revision", at=revision, known=REVISION, hint="this version is the older"
             )
-            _log.warning("store.other_revision", at=revision, known=REVISION, hint=hint)
 
 
 def _engines(url: URL) -> tuple[AsyncEngine, AsyncEngine, AsyncEngine]:

@@ -24,8 +24,8 @@ from openresponses_server.store.sql.database import (
     Database,
     T,
     Work,
-    bring_up_to_date,
     check_usable,
+    make_tables,
     revision_of,
 )
 from openresponses_server.store.sql.failures import file_error
@@ -162,10 +162,10 @@ class Sqlite(Database):
                 raise file_error(error) from error
         self._file.know()
         revision = await self._reading(revision_of)
-        if revision is not None and revision > REVISION:
-            await self._reading(partial(check_usable, revision=revision))
+        if revision is None:
+            await asyncio.to_thread(make_tables, self._url)
         elif revision != REVISION:
-            await asyncio.to_thread(bring_up_to_date, self._url)
+            await self._reading(partial(check_usable, revision=revision))
 
 
 def _engine(url: URL, connections: int, *, transactions: bool) -> Engine:

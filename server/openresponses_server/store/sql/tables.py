@@ -99,7 +99,7 @@ response_pieces: Final = Table(
 )
 
 # The oldest version of this code, by its `REVISION`, that can use these tables. Each migration says it anew,
-# so that workers of before it can be started while those of after it are rolled out.
+# so that workers of before it can be started after it where they can use what it made.
 usable: Final = Table("openresponses_bridge_usable", metadata, Column("oldest", Text, primary_key=True))
 
 

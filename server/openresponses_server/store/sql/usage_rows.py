@@ -19,13 +19,12 @@ from sqlalchemy import (
     case,
     delete,
     func,
-    inspect,
     literal,
     select,
 )
 
 from openresponses_server.store import usage
-from openresponses_server.store.sql.database import Database, outdated
+from openresponses_server.store.sql.database import Database
 from openresponses_server.store.sql.queries import insert_into
 from openresponses_server.store.sql.tables import agents, days, writers
 from openresponses_server.store.usage import (
@@ -40,7 +39,6 @@ from openresponses_server.store.usage import (
 )
 
 _OWNERS_AT_ONCE: Final = 500  # of the parameters that one statement takes
-_BEFORE: Final = "0005"
 _OWNER: Final[BindParameter[str]] = bindparam("of_owner")
 _DAYS_OF: Final = select(*days.c).where(days.c.owner == _OWNER, days.c.day >= bindparam("since"))
 _AGENTS_OF: Final = select(*agents.c).where(agents.c.owner == _OWNER).order_by(agents.c.used_at)
@@ -67,38 +65,22 @@ _FORGET_UNUSED: Final = (
 
 
 class SqlUsage:
-    """A `UsageStore`. Where a newer version's upgrade has not been run there are no sums: nothing is found,
-    and a batch is refused as `store_outdated`, to be added later."""
+    """A `UsageStore`."""
 
     def __init__(self, database: Database, dialect: str, clock: Callable[[], float] = time.time) -> None:
         self._database = database
         self._dialect = dialect
         self._clock = clock
-        self._known = False
 
     async def add_usage(self, writer: str, number: int, batch: Spent) -> None:
-        if not await self._has_tables():
-            raise outdated(_BEFORE)
         numbered = {"writer": writer, "number": number, "written_at": self._clock()}
         await self._database.write(partial(_add, dialect=self._dialect, numbered=numbered, batch=batch))
 
     async def usage_of(self, owner: str, since: str = "") -> Spent:
-        if not await self._has_tables():
-            return Spent()
         return await self._database.read(partial(_found, owner=owner, since=since))
 
     async def forget_usage(self, before: float) -> None:
-        if await self._has_tables():
-            await self._database.write(partial(_forget, before=before))
-
-    async def _has_tables(self) -> bool:
-        if not self._known:
-            self._known = await self._database.read(_has_tables)
-        return self._known
-
-
-def _has_tables(connection: Connection) -> bool:
-    return inspect(connection).has_table(writers.name)
+        await self._database.write(partial(_forget, before=before))
 
 
 def _found(connection: Connection, owner: str, since: str) -> Spent:

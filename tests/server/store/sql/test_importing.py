@@ -234,7 +234,7 @@ async def test_database_of_another_revision_is_refused(
     shared_place: Place, lines: list[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(transfer, "REVISION", "9999")
-    with pytest.raises(StoreError, match="db upgrade"):
+    with pytest.raises(StoreError, match="db export"):
         await imported(shared_place.url, lines)
 
 

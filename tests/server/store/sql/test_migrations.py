@@ -1,27 +1,27 @@
-"""The migrations lead to the tables that the queries are built from, and back."""
+"""The migrations lead to the tables that the queries are built from."""
 
+import asyncio
+import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.operations import Operations
-from sqlalchemy import Engine, create_engine, inspect, text
+from alembic.script import ScriptDirectory
+from sqlalchemy import Engine, create_engine, text
 from sqlalchemy.pool import NullPool
 
-from openresponses_bridge.protocol.input_items import MessageParam
-from openresponses_server.store.base import Lease, StoredResponse, StoreError
-from openresponses_server.store.frames import PIECE_BYTES, Frames
+from openresponses_server.store.base import StoreError
+from openresponses_server.store.sql import migrate
 from openresponses_server.store.sql.locations import database_url
-from openresponses_server.store.sql.migrate import _config, newest, upgrade
-from openresponses_server.store.sql.migrations.versions import r0003_lz4
+from openresponses_server.store.sql.migrate import _config, upgrade
+from openresponses_server.store.sql.migrations.versions import r0007_baseline
 from openresponses_server.store.sql.sqlite_file import REVISION, VERSION_TABLE
 from openresponses_server.store.sql.tables import metadata
 from openresponses_server.store.stores import open_store
 from tests.support.services import postgres_database
-from tests.support.stores import Place, record
+from tests.support.stores import record
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -38,7 +38,7 @@ def engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
 
 
 def test_code_and_newest_migration_agree() -> None:
-    assert newest() == REVISION
+    assert ScriptDirectory.from_config(_config(None)).get_current_head() == REVISION
 
 
 def test_migrations_make_the_tables(engine: Engine) -> None:
@@ -52,56 +52,74 @@ def test_upgrade_says_what_it_did_and_may_be_repeated(engine: Engine) -> None:
     assert upgrade(engine.url) == (REVISION, REVISION)
 
 
-async def test_items_of_a_database_at_0001_are_found_after_the_upgrade(engine: Engine) -> None:
+@pytest.mark.parametrize("revision", ["0001", "0006"])
+async def test_database_of_before_the_baseline_is_refused_and_stays_as_it_is(
+    engine: Engine, revision: str
+) -> None:
     url = engine.url.render_as_string(hide_password=False).replace("+pysqlite", "")
-    inputs = [f"in{number}" for number in range(250)]
-    made = [record(f"r_{each}", input=[MessageParam("user", "a", id=each)]) for each in inputs]
-    running = record("running", lease=Lease("w", 10.0), input=[])
-    before = open_store(url)
-    for each in (*made, running):
-        await before.put(each)
-    await before.close()
     with engine.begin() as connection:
-        command.downgrade(_config(connection), "0001")
-    assert upgrade(engine.url) == ("0001", REVISION)
+        connection.execute(text(f"UPDATE {VERSION_TABLE} SET version_num = '{revision}'"))
     store = open_store(url)
-    names = [each.response.output[0].id for each in made]
-    unfinished = running.response.output[0].id
-    assert (await store.items([*names, *inputs, unfinished])).keys() == {*names, *inputs}
-    await store.finish("running", "w", running.response)
-    assert (await store.items([unfinished])).keys() == {unfinished}
-    assert await store.delete("r_in0")
-    assert (await store.items([names[0], inputs[0]])) == {}
+    way_out = f"at revision {revision} .*`openresponses-bridge db export`.*`openresponses-bridge db import`"
+    with pytest.raises(StoreError, match=way_out) as refused:
+        await store.get("r")
+    assert refused.value.code == StoreError.OUTDATED
     await store.close()
+    with pytest.raises(StoreError, match=way_out):
+        upgrade(engine.url)
+    with engine.connect() as connection:
+        assert connection.scalar(text(f"SELECT version_num FROM {VERSION_TABLE}")) == revision
 
 
-async def test_sqlite_file_at_0001_is_upgraded_when_it_is_opened(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path}/s.sqlite3"
-    await _at_0001(url, record("r"))
+async def test_database_that_seven_steps_led_to_is_used_as_it_is(engine: Engine) -> None:
+    """Its tables are these; but what they say of who may use them is of an earlier step."""
+    url = engine.url.render_as_string(hide_password=False).replace("+pysqlite", "")
+    with engine.begin() as connection:
+        connection.execute(text("UPDATE openresponses_bridge_usable SET oldest = '0004'"))
+    assert upgrade(engine.url) == ("0007", REVISION)
     store = open_store(url)
+    await store.put(record("r"))
     assert [turn.response.id for turn in await store.chain("r")] == ["r"]
     await store.close()
-    assert upgrade(database_url(url)) == (REVISION, REVISION)
 
 
-async def test_postgres_at_0001_is_refused_until_it_is_upgraded() -> None:
-    with postgres_database() as url:
-        await _at_0001(url, record("r"))
+async def test_tables_of_a_later_version_are_used_if_they_say_so(engine: Engine) -> None:
+    url = engine.url.render_as_string(hide_password=False).replace("+pysqlite", "")
+    for oldest, is_used in (REVISION, True), ("9999", False), (None, False):
+        with engine.begin() as connection:
+            connection.execute(text(f"UPDATE {VERSION_TABLE} SET version_num = '9999'"))
+            if oldest is None:
+                connection.execute(text("DROP TABLE openresponses_bridge_usable"))
+            else:
+                connection.execute(text(f"UPDATE openresponses_bridge_usable SET oldest = '{oldest}'"))
         store = open_store(url)
-        with pytest.raises(StoreError, match=r"at revision 0001 .* `openresponses-bridge db upgrade`"):
-            await store.get("r")
-        upgrade(database_url(url))
-        assert await store.get("r") is not None
+        if is_used:
+            assert await store.get("r") is None
+        else:
+            with pytest.raises(StoreError, match="at revision 9999"):
+                await store.get("r")
         await store.close()
 
 
-async def _at_0001(url: str, stored: StoredResponse) -> None:
-    store = open_store(url)
-    await store.put(stored)
-    await store.close()
-    engine = create_engine(database_url(url), poolclass=NullPool)
-    with engine.begin() as connection:
-        command.downgrade(_config(connection), "0001")
+async def test_several_set_up_one_postgres_at_once() -> None:
+    with postgres_database() as url:
+        engine = create_engine(database_url(url), poolclass=NullPool)
+        program = (
+            "import sys; from openresponses_server.commands.cli import main\n"
+            "main(['db', 'upgrade', '--store', sys.argv[1]])"
+        )
+        with migrate._only_one(engine):
+            other = await asyncio.create_subprocess_exec(sys.executable, "-c", program, url)
+            here = asyncio.create_task(asyncio.to_thread(upgrade, database_url(url)))
+            await asyncio.sleep(0.2)
+            assert not here.done()
+        _before, after = await here
+        assert after == REVISION
+        assert await other.wait() == 0
+        store = open_store(url)
+        await store.put(record("r"))
+        assert await store.get("r") is not None
+        await store.close()
 
 
 _COMPRESSED = """SELECT attrelid::regclass || '.' || attname FROM pg_attribute
@@ -120,7 +138,9 @@ def _compressed(engine: Engine) -> list[str]:
         return list(connection.scalars(text(_COMPRESSED), {"tables": list(metadata.tables)}))
 
 
-async def test_postgres_compresses_large_columns_with_lz4_from_0003_on() -> None:
+async def test_postgres_compresses_large_columns_with_lz4_where_it_can(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     with postgres_database() as url:
         upgrade(database_url(url))
         engine = create_engine(database_url(url), poolclass=NullPool)
@@ -131,53 +151,14 @@ async def test_postgres_compresses_large_columns_with_lz4_from_0003_on() -> None
         assert _compressed(engine) == _LARGE
         store = open_store(url)
         await store.put(record("r", text="x" * 100_000))
-        await store.close()
-        with engine.begin() as connection:
-            command.downgrade(_config(connection), "0002")
-        assert _compressed(engine) == []
-        assert upgrade(engine.url) == ("0002", REVISION)
-        assert _compressed(engine) == _LARGE
-        store = open_store(url)
         again = await store.get("r")
         assert again is not None
         assert again.response.output_text == "x" * 100_000
         await store.close()
-
-
-def test_postgres_without_lz4_stays_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    with postgres_database() as url:
-        upgrade(database_url(url))
-        engine = create_engine(database_url(url), poolclass=NullPool)
-        with engine.begin() as connection:
-            command.downgrade(_config(connection), "0002")
-        for unknown in ("SELECT ARRAY['pglz']", "SELECT enumvals FROM pg_settings WHERE false"):
-            monkeypatch.setattr(r0003_lz4, "_METHODS", text(unknown))
+    for unknown in ("SELECT ARRAY['pglz']", "SELECT enumvals FROM pg_settings WHERE false"):
+        monkeypatch.setattr(r0007_baseline, "_METHODS", text(unknown))
+        with postgres_database() as url:
+            engine = create_engine(database_url(url), poolclass=NullPool)
             with engine.begin() as connection, Operations.context(MigrationContext.configure(connection)):
-                r0003_lz4.upgrade()
+                r0007_baseline.upgrade()
             assert _compressed(engine) == []
-
-
-def test_downgrade_leaves_nothing(engine: Engine) -> None:
-    with engine.begin() as connection:
-        command.downgrade(_config(connection), "base")
-    assert inspect(engine).get_table_names() == [VERSION_TABLE]
-    assert upgrade(engine.url) == (None, REVISION)
-
-
-@pytest.mark.parametrize("times", [1, 5])
-async def test_long_frames_survive_the_way_down_and_up(shared_place: Place, times: int) -> None:
-    long = b"a: b\n\n" * (times * PIECE_BYTES // 6 + 1)
-    count = long.count(b"\n\n")
-    store = shared_place.open()
-    await store.put(record("r"), Frames(0, count - 1, long))
-    exported = [line async for line in store.export()]
-    await store.close()
-    engine = create_engine(database_url(shared_place.url), poolclass=NullPool)
-    with engine.begin() as connection:
-        command.downgrade(_config(connection), "0003")
-        (data,) = connection.scalars(text("SELECT data FROM response_frames"))
-        assert data == long
-    upgrade(engine.url)
-    again = shared_place.open()
-    assert b"".join([piece.data async for piece in again.frames("r")]) == long
-    assert [line async for line in again.export()] == exported

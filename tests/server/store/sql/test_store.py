@@ -19,7 +19,7 @@ from openresponses_server.settings import SettingsError
 from openresponses_server.store.base import Lease, ResponseStore, StoreError
 from openresponses_server.store.sql import postgres
 from openresponses_server.store.sql.locations import database_url
-from openresponses_server.store.sql.sqlite_file import OLDEST, REVISION, default_file
+from openresponses_server.store.sql.sqlite_file import REVISION, default_file
 from openresponses_server.store.sql.store import SqlStore
 from openresponses_server.store.stores import open_store
 from tests.support.services import OwnPostgres, own_postgres
@@ -255,7 +255,7 @@ def test_no_password_in_an_error() -> None:
 async def test_outdated_database_is_reported(shared_place: Place) -> None:
     await shared_place.open().put(record("r"))
     engine = create_engine(database_url(shared_place.url))
-    for revision, oldest, back in (("9999", "9999", False), (REVISION, OLDEST, True)):
+    for revision, oldest, back in (("9999", "9999", False), (REVISION, REVISION, True)):
         with engine.begin() as connection:
             connection.exec_driver_sql(f"UPDATE openresponses_bridge_version SET version_num = '{revision}'")
             connection.exec_driver_sql(f"UPDATE openresponses_bridge_usable SET oldest = '{oldest}'")
