@@ -9,7 +9,6 @@ from msgspec import Struct, field
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from openresponses_server.http import connection as pieces
-from openresponses_server.http.direct_writes import Write
 from openresponses_server.http.websocket import WebSocketConnection
 
 
@@ -38,17 +37,15 @@ class Written(Struct):
 def watched_writing() -> Iterator[Written]:
     """Of all connections that are made while the context lasts."""
     written = Written()
-    real = pieces._writer
+    made, write = pieces._BodyWriter.__init__, pieces._BodyWriter.write
 
-    def watched(cycle: RequestResponseCycle) -> Write:
-        write = real(cycle)
+    def watched(self: pieces._BodyWriter, cycle: RequestResponseCycle) -> None:
+        made(self, cycle)
         written.scopes.append(cycle.scope)
 
-        def watching(body: bytes) -> bool:
-            was_paused = cycle.flow.write_paused
-            return written.note(write(body), was_paused, cycle.transport)
-
-        return watching
+    def watching(self: pieces._BodyWriter, body: bytes) -> bool:
+        was_paused = self._flow.write_paused
+        return written.note(write(self, body), was_paused, self._transport)
 
     plain = WebSocketConnection._write
 
@@ -58,5 +55,6 @@ def watched_writing() -> Iterator[Written]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(WebSocketConnection, "_write", watching_message)
-        patch.setattr(pieces, "_writer", watched)
+        patch.setattr(pieces._BodyWriter, "__init__", watched)
+        patch.setattr(pieces._BodyWriter, "write", watching)
         yield written

@@ -131,6 +131,8 @@ def text_cost(text: str) -> Cost:
 
 def _is_encoded(text: str) -> bool:
     """Whether a relevant part of the text is base64 or the like."""
+    if len(text) < _LONGEST_WORD:
+        return False
     words = text.encode("utf-8", "surrogatepass").translate(_WORD).split()
     return sum(len(word) for word in words if len(word) >= _LONGEST_WORD) > _ENCODED * len(text)
 
@@ -138,7 +140,10 @@ def _is_encoded(text: str) -> bool:
 def item_texts(items: Iterable[InputItem | Item]) -> tuple[list[str], int]:
     """The texts in items of a conversation that are counted, and the tokens of what is not text."""
     texts: list[str] = []
-    return texts, sum(_gather(item, texts) for item in items)
+    fixed = 0
+    for item in items:
+        fixed += _gather(item, texts)
+    return texts, fixed
 
 
 def request_texts(
@@ -147,11 +152,14 @@ def request_texts(
     """The same of a whole request: its texts, how many items it has, the tokens of what is not text."""
     items = [*history, *(request.input if isinstance(request.input, list) else ())]
     texts, fixed = item_texts(items)
-    whole = [text for text in (request.instructions, request.input) if isinstance(text, str)]
-    texts += whole
+    framed = len(items)
+    for text in (request.instructions, request.input):
+        if isinstance(text, str):
+            texts.append(text)
+            framed += 1
     if request.tools:
         texts.append(encode(list(map(_shown, request.tools))).decode())
-    return texts, len(items) + len(whole), fixed
+    return texts, framed, fixed
 
 
 def _shown(tool: ToolParam) -> ToolParam:
@@ -217,13 +225,18 @@ def _gather(value: Any, texts: list[str]) -> int:
     elif isinstance(value, msgspec.Struct):
         value = msgspec.structs.asdict(value)
     if isinstance(value, Mapping):
-        return sum(
-            len(each) // 4 if name == "encrypted_content" and isinstance(each, str) else _gather(each, texts)
-            for name, each in value.items()
-            if name not in _UNCOUNTED
-        )
+        fixed = 0
+        for name, each in value.items():
+            if name == "encrypted_content" and isinstance(each, str):
+                fixed += len(each) // 4
+            elif name not in _UNCOUNTED:
+                fixed += _gather(each, texts)
+        return fixed
     if isinstance(value, list):
-        return sum(_gather(each, texts) for each in value)
+        fixed = 0
+        for each in value:
+            fixed += _gather(each, texts)
+        return fixed
     return 1 if isinstance(value, int | float) else 0
 
 
@@ -371,7 +384,7 @@ class TokenEstimator:
         return True
 
     def _factors(self, model: str) -> Factors:
-        known = self._families.get(_family(model))
+        known = self._families.get(_family(model)) if self._families else None
         return UNCORRECTED if known is None else known.factors
 
 

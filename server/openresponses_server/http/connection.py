@@ -24,7 +24,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from openresponses_server.errors import HttpError
-from openresponses_server.http.direct_writes import Write, offer
+from openresponses_server.http.direct_writes import offer
 from openresponses_server.http.headers import LOWER
 from openresponses_server.http.refusals import written
 from openresponses_server.http.registry import ConnectionRegistry, Flow, ReceiveMonitor, SendMonitor, cut_off
@@ -37,30 +37,10 @@ from openresponses_server.settings import Settings
 # a name as this server writes one, and behind a mark that is in neither, a value without what ends its line
 _MARK: Final = b"\0"
 _LINES: Final = re.compile(rb"(?:[a-z0-9-]+\x00[^\x00-\x08\x0a-\x1f\x7f]*\r\n)*")
+_LINE: Final = b"%b\0%b\r\n"
 _LENGTH: Final = b"content-length"
 _UNUSUAL: Final = frozenset({b"connection", b"transfer-encoding"})  # they change how the answer ends
 _WITHOUT_BODY: Final = frozenset({204, 304})
-
-
-class DirectHttpProtocol(HttpToolsProtocol):
-    """uvicorn's protocol without its timer for idle connections, which the registry closes."""
-
-    def on_response_complete(self) -> None:
-        self.server_state.total_requests += 1
-        if not self.transport.is_closing():
-            self.flow.resume_reading()
-            if self.pipeline:
-                self._start_asgi_task(*self.pipeline.pop())
-
-
-async def receive(cycle: RequestResponseCycle) -> Any:
-    """The application's `receive` in this cycle."""
-    over = cycle.disconnected or cycle.response_complete
-    if over or cycle.waiting_for_100_continue or cycle.flow.read_paused or not cycle.message_event.is_set():
-        return await cycle.receive()
-    cycle.message_event.clear()
-    body, cycle.body = bytes(cycle.body), bytearray()
-    return {"type": "http.request", "body": body, "more_body": cycle.more_body}
 
 
 async def send(cycle: RequestResponseCycle, message: Mapping[str, Any]) -> None:
@@ -87,7 +67,7 @@ def _begun(cycle: RequestResponseCycle, message: Mapping[str, Any]) -> bool:
             length = int(value)
     if status in _WITHOUT_BODY or cycle.scope["method"] == "HEAD":
         return False
-    lines = b"".join([b"%b\0%b\r\n" % header for header in headers])
+    lines = b"".join(map(_LINE.__mod__, headers))
     if lines.count(b"\n") != len(headers) or _LINES.fullmatch(lines) is None:
         return False
     cycle.response_started, cycle.waiting_for_100_continue = True, False
@@ -130,7 +110,7 @@ def _sent(cycle: RequestResponseCycle, message: Mapping[str, Any]) -> bool:
 def offer_writing(cycle: RequestResponseCycle) -> None:
     """Offer direct writes to the application. Until `stop_writing`, cycle and scope refer to each other."""
     if cycle.scope["method"] != "HEAD":
-        offer(cycle.scope, _writer(cycle))  # type: ignore[arg-type]
+        offer(cycle.scope, _BodyWriter(cycle).write)  # type: ignore[arg-type]
 
 
 def stop_writing(cycle: RequestResponseCycle) -> None:
@@ -162,10 +142,6 @@ class _BodyWriter:
         return True
 
 
-def _writer(cycle: RequestResponseCycle) -> Write:
-    return _BodyWriter(cycle).write
-
-
 _PIECE: Final = 16 * 1024  # bytes that are parsed at once
 _MOST_HEADERS: Final = 256
 _MOST_QUEUED: Final = 16  # requests in one piece, before the first of them is answered
@@ -185,7 +161,7 @@ class _Stage(Enum):
     REFUSED = auto()
 
 
-class HttpConnection(DirectHttpProtocol):
+class HttpConnection(HttpToolsProtocol):
     """The protocol that uvicorn creates for each connection. `registry` counts it and checks its timeouts."""
 
     def __init__(
@@ -414,8 +390,13 @@ class HttpConnection(DirectHttpProtocol):
             self._await_request()
 
     def on_response_complete(self) -> None:
+        # as uvicorn's, without its timer for idle connections, which the registry closes
         stop_writing(self._owed.pop(0))
-        super().on_response_complete()
+        self.server_state.total_requests += 1
+        if not self.transport.is_closing():
+            self._flow.resume_reading()
+            if self.pipeline:
+                self._start_asgi_task(*self.pipeline.pop())
         self._since = self.loop.time()
         if self._stage is _Stage.COMPLETE and not self._owed:
             self._await_request()
@@ -445,7 +426,13 @@ class HttpConnection(DirectHttpProtocol):
 
     async def _receive(self, cycle: RequestResponseCycle) -> Any:
         """The application's next message. Raises HttpError if the rest of the body will not arrive."""
-        message = await receive(cycle)
+        over = cycle.disconnected or cycle.response_complete or cycle.waiting_for_100_continue
+        if over or cycle.flow.read_paused or not cycle.message_event.is_set():
+            message: Any = await cycle.receive()
+        else:
+            cycle.message_event.clear()
+            body, cycle.body = bytes(cycle.body), bytearray()
+            message = {"type": "http.request", "body": body, "more_body": cycle.more_body}
         if self._error is not None and message.get("more_body"):
             raise self._error
         return message

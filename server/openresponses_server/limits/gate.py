@@ -154,13 +154,10 @@ class _Shared:
             if not await self._share.agreed(self._owner):
                 raise self._share.too_many()
         except BaseException:
-            self._release()
+            await self.__aexit__()
             raise
 
-    async def __aexit__(self, *_: object) -> None:
-        self._release()
-
-    def _release(self) -> None:
+    async def __aexit__(self, *_error: object) -> None:
         for _ in range(self._count):
             self._share.release(self._owner)
         if self._after is not None:
@@ -223,7 +220,7 @@ class Gate:
         after `cut_off`; else HttpError 429 is raised. `held`: it has one of `slots` already."""
         if held:
             return _ALREADY_RESERVED
-        return self._queued_slot(owner) if waits else self.runs.shared(owner, 1, self._wake_next)
+        return self._queued_slot(owner) if waits else _Shared(self.runs, owner, 1, self._wake_next)
 
     def slots(self, owner: str, count: int) -> AbstractAsyncContextManager[None]:
         """Slots for so many responses of this owner at once. Raises HttpError 429 if there are not enough."""

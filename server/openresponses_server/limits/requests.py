@@ -41,8 +41,10 @@ def check_request(request: CreateResponse, limits: Limits, *, place: str = "inpu
     """Raises InvalidRequestError with `param` if a request exceeds the limits of items, tools or the length
     of names. `place` is the surface's name of the input."""
     own = request.input if isinstance(request.input, list) else []
-    check_name(request.model or "", "model")
-    check_name(request.previous_response_id or "", "previous_response_id")
+    for field in ("model", "previous_response_id"):
+        given = getattr(request, field)
+        if given and len(given) > _LONGEST_NAME:
+            check_name(given, field)
     for where, named in ((place, own), ("tools", request.tools or _NONE)):
         for index, each in enumerate(named):
             for field in _NAMING:

@@ -55,15 +55,10 @@ from openresponses_server.upstreams.targets import Target
 # tools.
 
 
-def keeps_responses(target: Target) -> bool:
-    """Whether this upstream stores responses and accepts `previous_response_id`."""
-    return target.traits.keeps_responses
-
-
 def upstream_response(target: Target, response_id: str | None, key: str | None) -> UpstreamResponse | None:
     """The response that this upstream stores under this id for this key; None when it does not store
     responses or the id can't be one."""
-    if response_id is None or not can_be_id(response_id) or not keeps_responses(target):
+    if response_id is None or not can_be_id(response_id) or not target.traits.keeps_responses:
         return None
     return UpstreamResponse(target.upstream.account(key), target.model, response_id)
 
@@ -127,11 +122,11 @@ def translate_request(
         None if fit.earlier is whole.earlier and fit.own is whole.own else [*fit.earlier, *fit.own]
     )
     sent = stops_for_upstream(
-        with_schema_instructions(fit.request) if _lacks_schemas(target) else fit.request, target
+        fit.request if target.traits.takes_schemas else with_schema_instructions(fit.request), target
     )
     if isinstance(request.input, list):
         sent = replace(sent, input=list(fit.own))
-    if keeps_responses(target):
+    if target.traits.keeps_responses:
         sent = replace(sent, previous_response_id=previous_id, store=request.store is not False)
     able = target.able
     mode = _tool_call_mode(able.tools is not False, able.streaming_tool_calls is not False)
@@ -139,7 +134,8 @@ def translate_request(
     outgoing = target.prepare(sent, fit.earlier, identities, stream=stream)
     for where, what in (*losses, *fit.losses):
         outgoing.diagnostics.loss(where, what)
-    format_lost = any(loss.where.startswith(_FORMAT) for loss in outgoing.diagnostics.of("loss"))
+    lost = outgoing.diagnostics.of("loss")
+    format_lost = bool(lost) and any(loss.where.startswith(_FORMAT) for loss in lost)
     return TranslatedRequest(outgoing, format_lost or sent.text is not request.text, stream, remaining_items)
 
 
@@ -191,10 +187,6 @@ def _input_param(index: int) -> str:
 @cache
 def _tool_call_mode(tools: bool, streaming: bool) -> ToolCallMode:
     return tool_call_mode(ModelCapabilities(tools, streaming))
-
-
-def _lacks_schemas(target: Target) -> bool:
-    return not target.traits.takes_schemas
 
 
 # The header that reports losses to the client: this server's, and those that an upstream reports.

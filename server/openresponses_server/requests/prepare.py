@@ -172,9 +172,9 @@ def count_usage(
 ) -> None:
     """Count a response that has ended against the quotas of its key; `size` is the number of bytes sent
     upstream, from which tokens are estimated when the upstream reports none."""
-    tokens = service.meters.counter(owner)
 
     def estimated() -> int:
+        tokens = service.meters.counter(owner)
         return size // _BYTES_PER_TOKEN + sum(tokens.item(item, model) for item in response.output)
 
     service.quotas.ended(owner, response, estimated, stored=request.store is not False)
@@ -218,6 +218,7 @@ class PreparedRequest(Struct, frozen=True):
     translated: TranslatedRequest
     previous_id: str | None
     continuation: TranslatedRequest | None
+    truncator: Truncator
     wire: str
     client: ClientTraits
     reservation: Reservation
@@ -248,7 +249,7 @@ class PreparedRequest(Struct, frozen=True):
         choices together."""
         service, request, key = self.service, self.request, self.client.key
         accepting = target = self.target if choice is None else self.target.of_choice(choice)
-        all_shared = self.target.all_shared
+        all_shared = [] if choice is None else target.all_shared
         counted = {shared.upstream.name for shared in all_shared} if choice else set()
 
         def clean(text: str) -> str:
@@ -312,7 +313,7 @@ class PreparedRequest(Struct, frozen=True):
             self.request_id,
             self.client,
             self.losses,
-            Truncator(service.meters.counter(self.owner)),
+            self.truncator,
             self.translated,
             self.continuation,
             self.previous_id,
@@ -445,6 +446,7 @@ async def prepare(
         translated=translated,
         previous_id=previous_id,
         continuation=continuation,
+        truncator=truncator,
         wire=choose_wire(request, headers) if leased is None else leased.wire,
         client=client,
         reservation=reservation,

@@ -81,12 +81,14 @@ class Meters:
 
     def counter_now(self, owner: str) -> TokenCounter:
         """A counter for this key by what was learned until now."""
-        estimator = self._estimator(owner)
+        known = self._keys.get(owner)
+        estimator = self._uncorrected if known is None else known.estimator
         return estimator if self._exact is None else self._exact.over(estimator)
 
     def tokens(self, measured: Measured, model: str, owner: str) -> int:
         """An estimate of how many tokens this model will count."""
-        return self._estimator(owner).tokens(measured, model)
+        known = self._keys.get(owner)
+        return (self._uncorrected if known is None else known.estimator).tokens(measured, model)
 
     def learn(self, owner: str, model: str, given: MeasuredInput, usage: Usage) -> None:
         """Correct the estimates for this key by what an upstream counted; some of its counts are skipped."""
@@ -101,10 +103,6 @@ class Meters:
         self._keys.move_to_end(owner)
         while len(self._keys) > MAX_KEYS:
             self._keys.popitem(last=False)
-
-    def _estimator(self, owner: str) -> TokenEstimator:
-        known = self._keys.get(owner)
-        return self._uncorrected if known is None else known.estimator
 
 
 class _Learned(Struct):
@@ -143,6 +141,7 @@ class Meter:
         self._model = model
         self._target = target
         self._given = given
+        self._agent = given.agent
         self._share = share
         self._entered = False
 
@@ -150,7 +149,7 @@ class Meter:
         """Record that the request is sent."""
         book = self._meters.book
         tokens = self._input_tokens() if book.watched else 0
-        book.start(self._owner, self._given.agent, self._model, tokens, input_room_of(self._target))
+        book.start(self._owner, self._agent, self._model, tokens, input_room_of(self._target))
 
     def settle(self, usage: Usage | None, output: Sequence[Item]) -> Usage | None:
         """The usage that the response ends with: the upstream's, completed by estimates."""
@@ -206,7 +205,7 @@ class Meter:
         if self._entered:
             return False
         self._entered = True
-        self._meters.book.end(self._owner, self._given.agent, self._model, usage, failed=failed)
+        self._meters.book.end(self._owner, self._agent, self._model, usage, failed=failed)
         return True
 
 

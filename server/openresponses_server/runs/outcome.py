@@ -146,8 +146,8 @@ class Outcome:
         if target is not None and target.model != response.model:
             fields["upstream_model"] = target.model[:_LONGEST]
         if self._first is not None:
-            fields["first_ms"] = _ms(self._first - self._started)
-        fields |= {"ms": _ms(now - self._started), "request_id": self._request_id}
+            fields["first_ms"] = round((self._first - self._started) * 1000, 1)
+        fields |= {"ms": round((now - self._started) * 1000, 1), "request_id": self._request_id}
         if cause is not None:
             fields |= {"address": None if target is None else target.upstream.address, "cause": cause}
         _write(response, status, code, fields)
@@ -194,7 +194,3 @@ def _cause(failure: BridgeError) -> str:
     if isinstance(failure, HttpError):
         return failure.message
     return _CAUSES.get(failure.code, "what it sent could not be translated")
-
-
-def _ms(seconds: float) -> float:
-    return round(seconds * 1000, 1)

@@ -99,11 +99,6 @@ class Attempt(Struct, frozen=True):
     shorter: Callable[[], Awaitable[Attempt | None]] | None = None
     again: bool = False
 
-    @property
-    def last(self) -> bool:
-        """It has no fallback."""
-        return self.whole is None and self.shorter is None
-
     async def fallback_for(self, error: UpstreamError) -> Attempt | None:
         """The attempt to make after this refusal; None if there is none. A chain has three attempts at
         most."""
@@ -193,7 +188,7 @@ class Attempts:
         self._attempt, self._accepted = None, _nothing
 
     def _note(self, accepted: Attempt) -> None:
-        if accepted.last:
+        if accepted.whole is None and accepted.shorter is None:  # it has no fallback
             self.commit()
         else:
             self._attempt = accepted

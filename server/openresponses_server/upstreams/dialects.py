@@ -60,32 +60,23 @@ class KeyHeader(NamedTuple):
 
 
 class HttpDialect(NamedTuple):
-    """One row. `path` is below the upstream's address, which `address` makes of what the user wrote."""
+    """One row. `side` is the dialect as the upstream speaks it; `path` is below the upstream's address, which
+    `address` makes of what the user wrote."""
 
     dialect: Dialect
+    side: UpstreamSide
     path: str
     address: Callable[[str], str] = base_url
     key_header: KeyHeader = KeyHeader("authorization", "Bearer ")
     headers: Mapping[str, str] = MappingProxyType({})
-
-    @property
-    def side(self) -> UpstreamSide:
-        """The dialect as the upstream speaks it."""
-        assert self.dialect.upstream is not None
-        return self.dialect.upstream
 
 
 class ProcessDialect(NamedTuple):
     """A row of one that a process speaks: it has neither path nor address."""
 
     dialect: Dialect
+    side: UpstreamSide
     path: str = ""
-
-    @property
-    def side(self) -> UpstreamSide:
-        """The dialect as the upstream speaks it."""
-        assert self.dialect.upstream is not None
-        return self.dialect.upstream
 
     def address(self, url: str) -> str:
         """The address, which is empty. Raises ValueError for any other."""
@@ -104,6 +95,7 @@ def http_dialect(dialect: Dialect) -> HttpDialect:
     assert endpoint is not None
     return HttpDialect(
         dialect,
+        dialect.upstream,
         endpoint.path,
         versioned_base_url if endpoint.versioned else base_url,
         KeyHeader(endpoint.key_header, endpoint.key_prefix),
@@ -112,7 +104,7 @@ def http_dialect(dialect: Dialect) -> HttpDialect:
 
 
 DIALECTS: Final[Mapping[str, UpstreamDialect]] = {
-    name: ProcessDialect(each) if each.upstream.endpoint is None else http_dialect(each)
+    name: ProcessDialect(each, each.upstream) if each.upstream.endpoint is None else http_dialect(each)
     for name, each in reversed(dialects().items())
     if each.upstream is not None
 }

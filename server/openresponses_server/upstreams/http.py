@@ -190,7 +190,7 @@ class HttpUpstream:
         try:
             theirs = not self._key_is_ours or (self._pass_through and request.client_key is not None)
             clean = partial(self.clean, client_key=request.client_key)
-            whole = await self._check(response, clean, "" if theirs else self._key_refused)
+            whole = await self._check(response, clean, theirs)
             if whole is not None and isinstance(response.content, Body) and response.content.is_complete:
                 return response, None, whole
             return response, HttpReply(self.name, response, self._timeouts.idle, losses_in(response)), whole
@@ -237,9 +237,9 @@ class HttpUpstream:
             return f"the {called(self.name)} asks for a key, and this server has none for it"
         return f"the {called(self.name)} does not accept this server's key for it"
 
-    async def _check(self, response: HttpResponse, clean: Clean, ours: str) -> bytes | None:
+    async def _check(self, response: HttpResponse, clean: Clean, theirs: bool) -> bytes | None:
         """Raise what the upstream means when it answers with anything but an answer: a stream, or what has
-        been read of a whole one in JSON, which is returned. `ours` is as in `refusal`."""
+        been read of a whole one in JSON, which is returned. `theirs`: the key is the client's."""
         kind = _kind_of(response.headers.get("content-type", "")[:_LONGEST_TYPE])
         accepted = 200 <= response.status < 300
         wrong = _no_stream(kind)
@@ -252,7 +252,7 @@ class HttpUpstream:
         except FAILURES as error:
             raise self._failure(error) from error
         if not accepted:
-            raise refusal(response.status, response.headers, body, clean, ours)
+            raise refusal(response.status, response.headers, body, clean, "" if theirs else self._key_refused)
         if kind == _JSON_TYPE:
             if len(body) >= _MAX_REFUSAL:
                 return body  # no error is that long

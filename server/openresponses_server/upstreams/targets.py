@@ -53,16 +53,18 @@ _OF_ADDRESSES: Final = (
 
 class Target(NamedTuple):
     """Where a request goes: `model` is the name that goes out; `options` are what this upstream wants, of the
-    type that its dialect says; `sealer` is what seals opaque reasoning; `fallbacks` are asked in their order
-    when this one is down or busy. `shared` is the upstream for several runs that share one request, `choice`
-    which of its choices a run reads. `able` is what is known of the model, `reasoning_as` the form in which
-    its raw reasoning is shown; `text_after_tools` is as in `Dialect`; `counts`: the input tokens that it
-    reports are of what it was sent, by its model's tokenizer."""
+    type that its dialect says, and `traits` what a server with these does; `sealer` seals opaque reasoning;
+    `fallbacks` are asked in their order when this one is down or busy. `shared` is the upstream for several
+    runs that share one request, `choice` which of its choices a run reads. `able` is what is known of the
+    model, `reasoning_as` the form in which its raw reasoning is shown; `text_after_tools` is as in
+    `Dialect`; `counts`: the input tokens that it reports are of what it was sent, by its model's
+    tokenizer."""
 
     upstream: Upstream
     dialect: UpstreamDialect
     model: str
     options: Struct
+    traits: Traits
     sealer: Sealer
     retries: Retries = Retries()
     fallbacks: tuple[Target, ...] = ()
@@ -77,11 +79,6 @@ class Target(NamedTuple):
         """The same for requests of this owner: what it seals opens for them alone."""
         fallbacks = tuple(each.bound(owner) for each in self.fallbacks)
         return self._replace(sealer=self.sealer.bound(owner), fallbacks=fallbacks)
-
-    @property
-    def traits(self) -> Traits:
-        """What a server with these options does."""
-        return self.dialect.side.traits(self.options)
 
     def for_choices(self, n: int) -> Target:
         """The same for a request for so many choices, shared by their runs where the upstream takes `n`."""
@@ -136,6 +133,7 @@ class Configured(NamedTuple):
             self.dialect,
             outgoing,
             self.options,
+            self.dialect.side.traits(self.options),
             self.sealer,
             self.settings.retries,
             fallbacks,

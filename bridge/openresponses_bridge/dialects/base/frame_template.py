@@ -59,7 +59,7 @@ class FrameTemplate:
     """The template of a stream's frames, learnt from one of them. `enabled` becomes False once the frames
     were found to differ in more than a string."""
 
-    __slots__ = ("_fed", "_learnt", "_wasted", "enabled", "payload", "sse")
+    __slots__ = ("_fed", "_learnt", "_wasted", "enabled", "learned", "payload", "sse")
 
     def __init__(self) -> None:
         self.payload: StringTemplate = _NO_TEMPLATE
@@ -70,6 +70,8 @@ class FrameTemplate:
         self._learnt = 0  # the frame from which it was
         self._wasted = 0
         self.enabled = True
+        self.learned = False
+        """There is a template."""
 
     @property
     def fed(self) -> int:
@@ -89,21 +91,17 @@ class FrameTemplate:
             head, found, tail = data.partition(string)
             if found and _ENCODED not in data and _reads(read, head + _ENCODED + tail):
                 self.reset()
-                self.payload = StringTemplate(head, tail, apply)
+                self.payload, self.learned = StringTemplate(head, tail, apply), True
                 if b"\n" not in data and b"\r" not in data:  # nor in any string, which would not be JSON
                     self.sse = StringTemplate(b"data: " + head, tail + b"\n\n", apply)
                 return
-
-    @property
-    def learned(self) -> bool:
-        """There is a template."""
-        return self.payload is not _NO_TEMPLATE
 
     def reset(self) -> None:
         """A frame was another one."""
         if self.learned:
             self._fed = self.fed
             self.payload = self.sse = _NO_TEMPLATE
+            self.learned = False
 
 
 def _never(_said: str) -> None:

@@ -166,9 +166,11 @@ class Inbound:
 
     def feed(self, data: bytes, event: str = "") -> list[Event]:
         """One frame's payload: a chunk, a whole completion, an error, or `[DONE]`."""
-        if (events := self.template.payload.feed(data)) is not None:
-            return events
-        self.template.reset()
+        template = self.template
+        if template.learned:
+            if (events := template.payload.feed(data)) is not None:
+                return events
+            template.reset()
         if not self._live:
             return self._feed_outside(data)
         self._frames += 1
