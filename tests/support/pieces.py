@@ -37,15 +37,17 @@ class Written(Struct):
 def watched_writing() -> Iterator[Written]:
     """Of all connections that are made while the context lasts."""
     written = Written()
-    made, write = pieces._BodyWriter.__init__, pieces._BodyWriter.write
+    real = pieces._write_piece
 
-    def watched(self: pieces._BodyWriter, cycle: RequestResponseCycle) -> None:
-        made(self, cycle)
+    def watching(cycle: RequestResponseCycle, body: bytes) -> bool:
+        was_paused = cycle.flow.write_paused
+        return written.note(real(cycle, body), was_paused, cycle.transport)
+
+    offer = pieces._offer_writing
+
+    def watching_offers(cycle: RequestResponseCycle) -> None:
+        offer(cycle)
         written.scopes.append(cycle.scope)
-
-    def watching(self: pieces._BodyWriter, body: bytes) -> bool:
-        was_paused = self._flow.write_paused
-        return written.note(write(self, body), was_paused, self._transport)
 
     plain = WebSocketConnection._write
 
@@ -55,6 +57,6 @@ def watched_writing() -> Iterator[Written]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(WebSocketConnection, "_write", watching_message)
-        patch.setattr(pieces._BodyWriter, "__init__", watched)
-        patch.setattr(pieces._BodyWriter, "write", watching)
+        patch.setattr(pieces, "_write_piece", watching)
+        patch.setattr(pieces, "_offer_writing", watching_offers)
         yield written

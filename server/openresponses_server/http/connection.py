@@ -11,16 +11,15 @@ a WebSocket, which has no body.
 from __future__ import annotations
 
 import asyncio
-import re
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable
 from contextlib import suppress
 from enum import Enum, auto
 from functools import partial
-from typing import Any, Final, NoReturn, cast
+from typing import Any, Final, NoReturn
 
 import httptools
 from uvicorn import Config
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
 from openresponses_server.errors import HttpError
@@ -31,115 +30,36 @@ from openresponses_server.http.registry import ConnectionRegistry, Flow, Receive
 from openresponses_server.http.websocket import PATH, WebSocketConnection
 from openresponses_server.settings import Settings
 
-# Requests are passed to the application and answers are written as uvicorn does it, with a fast path for the
-# usual ones. The rest is left to uvicorn.
-
-# a name as this server writes one, and behind a mark that is in neither, a value without what ends its line
-_MARK: Final = b"\0"
-_LINES: Final = re.compile(rb"(?:[a-z0-9-]+\x00[^\x00-\x08\x0a-\x1f\x7f]*\r\n)*")
-_LINE: Final = b"%b\0%b\r\n"
-_LENGTH: Final = b"content-length"
-_UNUSUAL: Final = frozenset({b"connection", b"transfer-encoding"})  # they change how the answer ends
-_WITHOUT_BODY: Final = frozenset({204, 304})
-
-
-async def send(cycle: RequestResponseCycle, message: Mapping[str, Any]) -> None:
-    """The application's `send` in this cycle."""
-    if cycle.waiting_for_100_continue:  # the client may now send the body, or its next request instead
-        cycle.keep_alive = False
-    usual = not cycle.flow.write_paused and not cycle.disconnected and not cycle.response_complete
-    if usual and cycle.response_started:
-        usual = message["type"] == "http.response.body" and _sent(cycle, message)
-    elif usual:
-        usual = message["type"] == "http.response.start" and _begun(cycle, message)
-    if not usual:
-        await cycle.send(cast(Any, message))
-
-
-def _begun(cycle: RequestResponseCycle, message: Mapping[str, Any]) -> bool:
-    """Write the head; whether it is a usual one."""
-    status, length = message["status"], None
-    headers = [*cycle.default_headers, *message["headers"]]
-    for name, value in headers:
-        if name in _UNUSUAL or (name == _LENGTH and length is not None):
-            return False
-        if name == _LENGTH:
-            length = int(value)
-    if status in _WITHOUT_BODY or cycle.scope["method"] == "HEAD":
-        return False
-    lines = b"".join(map(_LINE.__mod__, headers))
-    if lines.count(b"\n") != len(headers) or _LINES.fullmatch(lines) is None:
-        return False
-    cycle.response_started, cycle.waiting_for_100_continue = True, False
-    cycle.chunked_encoding, cycle.expected_content_length = length is None, length or 0
-    framing = b"transfer-encoding: chunked\r\n" if length is None else b""
-    close = b"" if cycle.keep_alive else b"connection: close\r\n"
-    cycle.transport.write(
-        b"%b%b%b%b\r\n" % (STATUS_LINE[status], lines.replace(_MARK, b": "), close, framing)
-    )
-    return True
-
-
-def _sent(cycle: RequestResponseCycle, message: Mapping[str, Any]) -> bool:
-    """Write a piece of the body; whether it is a usual one."""
-    body, more = message.get("body", b""), message.get("more_body", False)
-    if cycle.scope["method"] == "HEAD":
-        return False
-    if cycle.chunked_encoding:
-        if body or not more:
-            piece = b"%x\r\n%b\r\n" % (len(body), body) if body else b""
-            cycle.transport.write(piece if more else piece + b"0\r\n\r\n")
-    elif more or len(body) != cycle.expected_content_length:
-        return False
-    else:
-        cycle.expected_content_length = 0
-        cycle.transport.write(body)
-    if not more:
-        cycle.response_complete = True
-        cycle.message_event.set()
-        if not cycle.keep_alive:
-            cycle.transport.close()
-        cycle.on_response()
-    return True
-
-
 # Pieces of a body past ASGI's `send`, as uvicorn writes them (see
 # `server/openresponses_server/http/direct_writes.py`).
 
 
-def offer_writing(cycle: RequestResponseCycle) -> None:
-    """Offer direct writes to the application. Until `stop_writing`, cycle and scope refer to each other."""
+def _write_piece(cycle: RequestResponseCycle, body: bytes) -> bool:
+    # `chunked_encoding` is known when the head has been written
+    if cycle.flow.write_paused or not cycle.chunked_encoding or cycle.response_complete or cycle.disconnected:
+        return False
+    if body:  # an empty chunk would be the end
+        cycle.transport.write(b"%x\r\n%b\r\n" % (len(body), body))
+    return True
+
+
+def _offer_writing(cycle: RequestResponseCycle) -> None:
+    """Offer direct writes to the application. Until `_stop_writing`, cycle and scope refer to each other."""
     if cycle.scope["method"] != "HEAD":
-        offer(cycle.scope, _BodyWriter(cycle).write)  # type: ignore[arg-type]
+        offer(cycle.scope, partial(_write_piece, cycle))  # type: ignore[arg-type]
 
 
-def stop_writing(cycle: RequestResponseCycle) -> None:
+def _stop_writing(cycle: RequestResponseCycle) -> None:
     """Withdraw direct writes: the answer has ended, or the client has disconnected."""
     cycle.scope.pop("extensions", None)
 
 
-class _BodyWriter:
-    """Writes the body of one answer. An object with slots, because a closure would need a cell object for
-    each variable, all of which are read for every token."""
-
-    __slots__ = ("_cycle", "_flow", "_transport")
-
-    def __init__(self, cycle: RequestResponseCycle) -> None:
-        self._cycle, self._flow, self._transport = cycle, cycle.flow, cycle.transport
-
-    def write(self, body: bytes) -> bool:
-        cycle = self._cycle
-        # `chunked_encoding` is known when the head has been written
-        if (
-            self._flow.write_paused
-            or not cycle.chunked_encoding
-            or cycle.response_complete
-            or cycle.disconnected
-        ):
-            return False
-        if body:  # an empty chunk would be the end
-            self._transport.write(b"%x\r\n%b\r\n" % (len(body), body))
-        return True
+async def _send_before_body(cycle: RequestResponseCycle, message: Any) -> None:
+    """Send a message to a client that waits for `100 Continue`. One that is answered without it may send the
+    body now or its next request instead of it."""
+    if cycle.waiting_for_100_continue:
+        cycle.keep_alive = False
+    await cycle.send(message)
 
 
 _PIECE: Final = 16 * 1024  # bytes that are parsed at once
@@ -207,7 +127,7 @@ class HttpConnection(HttpToolsProtocol):
         for cycle in self._owed:  # uvicorn knows of the newest only
             cycle.disconnected = True
             cycle.message_event.set()
-            stop_writing(cycle)
+            _stop_writing(cycle)
         super().connection_lost(exc)
         self.app = self._application  # `_answer` refers to this object, which would stay for a while
 
@@ -331,7 +251,7 @@ class HttpConnection(HttpToolsProtocol):
         self._receiving.begin(self._since)
         if self.cycle is not before:  # not so for a WebSocket
             self._owed.append(self.cycle)
-            offer_writing(self.cycle)
+            _offer_writing(self.cycle)
             if self._registry.retiring:
                 self.retire()
             self._registry.mark_busy(self)
@@ -390,13 +310,11 @@ class HttpConnection(HttpToolsProtocol):
             self._await_request()
 
     def on_response_complete(self) -> None:
-        # as uvicorn's, without its timer for idle connections, which the registry closes
-        stop_writing(self._owed.pop(0))
-        self.server_state.total_requests += 1
-        if not self.transport.is_closing():
-            self._flow.resume_reading()
-            if self.pipeline:
-                self._start_asgi_task(*self.pipeline.pop())
+        _stop_writing(self._owed.pop(0))
+        super().on_response_complete()
+        if self.timeout_keep_alive_task is not None:  # the registry closes idle connections
+            self.timeout_keep_alive_task.cancel()
+            self.timeout_keep_alive_task = None
         self._since = self.loop.time()
         if self._stage is _Stage.COMPLETE and not self._owed:
             self._await_request()
@@ -417,22 +335,17 @@ class HttpConnection(HttpToolsProtocol):
         self._registry.mark_idle(self)
 
     # ── refusing ───────────────────────────────────────────────────────────────────────────────────────
-    def _answer(self, scope: Any, receive: Any, _send: Any) -> Awaitable[None]:
+    def _answer(self, scope: Any, receive: Any, send: Any) -> Awaitable[None]:
         """Call the application for one request. Not a coroutine itself, because each token would pass through
         it."""
         cycle = receive.__self__
-        here = partial(self._receive, cycle), partial(send, cycle)
-        return self._application(scope, *here)  # type: ignore[no-any-return]
+        if cycle.waiting_for_100_continue:
+            send = partial(_send_before_body, cycle)
+        return self._application(scope, partial(self._receive, cycle), send)  # type: ignore[no-any-return]
 
     async def _receive(self, cycle: RequestResponseCycle) -> Any:
         """The application's next message. Raises HttpError if the rest of the body will not arrive."""
-        over = cycle.disconnected or cycle.response_complete or cycle.waiting_for_100_continue
-        if over or cycle.flow.read_paused or not cycle.message_event.is_set():
-            message: Any = await cycle.receive()
-        else:
-            cycle.message_event.clear()
-            body, cycle.body = bytes(cycle.body), bytearray()
-            message = {"type": "http.request", "body": body, "more_body": cycle.more_body}
+        message: Any = await cycle.receive()
         if self._error is not None and message.get("more_body"):
             raise self._error
         return message
