@@ -8,7 +8,7 @@ import os
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
-import aiohttp
+import httpx2
 from starlette.applications import Starlette
 from starlette.routing import Route
 
@@ -22,10 +22,13 @@ async def generate(request: CreateResponse) -> AsyncIterator[Output]:
     asked = {**chat_request(request), "stream": True, "stream_options": {"include_usage": True}}
     address = f"{os.environ['UPSTREAM']}/chat/completions"
     frames = SSEDecoder()
-    async with aiohttp.ClientSession() as session, session.post(address, json=asked) as answer:
-        if answer.status != 200:
-            raise HttpError(502, f"The upstream answered {answer.status}.")
-        async for data in answer.content.iter_any():
+    async with (
+        httpx2.AsyncClient(timeout=None) as client,
+        client.stream("POST", address, json=asked) as answer,
+    ):
+        if answer.status_code != 200:
+            raise HttpError(502, f"The upstream answered {answer.status_code}.")
+        async for data in answer.aiter_bytes():
             for frame in frames.feed(data):
                 if is_done(frame):
                     return

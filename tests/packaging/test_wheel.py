@@ -96,7 +96,7 @@ def test_validate_and_replay_need_click_alone(wheel: Wheel, tmp_path: Path) -> N
     stream = run(program(interpreter), "replay", folder=tmp_path, stdin=capture).stdout
     assert run(program(interpreter), "validate", folder=tmp_path, stdin=stream).stdout == ""
     missing = run(program(interpreter), "conform", "http://127.0.0.1:1", folder=tmp_path, code=2).stderr
-    assert missing == f"openresponses-bridge conform needs aiohttp, which is not installed: {INSTALL}\n"
+    assert missing == f"openresponses-bridge conform needs websockets, which is not installed: {INSTALL}\n"
 
 
 def test_a_backend_of_ones_own_needs_starlette_alone(wheel: Wheel, tmp_path: Path) -> None:
@@ -135,7 +135,7 @@ def test_pytest_has_the_fixtures_with_the_library_alone(wheel: Wheel, tmp_path: 
     )
     said = run(interpreter, "-m", "pytest", "-W", "error", folder=tmp_path, code=1).stdout
     assert "1 failed, 1 passed" in said
-    assert f"openresponses_conform needs aiohttp, which is not installed: {INSTALL}" in said
+    assert f"openresponses_conform needs websockets, which is not installed: {INSTALL}" in said
 
 
 @pytest.mark.parametrize("version", VERSIONS)

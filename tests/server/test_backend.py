@@ -544,6 +544,6 @@ def test_it_brings_nothing_of_the_service_with_it() -> None:
         "print(*sorted({name.partition('.')[0] for name in sys.modules}))"
     )
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    foreign = {"aiohttp", "sqlalchemy", "alembic", "uvicorn", "structlog", "click", "rich", "sse_starlette"}
+    foreign = {"httptools", "sqlalchemy", "alembic", "uvicorn", "structlog", "click", "rich", "sse_starlette"}
     assert {"starlette", "anyio", "msgspec"} <= set(loaded.split())
     assert not foreign & set(loaded.split())

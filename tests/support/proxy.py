@@ -54,7 +54,7 @@ class ScriptedProxy:
             if method == "CONNECT":
                 writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n" + self.behind)
             else:
-                path = urlsplit(target).path
+                path = target.removeprefix(f"http://{host}")
                 out.write(head.replace(f"{method} {target}", f"{method} {path}").encode())
             await asyncio.gather(_copy(reader, out), _copy(there, writer))
         finally:

@@ -49,7 +49,7 @@ async def service_checks(settings: Settings, config: str) -> list[Finding]:
     none."""
     return [
         Finding("settings", "ok", f"{config or 'flags and defaults'} can be used"),
-        _port(settings),
+        await _port(settings),
         *await _upstreams(settings),
         *await _check_storage(settings),
         _check_folder(),
@@ -61,12 +61,12 @@ def _address(settings: Settings) -> str:
     return f"http://{f'[{host}]' if ':' in host else host}:{settings.port}"
 
 
-def _port(settings: Settings) -> Finding:
+async def _port(settings: Settings) -> Finding:
     what, address = "port", _address(settings)
     if not settings.port or not is_listening(settings.host, settings.port):
         return Finding(what, "ok", f"{address} is free" if settings.port else "a free one will be taken")
     try:
-        count = len(models_of(address, None).listed)
+        count = len((await models_of(address, None)).listed)
     except UnusableServer as error:
         if error.is_ours:
             return Finding(what, "ok", f"a server that asks for a key runs at {address}")

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
+from functools import partial
 from time import perf_counter
 from types import TracebackType
 from typing import Any, Final, Literal
 from urllib.parse import quote, urlsplit
 from xml.etree import ElementTree
 
-import aiohttp
-from aiohttp import ClientSession, ClientTimeout, ClientWebSocketResponse, WSMsgType
 from msgspec import Struct
+from websockets.asyncio.client import ClientConnection
+from websockets.client import ClientProtocol
+from websockets.exceptions import ConnectionClosed, InvalidMessage, InvalidStatus, WebSocketException
+from websockets.uri import parse_uri
 
 from openresponses_bridge.conformance.published import WireName
 from openresponses_bridge.conformance.registry import TERMINALS
@@ -31,6 +34,10 @@ from openresponses_bridge.conformance.scenario import (
 from openresponses_bridge.errors import WireError
 from openresponses_bridge.protocol.codec import decode_json, encode
 from openresponses_bridge.text import printable
+from openresponses_server.http.client.failures import InvalidAnswer, cause_of
+from openresponses_server.http.client.pool import Connections
+from openresponses_server.http.flow import Reader
+from openresponses_server.settings import Timeouts
 
 # Responses that scenarios store are deleted afterwards.
 
@@ -74,7 +81,7 @@ class StoredResponses:
             try:
                 if not await self._delete(f"/responses/{quote(pending[0], safe='')}"):
                     self.not_deleted.append(pending[0])
-            except (aiohttp.ClientError, OSError, TimeoutError, ValueError):
+            except OSError:
                 self.not_deleted += pending
                 return
             del pending[0]
@@ -92,6 +99,7 @@ class StoredResponses:
 Outcome = Literal["passed", "failed", "skipped"]
 _LAST_EVENTS: Final = TERMINALS | {"error"}
 _JSON: Final = {"content-type": "application/json"}
+_CLOSING: Final = 5.0  # seconds for a WebSocket's closing handshake
 _MOST: Final = 64 * 1024 * 1024  # bytes of one answer
 _UNREADABLE: Final = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError)
 
@@ -114,7 +122,7 @@ class Unreachable(Exception):
     """The server can't be reached, or lists no model to test with."""
 
 
-class TooLong(OSError):
+class TooLong(InvalidAnswer):
     """An answer beyond the size limit."""
 
 
@@ -128,8 +136,8 @@ class Player:
         self._base = base.rstrip("/")
         self._headers = dict(headers)
         self._timeout = timeout
-        self._http: ClientSession
-        self._sockets: dict[int, ClientWebSocketResponse] = {}
+        self._http: Connections
+        self._sockets: dict[int, ClientConnection] = {}
         self._stored = StoredResponses(self._send_request)
 
     @property
@@ -138,8 +146,7 @@ class Player:
         return self._stored.not_deleted
 
     async def __aenter__(self) -> Player:
-        limit = ClientTimeout(total=self._timeout)
-        self._http = ClientSession(timeout=limit, headers=self._headers)
+        self._http = Connections("", Timeouts(connect=self._timeout, first_byte=self._timeout))
         return self
 
     async def __aexit__(
@@ -162,10 +169,12 @@ class Player:
 
     async def _first_request(self, request: HttpRequest) -> ServerAnswer:
         try:
-            return await self._send_request(request)
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            why = str(error) or type(error).__name__
-            raise Unreachable(f"{self._base} can't be reached: {why}") from error
+            answer = await self._send_request(request)
+        except OSError as error:
+            raise Unreachable(f"{self._base} can't be reached: {cause_of(error)}") from error
+        if 300 <= answer.status < 400:
+            raise Unreachable(f"{self._base} redirects to {answer.headers.get('location', 'nowhere')}")
+        return answer
 
     async def play(self, scenario: Scenario, target: ServerUnderTest) -> Verdict:
         """Play one scenario, then delete the responses that it has stored."""
@@ -183,7 +192,9 @@ class Player:
             outcome, message = "failed", f"no answer within {self._timeout:g} seconds"
         except TooLong as error:
             outcome, message = "failed", str(error)
-        except (aiohttp.ClientError, OSError, WireError) as error:
+        except OSError as error:
+            outcome, message = "failed", f"the connection failed: {cause_of(error)}"
+        except (WebSocketException, WireError) as error:
             outcome, message = "failed", f"the connection failed: {error}"
         except _UNREADABLE as error:
             # a step accessed something that the answer does not have
@@ -209,67 +220,75 @@ class Player:
         if isinstance(step, HttpRequest):
             return await self._send_request(step)
         if isinstance(step, WebSocketMessage):
-            return await asyncio.wait_for(self._send_message(step), self._timeout)
+            async with asyncio.timeout(self._timeout):
+                return await self._send_message(step)
         await asyncio.sleep(step.seconds)
         return ServerAnswer(status=0)
 
     async def _send_request(self, request: HttpRequest) -> ServerAnswer:
-        body = (
-            request.body if isinstance(request.body, bytes) or request.body is None else encode(request.body)
+        async with asyncio.timeout(self._timeout):
+            return await self._exchange(request)
+
+    async def _exchange(self, request: HttpRequest) -> ServerAnswer:
+        given = request.body
+        headers = self._headers if given is None else {**self._headers, **_JSON}
+        data = b"" if given is None else given if isinstance(given, bytes) else encode(given)
+        reply = await self._http.request(
+            request.method, self._base + request.path, headers=headers, data=data
         )
-        headers = _JSON if body is not None else {}
-        async with self._http.request(
-            request.method, self._base + request.path, data=body, headers=headers
-        ) as reply:
-            fields = {name.lower(): value for name, value in reply.headers.items()}
-            read = bytearray()
+        with closing(reply):
+            reader, read = Reader(reply.content), bytearray()
             ends = 0
-            async for piece in reply.content.iter_any():
+            while piece := await reader.read():
                 before = max(0, len(read) - 1)  # the two line ends of a frame may arrive in two chunks
                 read += piece
                 if len(read) > _MOST:
                     raise TooLong(f"the answer is longer than {_MOST // 2**20} MiB")
                 ends += read.count(b"\n\n", before)
                 if request.leave_after is not None and ends >= request.leave_after:
-                    reply.close()
                     break
-            body = bytes(read)
-            if request.leave_after is None:
-                return ServerAnswer(status=reply.status, headers=fields, body=body)
-            return ServerAnswer(
-                status=reply.status, headers=fields, body=_frames(body, request.leave_after), left=True
-            )
+        body, left = bytes(read), request.leave_after is not None
+        if request.leave_after is not None:
+            body = _frames(body, request.leave_after)
+        return ServerAnswer(status=reply.status, headers=dict(reply.headers), body=body, left=left)
 
     async def _send_message(self, message: WebSocketMessage) -> ServerAnswer:
         try:
             socket = self._sockets.get(message.socket) or await self._connect(message.socket)
-        except aiohttp.WSServerHandshakeError as refused:
-            return ServerAnswer(status=refused.status)
-        await socket.send_str(encode(message.message).decode())
+        except InvalidStatus as refused:
+            return ServerAnswer(status=refused.response.status_code)
+        except InvalidMessage as error:
+            if not isinstance(error.__cause__, ValueError):  # the connection ended
+                raise
+            raise NotOffered("WebSocket: the upgrade is not answered in HTTP/1.1") from error
+        await socket.send(encode(message.message).decode())
         messages: list[bytes] = []
         size = 0
-        async for received in socket:
-            if received.type not in (WSMsgType.TEXT, WSMsgType.BINARY):
-                break
-            data = received.data.encode() if isinstance(received.data, str) else received.data
-            messages.append(data)
-            size += len(data)
-            if size > _MOST:
-                raise TooLong(f"the turn is longer than {_MOST // 2**20} MiB")
-            if _type(data) in _LAST_EVENTS:
-                break
+        with suppress(ConnectionClosed):
+            while not messages or _type(messages[-1]) not in _LAST_EVENTS:
+                messages.append(await socket.recv(decode=False))
+                size += len(messages[-1])
+                if size > _MOST:
+                    raise TooLong(f"the turn is longer than {_MOST // 2**20} MiB")
         return ServerAnswer(status=101, messages=messages)
 
-    async def _connect(self, number: int) -> ClientWebSocketResponse:
-        address = self._base.replace("http", "ws", 1) + "/responses"
-        socket = await self._http.ws_connect(address, max_msg_size=_MOST)
+    async def _connect(self, number: int) -> ClientConnection:
+        address = f"{self._base}/responses"
+        protocol = ClientProtocol(parse_uri(address.replace("http", "ws", 1)), max_size=_MOST)
+        socket = await self._http.connect(
+            address, partial(ClientConnection, protocol, close_timeout=_CLOSING)
+        )
+        try:
+            await socket.handshake(self._headers)
+        except BaseException:
+            socket.transport.abort()
+            raise
         self._sockets[number] = socket
         return socket
 
     async def _close_sockets(self) -> None:
         for socket in self._sockets.values():
-            with suppress(aiohttp.ClientError, OSError, TimeoutError):
-                await asyncio.wait_for(socket.close(), 5)
+            await socket.close()
         self._sockets.clear()
 
 

@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from types import TracebackType
 from typing import Any, Final, Self
-from urllib.parse import urlsplit
-
-import aiohttp
+from urllib.parse import urlencode, urlsplit
 
 from openresponses_bridge.errors import WireError
 from openresponses_bridge.protocol.codec import decode_json, encode
 from openresponses_server.agents.coding.discovery import is_of_this_user
 from openresponses_server.client import OpenResponsesError
 from openresponses_server.errors import UpstreamError
+from openresponses_server.http.client.connection import Http1Response
+from openresponses_server.http.client.failures import cause_of
+from openresponses_server.http.client.pool import Connections
+from openresponses_server.http.flow import Reader
+from openresponses_server.settings import Timeouts
 from openresponses_server.upstreams.dialects import base_url
 
 PORT: Final = 8080
 DEFAULT: Final = f"http://127.0.0.1:{PORT}"
 MOST_BYTES: Final = 256 * 1024 * 1024
-_CONNECT: Final = 10.0  # seconds
-_SILENCE: Final = 120.0
+_SILENCE: Final = 120.0  # seconds
 _ERROR_BODY: Final = 64 * 1024  # bytes of an error's body that are read
 _MASK: Final = "***"
 
@@ -44,24 +47,25 @@ def key_from(variable: str | None) -> str | None:
 class ServerResponse:
     """A response whose head has arrived. `is_stream`: its body is an event stream."""
 
-    def __init__(self, reply: aiohttp.ClientResponse, address: str) -> None:
-        self._reply = reply
+    def __init__(self, reply: Http1Response, address: str) -> None:
+        self._reader = Reader(reply.content)
         self._address = address
-        self.is_stream = reply.content_type == "text/event-stream"
+        kind, _, _ = reply.headers.get("content-type", "").partition(";")
+        self.is_stream = kind.strip().lower() == "text/event-stream"
 
     async def chunks(self) -> AsyncIterator[bytes]:
         """The body as it arrives. Raises OpenResponsesError if it is interrupted or too long."""
         received = 0
         try:
-            async for piece in self._reply.content.iter_any():
+            while piece := await _next(self._reader):
                 received += len(piece)
                 if received > MOST_BYTES:
                     raise _failed(f"{self._address} sent more than {MOST_BYTES >> 20} MiB")
                 yield piece
         except TimeoutError as error:
             raise _failed(f"{self._address} was silent for {_SILENCE:g} seconds") from error
-        except (aiohttp.ClientError, OSError) as error:
-            raise _failed(f"the connection to {self._address} broke off: {_reason(error)}") from error
+        except OSError as error:
+            raise _failed(f"the connection to {self._address} broke off: {cause_of(error)}") from error
 
     async def body(self) -> bytes:
         """The whole body."""
@@ -75,7 +79,8 @@ class ServerClient:
     The key is sent to an address that the user named. To the default address it is sent only if the server
     there belongs to this user or to root: any user of the machine could listen there.
 
-    Raises ValueError for an invalid address. Redirects are not followed, proxies not used.
+    It is reached as an upstream is, through a proxy of the environment where that names one. Raises
+    ValueError for an invalid address. Redirects are not followed.
     """
 
     def __init__(self, address: str | None = None, key: str | None = None) -> None:
@@ -83,12 +88,11 @@ class ServerClient:
         address = DEFAULT if address is None else address
         self.base = base_url(address if "://" in address else f"http://{address}")
         self._key = key
-        self._http: aiohttp.ClientSession
+        self._headers = {} if key is None else {"authorization": f"Bearer {key}"}
+        self._http: Connections
 
     async def __aenter__(self) -> Self:
-        headers = {} if self._key is None else {"authorization": f"Bearer {self._key}"}
-        limit = aiohttp.ClientTimeout(total=None, connect=_CONNECT, sock_read=_SILENCE)
-        self._http = aiohttp.ClientSession(timeout=limit, headers=headers)
+        self._http = Connections("", Timeouts(first_byte=_SILENCE))
         return self
 
     async def __aexit__(
@@ -111,22 +115,18 @@ class ServerClient:
                 f"no server of yours listens at {DEFAULT}, so the key is not sent: "
                 "name the server with --server"
             )
-        data = body if body is None or isinstance(body, bytes) else encode(body)
-        headers = {} if data is None else {"content-type": "application/json"}
+        url = path if "://" in path else self.base + path
+        if query:
+            url += f"?{urlencode(query)}"
+        headers = self._headers if body is None else {**self._headers, "content-type": "application/json"}
+        data = b"" if body is None else body if isinstance(body, bytes) else encode(body)
         try:
-            reply = await self._http.request(
-                method,
-                path if "://" in path else self.base + path,
-                data=data,
-                headers=headers,
-                params=query,
-                allow_redirects=False,
-            )
+            reply = await self._http.request(method, url, headers=headers, data=data)
         except TimeoutError as error:
             raise _failed(f"{self.base} does not answer") from error
-        except (aiohttp.ClientError, OSError, ValueError) as error:
-            raise _failed(f"{self.base} can't be reached: {_reason(error)}") from error
-        async with reply:
+        except OSError as error:
+            raise _failed(f"{self.base} can't be reached: {cause_of(error)}") from error
+        with closing(reply):
             if not 200 <= reply.status < 300:
                 raise await self._error_of(reply)
             yield ServerResponse(reply, self.base)
@@ -150,25 +150,21 @@ class ServerClient:
                 return str(model["id"])
         raise _failed(f"{self.base} lists no model: say which with --model")
 
-    async def _error_of(self, reply: aiohttp.ClientResponse) -> OpenResponsesError:
+    async def _error_of(self, reply: Http1Response) -> OpenResponsesError:
         try:
-            body = await reply.content.read(_ERROR_BODY)
-        except (aiohttp.ClientError, OSError, TimeoutError):
+            body = await Reader(reply.content).collect(_ERROR_BODY, _SILENCE)
+        except OSError:
             body = b""
-        return OpenResponsesError.from_response(
-            reply.status,
-            {name.lower(): value for name, value in reply.headers.items()},
-            body,
-            self._without_key,
-        )
+        return OpenResponsesError.from_response(reply.status, reply.headers, body, self._without_key)
 
     def _without_key(self, text: str) -> str:
         return text.replace(self._key, _MASK) if self._key else text
 
 
+async def _next(reader: Reader) -> bytes:
+    async with asyncio.timeout(_SILENCE):
+        return await reader.read()
+
+
 def _failed(what: str) -> OpenResponsesError:
     return OpenResponsesError(502, what, code=UpstreamError.UNREACHABLE)
-
-
-def _reason(error: Exception) -> str:
-    return str(error) or type(error).__name__

@@ -204,7 +204,7 @@ def test_help_loads_no_server() -> None:
     shown = subprocess.run(
         [sys.executable, "-c", code], cwd=REPOSITORY, capture_output=True, text=True, check=True
     )
-    for module in ("uvicorn", "aiohttp", "starlette", "msgspec", "rich.console"):
+    for module in ("uvicorn", "httptools", "starlette", "msgspec", "rich.console"):
         assert module not in shown.stdout.split()
 
 

@@ -1,5 +1,6 @@
 """`conform` against live servers: ours, one that refuses everything, none at all."""
 
+import asyncio
 import json
 import re
 import shlex
@@ -10,14 +11,19 @@ from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, ClassVar
+from urllib.parse import urlsplit
 from xml.etree import ElementTree
 
 import pytest
 from click.testing import CliRunner, Result
 
 from openresponses_bridge.conformance.scenarios import SCENARIOS
+from openresponses_server.agents.coding.discovery import models_of
 from openresponses_server.commands.cli import main
+from openresponses_server.commands.playing import play_all
+from openresponses_server.commands.server_client import ServerClient
 from openresponses_server.settings import Settings
+from tests.support.proxy import ScriptedProxy
 from tests.support.readme import commands
 from tests.support.serving import serving
 
@@ -182,6 +188,39 @@ def test_what_can_t_be_deleted_is_named(demo: str, monkeypatch: pytest.MonkeyPat
     assert result.exit_code == 0
     assert re.fullmatch(r"not deleted on the server: resp_[0-9a-f]{32}\n", result.stderr)
     assert len(verdicts(result)) == 1
+
+
+def test_a_proxy_of_the_environment_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    proxy = ScriptedProxy(user="me:word")
+
+    async def play() -> None:
+        async with proxy.listening():
+            monkeypatch.setenv("HTTP_PROXY", f"http://me:word@127.0.0.1:{proxy.port}")
+            target, turns = "http://bridge.example", [SCENARIOS["websocket.turns"]]
+            verdicts, _ = await play_all(turns, f"{target}/v1", {}, "demo", "openresponses", 30)
+            assert [verdict.outcome for verdict in verdicts] == ["passed"], verdicts
+            async with ServerClient(target) as client:
+                assert await client.first_model()
+            assert (await models_of(target, None)).listed
+
+    with serving(Settings(allowed_hosts=["bridge.example"])) as base:
+        proxy.hosts = {"bridge.example:80": urlsplit(base).port or 0}
+        asyncio.run(play())
+    asked = [head.partition(" HTTP/1.1")[0] for head in proxy.passed]
+    listing = "GET http://bridge.example:80/v1/models"
+    assert asked == [listing, "CONNECT bridge.example:80", listing, f"{listing}?client_version=1"]
+
+
+def test_a_server_that_redirects_says_where_to(liar: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def redirect(self: _Liar) -> None:
+        self.send_response(308)
+        self.send_header("location", "https://there.example/v1/models")
+        self.end_headers()
+
+    monkeypatch.setattr(_Liar, "do_GET", redirect)
+    result = conform(liar)
+    assert result.exit_code == 2
+    assert f"{liar}/v1 redirects to https://there.example/v1/models" in result.stderr
 
 
 def test_without_a_model_the_first_listed_is_asked(demo: str) -> None:

@@ -137,6 +137,13 @@ def test_a_server_that_does_not_answer_is_exit_code_2() -> None:
     assert (sent.exit_code, "can't be reached" in sent.stderr) == (2, True)
 
 
+def test_a_proxy_that_can_t_be_used_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HTTP_PROXY", "socks5://127.0.0.1:1")
+    sent = run("http://bridge.example", "list")
+    assert sent.exit_code == 2
+    assert "HTTP_PROXY: socks5:// is not a kind of proxy that can be used" in sent.stderr
+
+
 class _Noted(BaseHTTPRequestHandler):
     keys: ClassVar[list[str | None]] = []
 

@@ -124,7 +124,6 @@ def test_a_server_without_a_database_loads_none_and_no_colours(tmp_path: Path) -
         imported = set(server.imported())
     loaded = {name.partition(".")[0] for name in imported}
     unused = {
-        "aiohttp",
         "alembic",
         "attr",
         "cryptography",

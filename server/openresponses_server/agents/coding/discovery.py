@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-import http.client
 import json
 import os
 import socket
-import ssl
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import urlsplit
 
 from msgspec import Struct
 
-_PATIENCE: Final = 10.0
+from openresponses_server.http.client.connection import request_target_of
+from openresponses_server.http.client.failures import InvalidRequest, cause_of
+from openresponses_server.http.client.pool import Connections
+from openresponses_server.http.flow import Reader
+from openresponses_server.settings import Timeouts
+
+_PATIENCE: Final = 10.0  # seconds
 _MOST_BYTES: Final = 64 * 1024 * 1024
 _LISTENING: Final = "0A"  # /proc/net/tcp
 
@@ -33,10 +36,10 @@ class ServerModels(Struct, frozen=True):
     catalog: list[dict[str, Any]]
 
 
-def models_of(base: str, key: str | None) -> ServerModels:
+async def models_of(base: str, key: str | None) -> ServerModels:
     """The models of the server at this address. Raises UnusableServer if it does not answer, refuses the key,
     or is not one of ours."""
-    status, body = _get(f"{base}/v1/models?client_version=1", key)
+    status, body = await _get(base, "/v1/models?client_version=1", key)
     try:
         decoded = json.loads(body)
     except ValueError:
@@ -56,33 +59,21 @@ def models_of(base: str, key: str | None) -> ServerModels:
     )
 
 
-def _get(url: str, key: str | None) -> tuple[int, bytes]:
-    """GET without a proxy and without following redirects."""
-    address = urlsplit(url)
+async def _get(base: str, target: str, key: str | None) -> tuple[int, bytes]:
+    """GET without following redirects."""
+    try:
+        request_target_of(base)
+    except InvalidRequest as error:
+        raise UnusableServer(f"{base!r} is not an address as http://HOST:PORT") from error
+    connections = Connections("", Timeouts(connect=_PATIENCE, first_byte=_PATIENCE))
     headers = {} if key is None else {"authorization": f"Bearer {key}"}
     try:
-        port = address.port
-    except ValueError:
-        port = -1
-    if address.scheme not in ("http", "https") or not address.hostname or port == -1:
-        raise UnusableServer(f"{url!r} is not an address as http://HOST:PORT")
-    if address.scheme == "https":
-        context = ssl.create_default_context()
-        connection: http.client.HTTPConnection = http.client.HTTPSConnection(
-            address.hostname, port, timeout=_PATIENCE, context=context
-        )
-    else:
-        connection = http.client.HTTPConnection(address.hostname, port, timeout=_PATIENCE)
-    try:
-        connection.request("GET", f"{address.path}?{address.query}", headers=headers)
-        response = connection.getresponse()
-        return response.status, response.read(_MOST_BYTES)
-    except (OSError, http.client.HTTPException) as error:
-        raise UnusableServer(
-            f"the server at {address.scheme}://{address.netloc} does not answer: {error}"
-        ) from error
+        reply = await connections.request("GET", base + target, headers=headers)
+        return reply.status, await Reader(reply.content).collect(_MOST_BYTES, _PATIENCE)
+    except OSError as error:
+        raise UnusableServer(f"the server at {base} does not answer: {cause_of(error)}") from error
     finally:
-        connection.close()
+        await connections.close()
 
 
 def is_listening(host: str, port: int) -> bool:

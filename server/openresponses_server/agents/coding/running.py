@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import secrets
@@ -201,7 +202,7 @@ def folder_of(agent: str) -> Path:
 def server_at(address: str, key: str | None) -> ReachableServer:
     """The server at this address. Raises UnusableServer."""
     base = address.rstrip("/").removesuffix("/v1")
-    return ReachableServer(base, key, models_of(base, key))
+    return ReachableServer(base, key, asyncio.run(models_of(base, key)))
 
 
 @contextmanager
@@ -215,7 +216,7 @@ def private_server(settings: Settings, model: str | None = None) -> Iterator[Rea
     with _log_file() as log:
         configure_logs(log)
         with hosted(settings) as base:
-            yield ReachableServer(base, key, models_of(base, key), log.name, model)
+            yield ReachableServer(base, key, asyncio.run(models_of(base, key)), log.name, model)
 
 
 def secret_variables(settings: Settings) -> frozenset[str]:

@@ -59,8 +59,10 @@ class Reaching:
         self._way = way
         self._known: dict[tuple[str, int], tuple[float, asyncio.Task[list[AddressInfo]]]] = {}
 
-    async def connect(self, origin: Origin, made: Callable[[], Connection]) -> Connection:
-        """Raises OSError."""
+    async def connect(
+        self, origin: Origin, made: Callable[[], _Protocol], *, is_tunnelled: bool = False
+    ) -> _Protocol:
+        """`is_tunnelled`: a proxy does not ask itself, even without TLS. Raises OSError."""
         way = self._way
         try:
             proxy = way.proxy_of(origin)
@@ -68,11 +70,11 @@ class Reaching:
                 return await self._over_socket(way.socket, origin, made)
             if proxy is None:
                 return (await self._opened(origin, made, way.trust))[1]
-            return await self._through(proxy, origin, made)
+            return await self._through(proxy, origin, made, origin.tls or is_tunnelled)
         except WayError as error:
-            raise NotReached("it is not set up to be reached", str(error), lasting=True) from error
+            raise _not_set_up(error) from error
 
-    async def _over_socket(self, path: str, origin: Origin, made: Callable[[], Connection]) -> Connection:
+    async def _over_socket(self, path: str, origin: Origin, made: Callable[[], _Protocol]) -> _Protocol:
         with _verified(self._way.trust):
             try:
                 tls = self._tls(origin, self._way.trust)
@@ -85,9 +87,11 @@ class Reaching:
                 raise NotReached(what, why) from error
         return connection
 
-    async def _through(self, proxy: Proxy, origin: Origin, made: Callable[[], Connection]) -> Connection:
+    async def _through(
+        self, proxy: Proxy, origin: Origin, made: Callable[[], _Protocol], is_tunnelled: bool
+    ) -> _Protocol:
         trust = self._way.proxy_trust
-        if not origin.tls:  # which the proxy asks itself
+        if not is_tunnelled:  # the proxy asks itself
             with _to_proxy(proxy):
                 return (await self._opened(proxy.origin, made, trust))[1]
         with _to_proxy(proxy):
@@ -96,13 +100,17 @@ class Reaching:
         try:
             await tunnel.open(transport)
             connection = made()
-            context = tls_context(self._way.trust)
-            with _verified(self._way.trust):
-                secured = await self._loop.start_tls(
-                    transport, connection, context, server_hostname=origin.host
-                )
-            assert secured is not None
-            connection.connection_made(secured)
+            if origin.tls:
+                with _verified(self._way.trust):
+                    context = tls_context(self._way.trust)
+                    secured = await self._loop.start_tls(
+                        transport, connection, context, server_hostname=origin.host
+                    )
+                assert secured is not None
+                transport = secured
+            else:
+                transport.set_protocol(connection)
+            connection.connection_made(transport)
         except BaseException:
             transport.abort()
             raise
@@ -155,6 +163,10 @@ class Reaching:
         self._known.clear()
 
 
+def _not_set_up(error: WayError) -> NotReached:
+    return NotReached("it is not set up to be reached", str(error), lasting=True)
+
+
 @contextmanager
 def _verified(trust: Trust) -> Iterator[None]:
     """A certificate that is not accepted is a failure of its own, which names what is trusted."""
@@ -189,8 +201,8 @@ _log = structlog.get_logger(__name__)
 
 
 class Connections:
-    """Made in the event loop that they are used in; `name` is the upstream's, for the log, `way` how it is
-    reached: without one as the environment says."""
+    """Made in the event loop that they are used in; `name` is the upstream's, for the log; where it is
+    "" nothing is logged. `way` is how it is reached: without one as the environment says."""
 
     def __init__(self, name: str, timeouts: Timeouts, way: Way | None = None) -> None:
         self._name = name
@@ -209,7 +221,10 @@ class Connections:
         self, method: str, url: str, *, headers: Mapping[str, str], data: bytes = b""
     ) -> Http1Response:
         """The answer, when its head is here. Raises OSError."""
-        target = self._way.target(request_target_of(url))
+        try:
+            target = self._way.target(request_target_of(url))
+        except WayError as error:
+            raise _not_set_up(error) from error
         head = head_of(method, target, headers, len(data))
         pooled = self._pooled(target.origin)
         if pooled is not None:
@@ -220,9 +235,16 @@ class Connections:
             except OSError as error:
                 if not pooled.is_stale:
                     raise
-                _log.info("upstream.connection_stale", upstream=self._name, reason=cause_of(error))
+                if self._name:
+                    _log.info("upstream.connection_stale", upstream=self._name, reason=cause_of(error))
         new = await self._connected(target.origin)
         return self._of_upstream(target, await new.ask(head, data, self._timeouts.first_byte))
+
+    async def connect(self, url: str, made: Callable[[], _Protocol]) -> _Protocol:
+        """A connection of one's own to where this address is, for a WebSocket; whoever asked for it closes
+        it. Raises OSError."""
+        async with asyncio.timeout(self._timeouts.connect):
+            return await self._reaching.connect(request_target_of(url).origin, made, is_tunnelled=True)
 
     def _of_upstream(self, target: RequestTarget, answer: Http1Response) -> Http1Response:
         """The same answer, unless it is a proxy's own that asks who we are."""
