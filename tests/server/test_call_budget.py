@@ -175,7 +175,7 @@ async def test_a_steady_token_that_is_stored(tmp_path: Path) -> None:
 async def test_a_steady_token_whose_log_is_in_redis(tmp_path: Path) -> None:
     with redis_server() as url:
         async with serving(store=f"sqlite:///{tmp_path}/responses.db", event_log=url) as bench:
-            (await steady(bench)).check(32, 14)
+            (await steady(bench)).check(26, 14)
 
 
 async def test_the_first_chunk_of_a_call() -> None:

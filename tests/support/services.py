@@ -16,7 +16,7 @@ import tempfile
 import time
 import uuid
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -60,15 +60,17 @@ def redis_server() -> Iterator[str]:
 class OwnRedis:
     """A Redis of this test, which keeps nothing and may be stopped and started again."""
 
-    def __init__(self, program: str) -> None:
+    def __init__(self, program: str, options: Sequence[str] = ()) -> None:
         self._program = program
+        self._options = options
         self._port = _free_port()
         self._process: subprocess.Popen[bytes] | None = None
         self.url = f"redis://127.0.0.1:{self._port}/0"
 
     def start(self) -> None:
         options = ["--port", str(self._port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]
-        self._process = subprocess.Popen([self._program, *options], stdout=subprocess.DEVNULL)
+        command = [self._program, *options, *self._options]
+        self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
         _wait_for("redis-server", lambda: redis.Redis.from_url(self.url).ping())
 
     def freeze(self) -> None:
@@ -88,12 +90,12 @@ class OwnRedis:
 
 
 @contextmanager
-def own_redis(program: str | None = None) -> Iterator[OwnRedis]:
-    """A Redis that the test may kill."""
+def own_redis(program: str | None = None, options: Sequence[str] = ()) -> Iterator[OwnRedis]:
+    """A Redis that the test may kill, started with these options beside its own."""
     found = program or shutil.which("redis-server")
     if found is None:
         _missing("redis-server is not installed")
-    server = OwnRedis(found)
+    server = OwnRedis(found, options)
     server.start()
     try:
         yield server

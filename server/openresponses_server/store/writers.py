@@ -121,12 +121,13 @@ class LogWriter:
     def _answered(self, frames: Frames, there: bool) -> None:
         if frames is not self._asked:
             return  # it is not waited for any more
-        if there:
-            self._asked = None
-            self._go_on()
-        else:
+        if not there:
             self._undo()
             self._begin_to_catch_up(0.0)
+            return
+        self._asked = None
+        if self._answer is not None and not self._answer.done():
+            self._answer.set_result(None)
 
     def _look(self) -> None:
         """Whether an answer has been waited for too long."""
@@ -145,9 +146,8 @@ class LogWriter:
 
     def _go_on(self) -> None:
         """Nothing has to be waited for any more."""
-        answer, self._answer = self._answer, None
-        if answer is not None and not answer.done():
-            answer.set_result(None)
+        if self._answer is not None and not self._answer.done():
+            self._answer.set_result(None)
 
     def _begin_to_catch_up(self, pause: float) -> None:
         self._failing = True

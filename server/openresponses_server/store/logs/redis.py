@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from functools import partial
-from itertools import chain
 from typing import Any, Final
 
 from redis.asyncio import Redis
@@ -20,7 +19,7 @@ from redis.exceptions import AuthenticationError, BusyLoadingError, RedisError, 
 
 from openresponses_server.store.frames import Frames
 from openresponses_server.store.logs.base import LIFETIME, LINGER, MARKED, Answered, LogError, LogGone
-from openresponses_server.store.logs.redis_appends import Appends, Command
+from openresponses_server.store.logs.redis_appends import Appends
 from openresponses_server.store.logs.redis_entries import (
     CLOSED,
     DISCARD_MARK,
@@ -34,7 +33,6 @@ from openresponses_server.store.logs.redis_entries import (
 )
 from openresponses_server.store.logs.redis_reading import Pages, Tails
 
-_WHERE_IT_IS: Final = ("NOMKSTREAM", "MAXLEN", "~")
 _PAGING: Final = 7
 """Connections for all readers that are behind."""
 
@@ -69,7 +67,7 @@ class RedisLog:
         self._pager: Redis = Redis.from_pool(
             BlockingConnectionPool.from_url(url, max_connections=_PAGING, timeout=None, **shared)
         )
-        self._prefix = prefix
+        self._stem = f"{prefix}:log:"
         self._linger = _milliseconds(linger)
         self._lifetime = _milliseconds(lifetime)
         self._max_entries = max_entries
@@ -77,7 +75,7 @@ class RedisLog:
         """Open logs of this worker that Redis will drop some day; none after an outage, as a Redis that was
         restarted has forgotten them."""
         self._persist = Calls(patience, self._expiring.clear)
-        self._appends = Appends(self._writer, self._expiring.clear)
+        self._appends = Appends(self._writer.connection_pool, self._expiring.clear, max_entries)
         self._pages = Pages(self._pager, self._persist)
         self._tails = Tails(self._follower, self._persist, self._pages)
 
@@ -113,14 +111,20 @@ class RedisLog:
 
     def add(self, run_id: str, frames: Frames, answered: Answered) -> bool:
         on = partial(answered, frames)
-        if run_id not in self._expiring or not self._appends.ask(self._command(run_id, frames), on):
+        connection = self._appends.connection
+        if (
+            run_id not in self._expiring
+            or connection is None
+            or not connection.add(f"{self._stem}{run_id}", frames, on)
+        ):
             asyncio.get_running_loop().call_soon(on, False)
         return False
 
     async def append(self, run_id: str, frames: Frames) -> None:
-        if run_id in self._expiring and await self._appends.add(self._command(run_id, frames)):
+        key = self._key(run_id)
+        if run_id in self._expiring and await self._appends.append(key, frames):
             return
-        key, entry, fields = self._key(run_id), entry_id(frames.last), fields_of(frames)
+        entry, fields = entry_id(frames.last), fields_of(frames)
 
         async def add() -> None:
             bounds: dict[str, Any] = {"maxlen": self._max_entries, "approximate": True}
@@ -182,13 +186,8 @@ class RedisLog:
         await self._follower.aclose()
         await self._pager.aclose(close_connection_pool=True)
 
-    def _command(self, run_id: str, frames: Frames) -> Command:
-        """Adds these where a log is."""
-        fields = chain.from_iterable(fields_of(frames).items())
-        return ("XADD", self._key(run_id), *_WHERE_IT_IS, self._max_entries, entry_id(frames.last), *fields)
-
     def _key(self, run_id: str) -> str:
-        return f"{self._prefix}:log:{run_id}"
+        return f"{self._stem}{run_id}"
 
 
 def _milliseconds(seconds: float) -> int:

@@ -1,9 +1,9 @@
 """Entries added to logs in Redis over one connection, which no entry waits for: what is there at one moment,
 of all runs of this process, leaves in one write, and answers are read as they come.
 
-A command of Redis' client takes several times the CPU of that, and a token waits for each. The client makes
-the connection, as its URL says, and then gives it up. Whatever goes wrong here is for the client to find out
-once more and to deal with: an entry that was added twice is recognised.
+A command of Redis' client takes several times the CPU of that, and a token waits for each. Whatever goes
+wrong here is for the client to find out once more and to deal with: an entry that was added twice is
+recognised.
 """
 
 from __future__ import annotations
@@ -12,115 +12,124 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import hiredis
-from redis.asyncio import Redis
+from redis.asyncio.connection import SSLConnection
+from redis.credentials import UsernamePasswordCredentialProvider
 from redis.exceptions import RedisError
 
-_ANSWERED_WITHIN: Final = 5.0  # seconds, as with the client
+from openresponses_server.store.frames import Frames
+from openresponses_server.store.logs.redis_entries import DATA, FIRST, entry_id
 
-Command = tuple[Any, ...]
+_ANSWERED_WITHIN: Final = 5.0  # seconds, as with the client
+_MOST_UNSENT: Final = 16 * 1024 * 1024  # bytes; what comes beyond is left to the client
 
 Answered = Callable[[bool], None]
 """Called with whether an entry is known to be there."""
 
 
 class Appends:
-    """To the Redis that `client` connects to. `on_lost` is called when the connection was."""
+    """To the Redis that connections of `pool` are made to, in streams of about `most` entries. `on_lost` is
+    called when the connection was."""
 
-    def __init__(self, client: Redis, on_lost: Callable[[], None]) -> None:
-        self._pool = client.connection_pool
+    def __init__(self, pool: Any, on_lost: Callable[[], None], most: int) -> None:
+        self._pool = pool
         self._on_lost = on_lost
-        self._link: _Link | None = None
+        self._most = most
         self._connecting = asyncio.Lock()
         self._closed = False
+        self.connection: AppendConnection | None = None
+        """The last one that was made."""
 
-    async def add(self, command: Command) -> bool:
-        """Run an XADD; whether its entry is there. It may be there when it is not known to be."""
-        link = self._link
-        if link is None or not link.usable:
+    async def append(self, key: str, frames: Frames) -> bool:
+        """Add these to the stream there is at `key`, over a new connection if need be; whether they are known
+        to be there."""
+        answer: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        on = partial(_set_result, answer)
+        if self.connection is None or not self.connection.add(key, frames, on):
             try:
-                link = await self._connected()
+                connection = await self._connected()
             except (RedisError, OSError):
                 return False
-        return await link.run(command)
-
-    def ask(self, command: Command, answered: Answered) -> bool:
-        """The same in a plain call, as far as there is a connection; whether there is one."""
-        link = self._link
-        if link is None or not link.usable:
-            return False
-        link.ask(command, answered)
-        return True
+            if not connection.add(key, frames, on):
+                return False
+        return await answer
 
     def close(self) -> None:
         """Close the connection. What waits for an answer gets none."""
         self._closed = True
-        if self._link is not None:
-            self._link.abort()
+        if self.connection is not None:
+            self.connection.abort()
 
-    async def _connected(self) -> _Link:
+    async def _connected(self) -> AppendConnection:
         async with self._connecting:
-            if self._link is None or not self._link.usable:
-                self._link = await _Link.of(self._pool, self._lose)
+            if self.connection is None or self.connection.is_closing:
+                self.connection = await AppendConnection.connect(self._pool, self._on_lost, self._most)
                 if self._closed:  # meanwhile
-                    self._link.abort()
-            return self._link
-
-    def _lose(self) -> None:
-        if not self._closed:
-            self._on_lost()
+                    self.connection.abort()
+            return self.connection
 
 
-class _Link(asyncio.Protocol):
-    """One connection: commands, and their answers in the same order."""
+class AppendConnection(asyncio.Protocol):
+    """Commands to one Redis, and their answers in the same order."""
 
-    def __init__(self, writer: asyncio.StreamWriter, on_lost: Callable[[], None]) -> None:
-        self._writer = writer  # which would close it, were it forgotten
-        self._transport = writer.transport
+    _transport: asyncio.Transport
+
+    def __init__(self, on_lost: Callable[[], None], most: int) -> None:
         self._on_lost = on_lost
+        self._most = most
         self._loop = asyncio.get_running_loop()
         self._answers = hiredis.Reader()
         self._asked: deque[tuple[Answered, float]] = deque()
         self._ready: list[bytes] = []
+        self._paused = False
 
     @classmethod
-    async def of(cls, pool: Any, on_lost: Callable[[], None]) -> _Link:
-        """A new one. Raises RedisError and OSError."""
-        connection = pool.make_connection()
-        try:
-            await connection.connect()
-        except BaseException:
-            await connection.disconnect(nowait=True)
-            raise
-        link = cls(connection._writer, on_lost)
-        link._transport.set_protocol(link)
-        connection._reader = connection._writer = None  # the client has no other way to give it up
-        return link
+    async def connect(cls, pool: Any, on_lost: Callable[[], None], most: int) -> AppendConnection:
+        """A new one, as the pool would connect. Raises RedisError and OSError."""
+        loop = asyncio.get_running_loop()
+        given = pool.make_connection()
+        made = partial(cls, on_lost, most)
+        async with asyncio.timeout(given.socket_connect_timeout):
+            tls = given.ssl_context.get() if isinstance(given, SSLConnection) else None
+            _, connection = await loop.create_connection(made, given.host, given.port, ssl=tls)
+            try:
+                if given.username or given.password:
+                    named: Any = UsernamePasswordCredentialProvider(given.username, given.password)
+                    await connection._run("AUTH", *named.get_credentials())
+                if given.db:
+                    await connection._run("SELECT", given.db)
+            except BaseException:
+                connection.abort()
+                raise
+        return connection
 
     @property
-    def usable(self) -> bool:
-        """It is open, and what was asked is being answered."""
-        if self._asked and self._loop.time() - self._asked[0][1] > _ANSWERED_WITHIN:
-            self.abort()
-        return not self._transport.is_closing()
+    def is_closing(self) -> bool:
+        return self._transport.is_closing()
 
-    def ask(self, command: Command, answered: Answered) -> None:
-        """Run an XADD."""
+    def add(self, key: str, frames: Frames, answered: Answered) -> bool:
+        """Add these to the stream there is at `key`; False when this connection takes no more."""
+        now = self._loop.time()
+        if self._asked and now - self._asked[0][1] > _ANSWERED_WITHIN:
+            self._transport.abort()
+        if self._paused or self._transport.is_closing():
+            return False
         if not self._ready:
             self._loop.call_soon(self._send)
+        entry = (entry_id(frames.last), FIRST, frames.first, DATA, frames.data)
+        command: Any = ("XADD", key, "NOMKSTREAM", "MAXLEN", "~", self._most, *entry)
         self._ready.append(hiredis.pack_command(command))
-        self._asked.append((answered, self._loop.time()))
-
-    def run(self, command: Command) -> asyncio.Future[bool]:
-        """The same, awaited."""
-        answer: asyncio.Future[bool] = self._loop.create_future()
-        self.ask(command, partial(_answer, answer))
-        return answer
+        self._asked.append((answered, now))
+        return True
 
     def abort(self) -> None:
         self._transport.abort()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)  # uvloop has classes of its own
+        self._transport.set_write_buffer_limits(_MOST_UNSENT)
 
     def data_received(self, data: bytes) -> None:
         self._answers.feed(data)
@@ -135,6 +144,12 @@ class _Link(asyncio.Protocol):
             self._asked.popleft()[0](isinstance(answer, bytes))
         return None
 
+    def pause_writing(self) -> None:
+        self._paused = True
+
+    def resume_writing(self) -> None:
+        self._paused = False
+
     def connection_lost(self, _error: Exception | None) -> None:
         while self._asked:
             self._asked.popleft()[0](False)
@@ -145,7 +160,15 @@ class _Link(asyncio.Protocol):
         if not self._transport.is_closing():
             self._transport.write(b"".join(ready))
 
+    async def _run(self, *command: Any) -> None:
+        """A command before any entry is added. Raises OSError where it is refused."""
+        answer: asyncio.Future[bool] = self._loop.create_future()
+        self._asked.append((partial(_set_result, answer), self._loop.time()))
+        self._transport.write(hiredis.pack_command(command))
+        if not await answer:
+            raise ConnectionRefusedError(command[0])
 
-def _answer(waiting: asyncio.Future[bool], there: bool) -> None:
+
+def _set_result(waiting: asyncio.Future[bool], there: bool) -> None:
     if not waiting.done():  # it may have been cancelled
         waiting.set_result(there)

@@ -30,8 +30,8 @@ _GONE: Final = b"g"
 MARK: Final[dict[Any, Any]] = {b"m": b""}
 DISCARD_MARK: Final[dict[Any, Any]] = {_GONE: b""}
 
-_FIRST: Final = b"f"
-_DATA: Final = b"d"
+FIRST: Final = b"f"
+DATA: Final = b"d"
 _HIGHEST: Final = 2**63
 
 
@@ -52,7 +52,7 @@ def last_number(entry: bytes) -> int:
 
 def fields_of(frames: Frames) -> dict[Any, Any]:
     """What an entry holds of these."""
-    return {_FIRST: b"%d" % frames.first, _DATA: frames.data}
+    return {FIRST: frames.first, DATA: frames.data}
 
 
 def is_discard_mark(entry: Entry) -> bool:
@@ -66,9 +66,9 @@ def frames_in(entries: Iterable[Entry]) -> list[Frames]:
     run: list[Frames] = []
     size = 0
     for at, fields in entries:
-        if _DATA not in fields:
+        if DATA not in fields:
             continue
-        frames = Frames(int(fields[_FIRST]), last_number(at), fields[_DATA])
+        frames = Frames(int(fields[FIRST]), last_number(at), fields[DATA])
         if run and (size > CHUNK_BYTES or frames.first != run[-1].last + 1):
             found += _as_one(run)
             run, size = [], 0

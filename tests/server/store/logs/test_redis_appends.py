@@ -6,11 +6,15 @@ from typing import Any
 
 import pytest
 import redis
+import uvloop
 
 from openresponses_server.store.logs import redis_appends
 from openresponses_server.store.logs.redis import RedisLog
+from tests.support.certificates import Authority
+from tests.support.processes import free_port
 from tests.support.services import OwnRedis, own_redis
 from tests.support.stores import frames
+from tests.support.waiting import until
 
 
 @pytest.fixture(scope="module")
@@ -81,20 +85,99 @@ async def test_connection_that_was_lost_is_made_anew(
     assert await logged(log) == frames(0, 9).data
 
 
-async def test_connection_is_made_as_the_address_says(server: OwnRedis, admin: Any) -> None:
-    admin.config_set("requirepass", "hunter2")
-    host = server.url.removeprefix("redis://").partition("/")[0]
-    log = RedisLog(f"redis://:hunter2@{host}/3")
+@pytest.fixture(scope="module")
+def every_way(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """URLs of a Redis that asks for a password, by how it is connected to."""
+    folder = tmp_path_factory.mktemp("redis")
+    authority, port = Authority(folder), free_port()
+    certificate = str(authority.certificate("redis"))
+    files = (
+        "--tls-cert-file",
+        certificate,
+        "--tls-key-file",
+        certificate,
+        "--tls-ca-cert-file",
+        str(authority.file),
+    )
+    listening = ("--tls-port", str(port), "--tls-auth-clients", "no")
+    with own_redis(options=(*listening, *files)) as started:
+        with redis.Redis.from_url(started.url) as admin:
+            admin.acl_setuser("writer", enabled=True, passwords=["+a/b"], keys=["*"], categories=["+@all"])
+            admin.config_set("requirepass", "hunter2")
+        host = started.url.removeprefix("redis://").partition("/")[0]
+        yield {
+            "password": f"redis://:hunter2@{host}/3",
+            "user": f"redis://writer:a%2Fb@{host}/3",
+            "tls": f"rediss://:hunter2@127.0.0.1:{port}/3?ssl_ca_certs={authority.file}",
+            "refused": f"redis://:other@{host}/3",
+            "missing": f"redis://:hunter2@{host}/99",
+            "distrusted": f"rediss://:hunter2@127.0.0.1:{port}/3",
+        }
+
+
+@pytest.mark.parametrize("way", ["password", "user", "tls"])
+async def test_connection_is_made_as_the_address_says(every_way: dict[str, str], way: str) -> None:
+    log = RedisLog(every_way[way])
     try:
-        await log.open("r")
+        await log.open(way)
         for number in range(4):
-            await log.append("r", frames(number, number))
-        assert log._appends._link is not None
-        assert log._appends._link.usable
-        assert await logged(log) == frames(0, 3).data
+            await log.append(way, frames(number, number))
+        assert log._appends.connection is not None
+        assert not log._appends.connection.is_closing
+        assert await logged(log, way) == frames(0, 3).data
     finally:
-        admin.config_set("requirepass", "")
         await log.shutdown()
+
+
+def test_another_event_loop_has_the_connection_too(server: OwnRedis) -> None:
+    async def append() -> None:
+        log = RedisLog(server.url)
+        try:
+            await log.open("r")
+            assert await log._appends.append("openresponses-bridge:log:r", frames(0, 3))
+            assert await logged(log) == frames(0, 3).data
+        finally:
+            await log.shutdown()
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(append())
+
+
+@pytest.mark.parametrize("way", ["refused", "missing", "distrusted"])
+async def test_no_entry_is_sent_over_a_connection_that_is_refused(
+    every_way: dict[str, str], way: str
+) -> None:
+    log = RedisLog(every_way[way])
+    try:
+        assert not await log._appends.append("key", frames(0, 0))
+        assert log._appends.connection is None
+    finally:
+        await log.shutdown()
+
+
+async def test_what_redis_does_not_take_is_not_gathered(
+    server: OwnRedis, log: RedisLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(redis_appends, "_MOST_UNSENT", 1000)
+    await log.open("r")
+    await log.append("r", frames(0, 0))
+    connection = log._appends.connection
+    assert connection is not None
+    entries = [frames(number, number, "x" * 1_000_000) for number in range(1, 20)]
+    answers: list[bool] = []
+    server.freeze()
+    taken = 0
+    try:
+        while connection.add("openresponses-bridge:log:r", entries[taken], answers.append):
+            taken += 1
+            await asyncio.sleep(0)
+    finally:
+        server.thaw()
+    await until(lambda: len(answers) == taken)
+    assert all(answers)
+    assert connection.add("openresponses-bridge:log:r", entries[taken], answers.append)
+    await until(lambda: len(answers) == taken + 1)
+    assert await logged(log) == b"".join([frames(0, 0).data, *(each.data for each in entries[: taken + 1])])
 
 
 async def test_append_that_nobody_waits_for_any_more_disturbs_none_after_it(
@@ -122,15 +205,15 @@ async def test_connection_without_answers_is_given_up(
     await log.open("r")
     await log.open("s")
     await log.append("r", frames(0, 0))
-    first = log._appends._link
+    first = log._appends.connection
     assert first is not None
     admin.client_pause(400, all=False)
     appending = asyncio.create_task(log.append("r", frames(1, 1)))
     await asyncio.sleep(0.2)
     await log.append("s", frames(0, 3, "s"))
     await appending
-    assert not first.usable
-    assert log._appends._link is not first
+    assert first.is_closing
+    assert log._appends.connection is not first
     assert await logged(log) == frames(0, 1).data
     assert await logged(log, "s") == frames(0, 3, "s").data
 
