@@ -9,10 +9,9 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
-from starlette.middleware.exceptions import ExceptionMiddleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
-from starlette.routing import Route, WebSocketRoute
+from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.types import ASGIApp
 
 from openresponses_bridge.errors import BridgeError
@@ -38,14 +37,10 @@ from openresponses_server.requests.composition import client_keys, compose, serv
 from openresponses_server.requests.service import Service
 from openresponses_server.settings import Settings
 
-# the routes of most requests
-_EXACT_ROUTES = [
+_ROUTES: list[BaseRoute] = [
     Route("/v1/responses", responses.create, methods=["POST"]),
     Route("/v1/chat/completions", chat_completions.create, methods=["POST"]),
     Route("/v1/messages", messages.create, methods=["POST"]),
-]
-_ROUTES = [
-    *_EXACT_ROUTES,
     Route("/v1/responses", connection.upgrade_required, methods=["GET"]),
     WebSocketRoute(PATH, connection.responses),
     Route("/v1/responses/compact", compaction.compact, methods=["POST"]),
@@ -97,9 +92,9 @@ def create_app(settings: Settings) -> Starlette:
 
 class _Application(Starlette):
     def build_middleware_stack(self) -> ASGIApp:
-        """Without Starlette's own middleware for errors: `RequestLog` answers what is unforeseen."""
-        app: ASGIApp = ExceptionMiddleware(self.router, handlers=_HANDLERS)
-        app = ExactPathRouter(app, _EXACT_ROUTES, _HANDLERS)
+        """Without Starlette's own middlewares for errors: `ExactPathRouter` answers those that are foreseen,
+        `RequestLog` the others."""
+        app: ASGIApp = ExactPathRouter(self.router, self.routes, _HANDLERS)
         for kind, args, kwargs in reversed(self.user_middleware):
             app = kind(app, *args, **kwargs)
         return app

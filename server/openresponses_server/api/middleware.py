@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Final
 
 import structlog
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
+from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from openresponses_bridge.errors import BridgeError
@@ -23,8 +23,8 @@ from openresponses_server.limits.requests import check_headers
 from openresponses_server.observation.metrics import Metrics
 from openresponses_server.settings import Limits
 
-# A router tries one path after the other and wraps each endpoint twice: most requests are served from a
-# table.
+# Starlette's router tries one path after the other and wraps each endpoint twice: routes without parameters
+# are looked up instead.
 
 ErrorHandler = Callable[[Request, Exception], Awaitable[Response]]
 STATUS: Final = "status"
@@ -32,30 +32,36 @@ STATUS: Final = "status"
 
 
 class ExactPathRouter:
-    """Serves routes without path parameters, when the path matches exactly; other requests go on to `app`.
-    `handlers` make the responses for exceptions that endpoints raise."""
+    """Serves those of `routes` that have no parameters by their paths; `router` serves the others. `handlers`
+    make the responses for exceptions that endpoints raise."""
 
     def __init__(
-        self, app: ASGIApp, routes: Collection[Route], handlers: dict[type[Exception], ErrorHandler]
+        self, router: ASGIApp, routes: Iterable[BaseRoute], handlers: dict[type[Exception], ErrorHandler]
     ) -> None:
-        self._app = app
-        self._routes = {(method, route.path): route for route in routes for method in route.methods or ()}
+        self._router = router
+        self._routes = {
+            (method, route.path): route
+            for route in routes
+            if isinstance(route, Route) and not route.param_convertors
+            for method in route.methods or ()
+        }
         self._handlers = handlers
         self._handled = tuple(handlers)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        route = None
-        if scope["type"] == "http" and not scope.get("root_path"):
-            route = self._routes.get((scope["method"], scope["path"]))
-        if route is None:
-            await self._app(scope, receive, send)
+        if scope["type"] != "http":
+            await self._router(scope, receive, send)
             return
-        scope["route"] = route
-        scope["endpoint"] = route.endpoint
+        route = None if scope.get("root_path") else self._routes.get((scope["method"], scope["path"]))
         request = Request(scope, receive, send)
         try:
-            answer: ASGIApp = await route.endpoint(request)
-            await answer(scope, receive, send)
+            if route is None:
+                await self._router(scope, receive, send)
+            else:
+                scope["route"] = route
+                scope["endpoint"] = route.endpoint
+                answer: ASGIApp = await route.endpoint(request)
+                await answer(scope, receive, send)
         except self._handled as error:
             if STATUS in scope["state"]:
                 raise RuntimeError("An answer failed after it had begun.") from error

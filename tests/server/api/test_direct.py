@@ -1,4 +1,4 @@
-"""The table before the router: what it takes, what goes on, and what becomes of errors."""
+"""The table of paths: what it serves, what it leaves to the router, and what becomes of errors."""
 
 import asyncio
 from collections.abc import Callable
@@ -8,8 +8,8 @@ import pytest
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
-from starlette.routing import Route
-from starlette.types import Message, Receive, Scope, Send
+from starlette.routing import Route, WebSocketRoute
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from openresponses_server.api.middleware import STATUS, ExactPathRouter
 
@@ -30,11 +30,17 @@ async def handler(_request: Request, error: Exception) -> Response:
     return PlainTextResponse(type(error).__name__, 418)
 
 
-def answer_of(endpoint: Callable[[Request], Any], **scope: Any) -> tuple[int, bytes, Scope]:
+async def here(_request: Request) -> Response:
+    return PlainTextResponse("direct")
+
+
+def answer_of(
+    endpoint: Callable[[Request], Any] = here, router: ASGIApp = elsewhere, **scope: Any
+) -> tuple[int, bytes, Scope]:
     """What leaves for a request, and its scope afterwards."""
-    direct = ExactPathRouter(
-        elsewhere, [Route("/a", endpoint, methods=["POST"])], {Odd: handler, HTTPException: handler}
-    )
+    routes = [Route(path, endpoint, methods=["POST"]) for path in ("/a", "/b/{id}")]
+    handlers: Any = {Odd: handler, HTTPException: handler}
+    direct = ExactPathRouter(router, [*routes, WebSocketRoute("/a", endpoint)], handlers)
     sent: list[Message] = []
     asked = {"type": "http", "method": "POST", "path": "/a", "headers": [], "state": {}, **scope}
 
@@ -50,10 +56,6 @@ def answer_of(endpoint: Callable[[Request], Any], **scope: Any) -> tuple[int, by
     return sent[0]["status"], b"".join(each.get("body", b"") for each in sent), asked
 
 
-async def here(_request: Request) -> Response:
-    return PlainTextResponse("direct")
-
-
 @pytest.mark.parametrize(
     ("scope", "said"),
     [
@@ -61,6 +63,7 @@ async def here(_request: Request) -> Response:
         ({"root_path": ""}, b"direct"),
         ({"method": "GET"}, b"router"),
         ({"path": "/a/"}, b"router"),
+        ({"path": "/b/{id}"}, b"router"),
         ({"root_path": "/a"}, b"router"),
         ({"type": "websocket", "method": ""}, b"router"),
     ],
@@ -68,18 +71,19 @@ async def here(_request: Request) -> Response:
 def test_what_is_taken(scope: dict[str, Any], said: bytes) -> None:
     if scope.get("type") == "websocket":
         scope["extensions"] = {"websocket.http.response": {}}
-    status, body, asked = answer_of(here, **scope)
+    status, body, asked = answer_of(**scope)
     assert (status, body) == (200, said)
     assert (getattr(asked.get("route"), "path", None) == "/a") == (said == b"direct")
 
 
 @pytest.mark.parametrize("error", [Odd(), Rarer(), HTTPException(404)])
 def test_errors_get_their_shape_and_keep_no_frames(error: Exception) -> None:
-    async def fail(_request: Request) -> Response:
+    async def fail(*_asked: Any) -> Any:
         raise error
 
-    assert answer_of(fail)[:2] == (418, type(error).__name__.encode())
-    assert error.__traceback__ is None
+    for answer in answer_of(fail), answer_of(router=fail, path="/b/1"):
+        assert answer[:2] == (418, type(error).__name__.encode())
+        assert error.__traceback__ is None
 
 
 def test_other_errors_pass() -> None:
