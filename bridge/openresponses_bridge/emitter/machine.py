@@ -100,7 +100,8 @@ class ResponseStreamStateMachine:
         output = Output(ids, self._number)
         self.diagnostics = Diagnostics()
         self._summarised = output.summarised
-        self._blocks = OpenBlocks(output, self._wire, tool_identities or ToolIdentityMap(), self.diagnostics)
+        identities = ToolIdentityMap() if tool_identities is None else tool_identities
+        self._blocks = OpenBlocks(output, self._wire, identities, self.diagnostics)
         self._deferred: str | None = None
         self._live = LiveResponse(
             model, request, response_id or ids("resp"), clock or time.time, self._wire, output

@@ -250,30 +250,27 @@ class Responder:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self._offered = offered(scope)
-        try:
-            await self._serve(receive, send)
-        finally:
-            # Tracebacks of cancelled tasks refer to this object until the next garbage collection, which must
-            # not keep the responses.
-            vars(self).clear()
-
-    async def _serve(self, receive: Receive, send: Send) -> None:
         refused: BridgeError | None = None
 
         async def watch_client(begun: float) -> bool:
             await self._watch_client(receive, send, self._keep_alive - begun)
             return self._needs_client
 
-        async with ClientMonitor(watch_client, self._keep_alive) as monitor:
-            try:
-                await self._answer(send)
-            except BridgeError as error:
-                refused = error
-        if monitor.client_left:
-            for run in self._runs:
-                await self._client_left(run)
-        if refused is not None:
-            raise refused
+        try:
+            async with ClientMonitor(watch_client, self._keep_alive) as monitor:
+                try:
+                    await self._answer(send)
+                except BridgeError as error:
+                    refused = error
+            if monitor.client_left:
+                for run in self._runs:
+                    await self._client_left(run)
+            if refused is not None:
+                raise refused
+        finally:
+            # Tracebacks of cancelled tasks refer to this object until the next garbage collection, which must
+            # not keep the responses.
+            vars(self).clear()
 
     async def _client_left(self, run: Run) -> None:
         """Called for each run when the client has disconnected."""

@@ -238,7 +238,9 @@ class Run:
                         deadline.reschedule(asyncio.get_running_loop().time() + self._total)
                     self._gate.add_deadline(deadline)
                     try:
-                        return await self._ask_upstream()
+                        if self._background and not await self._store_begun():
+                            return self.translation.fail(LOST)
+                        return await self._pipeline.follow(self._attempts)
                     finally:
                         self._gate.remove_deadline(deadline)
         except TimeoutError:
@@ -248,19 +250,13 @@ class Run:
         finally:
             self._deadline = None
 
-    async def _ask_upstream(self) -> list[Event]:
-        if (
-            self._background
-            and self.persistence is not None
-            and not await self._store_begun(self.persistence)
-        ):
-            return self.translation.fail(LOST)
-        return await self._pipeline.follow(self._attempts)
-
-    async def _store_begun(self, persistence: ResponseSessionPersistenceTransformer) -> bool:
+    async def _store_begun(self) -> bool:
         """Store that this attempt begins, so that it counts if the worker dies of it. Returns whether the
         record is still this run's. The first attempt has no event yet, because the upstream's answer may
         change what `response.created` shows."""
+        persistence = self.persistence
+        if persistence is None:
+            return True
         if self._previous_attempts:
             await self._pipeline.send(self.translation.restart(self._previous_attempts))
         else:

@@ -14,7 +14,6 @@ from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
-from functools import partial
 from typing import Any, Final
 
 import structlog
@@ -77,7 +76,9 @@ class UsageBook:
 
     def start(self, owner: str, agent: str, model: str, input_tokens: int, max_input_tokens: int) -> None:
         """A request leaves; the numbers are estimates, 0 where they are not known."""
-        self._tracker(owner).start_request(_name(agent), input_tokens, max_input_tokens, _name(model))
+        state = self._tracker(owner).start_request(_name(agent), input_tokens, max_input_tokens, _name(model))
+        if self._callbacks:
+            self._changed(owner, state)
 
     def end(self, owner: str, agent: str, model: str, usage: Usage | None, *, failed: bool) -> None:
         """Its response has ended, or there is none: it was refused or left."""
@@ -86,6 +87,8 @@ class UsageBook:
             state = tracker.fail_request(agent, model, usage)
         else:
             state = tracker.complete_request(agent, usage, model)
+        if self._callbacks:
+            self._changed(owner, state)
         now, counts = self._clock(), _counts(usage, failed)
         latest = (state.model_id, state.input_tokens, state.max_input_tokens)
         self._sums.add_response(
@@ -110,7 +113,7 @@ class UsageBook:
     def _tracker(self, owner: str) -> UsageTracker:
         tracker = self._trackers.get(owner)
         if tracker is None:
-            tracker = self._trackers[owner] = UsageTracker(partial(self._changed, owner))
+            tracker = self._trackers[owner] = UsageTracker()
             while len(self._trackers) > self._max_owners:
                 self._trackers.popitem(last=False)
         self._trackers.move_to_end(owner)

@@ -213,40 +213,34 @@ class Attempts:
 
     async def _ask_with_fallbacks(self, attempt: Attempt) -> tuple[Attempt, UpstreamReply]:
         """Make the attempt, then its fallbacks: with the whole history if the upstream has forgotten the
-        response before, with less of it if it is too long."""
-        try:
-            return attempt, await self._ask(attempt)
-        except UpstreamError as error:
-            other = await attempt.fallback_for(error)
-            if other is None:
-                raise
-        return await self._ask_with_fallbacks(other)
-
-    async def _ask(self, attempt: Attempt) -> UpstreamReply:
-        """Ask one upstream, with its retries."""
-        upstream: Upstream = attempt.target.upstream
-        retries = attempt.target.retries
-        for previous in range(retries.times + 1):
+        response before, with less of it if it is too long. Each is retried."""
+        previous = 0
+        while True:
+            upstream: Upstream = attempt.target.upstream
+            retries = attempt.target.retries
             try:
                 opening = upstream.open(attempt.request)
                 reply = await opening.__aenter__()
                 self._open = opening
-                return reply
+                return attempt, reply
             except UpstreamError as error:
-                self._observe(upstream.name, str(error.http_status))
-                said = {"said": error.said} if error.said else {}
-                _log.info(
-                    "upstream.refused",
-                    upstream=upstream.name,
-                    status=error.http_status,
-                    code=error.code,
-                    **said,
-                )
+                self._note_refusal(upstream, error)
                 wait = waiting_time(error, previous, retries, self._jitter())
                 if wait is None or previous == retries.times:
-                    raise
+                    other = await attempt.fallback_for(error)
+                    if other is None:
+                        raise
+                    attempt, previous = other, 0
+                    continue
+            previous += 1
             await self._wait(wait)
-        raise AssertionError("the last attempt returns or raises")
+
+    def _note_refusal(self, upstream: Upstream, error: UpstreamError) -> None:
+        self._observe(upstream.name, str(error.http_status))
+        said = {"said": error.said} if error.said else {}
+        _log.info(
+            "upstream.refused", upstream=upstream.name, status=error.http_status, code=error.code, **said
+        )
 
 
 def waiting_time(error: UpstreamError, previous: int, retries: Retries, jitter: float) -> float | None:

@@ -92,7 +92,10 @@ def test_s8_many_large_conversations_at_once_are_bounded_per_key_and_in_sum(base
             more.read(10)
             refused = respond(base, TWO, model="m", input=said(10_000))
             assert (refused.status, refused.error["code"]) == (429, "too_much_in_memory")
-            assert "Bodies and conversations of 60000 bytes are in memory" in refused.error["message"]
+            assert (
+                "Bodies and conversations in memory have reached the limit of 60000 bytes"
+                in refused.error["message"]
+            )
     eventually(lambda: respond(base, ONE, model="m", previous_response_id=mine).status == 200)
 
 

@@ -90,7 +90,8 @@ class FrameTemplate:
         for string in (msgspec.json.encode(said), json.dumps(said).encode()):
             head, found, tail = data.partition(string)
             if found and _ENCODED not in data and _reads(read, head + _ENCODED + tail):
-                self.reset()
+                if self.learned:
+                    self.reset()
                 self.payload, self.learned = StringTemplate(head, tail, apply), True
                 if b"\n" not in data and b"\r" not in data:  # nor in any string, which would not be JSON
                     self.sse = StringTemplate(b"data: " + head, tail + b"\n\n", apply)

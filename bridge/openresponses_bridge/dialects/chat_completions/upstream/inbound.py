@@ -84,10 +84,8 @@ class FinishState:
             self._diagnostics.ignored("finish_reason", "another one after the first")
 
     def conclude(self, said_done: bool, frames: int, machine: ResponseStream) -> None:
-        """Decide how the stream ended; `said_done`: the upstream sent its end marker. A stream without a
-        finish reason was cut or is empty, or counts as a stop (field case 26)."""
-        if self.failure is not None or self.reason is not None:
-            return
+        """Decide how a stream without a finish reason ended: it was cut or is empty, or counts as a stop (field
+        case 26). `said_done`: the upstream sent its end marker."""
         if not said_done:
             self.failure = cut_after(frames)
         elif not machine.snapshot.output:
@@ -329,7 +327,8 @@ class Inbound:
         try:
             events += self._deltas.close()
             events += self._read_deferred_message()
-            finish.conclude(said_done, self._position, self._machine)
+            if finish.failure is None and finish.reason is None:
+                finish.conclude(said_done, self._position, self._machine)
             if finish.failure is not None:
                 return events + self._fail(finish.failure)
             self._report_usage()
