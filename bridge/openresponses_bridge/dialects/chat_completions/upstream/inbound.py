@@ -84,8 +84,8 @@ class FinishState:
             self._diagnostics.ignored("finish_reason", "another one after the first")
 
     def conclude(self, said_done: bool, frames: int, machine: ResponseStream) -> None:
-        """Decide how a stream without a finish reason ended: it was cut or is empty, or counts as a stop (field
-        case 26). `said_done`: the upstream sent its end marker."""
+        """Decide how a stream without a finish reason ended: it was cut or is empty, or counts as a stop
+        (field case 26). `said_done`: the upstream sent its end marker."""
         if not said_done:
             self.failure = cut_after(frames)
         elif not machine.snapshot.output:
