@@ -126,6 +126,14 @@ class TooLong(InvalidAnswer):
     """An answer beyond the size limit."""
 
 
+class WebSocket(ClientConnection):
+    """One whose TLS may fail behind a proxy: it is closed then without having been made."""
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if hasattr(self, "transport"):
+            super().connection_lost(exc)
+
+
 class Player:
     """Plays scenarios against the server whose API begins at `base` (`http://host:port/v1`).
 
@@ -137,7 +145,7 @@ class Player:
         self._headers = dict(headers)
         self._timeout = timeout
         self._http: Connections
-        self._sockets: dict[int, ClientConnection] = {}
+        self._sockets: dict[int, WebSocket] = {}
         self._stored = StoredResponses(self._send_request)
 
     @property
@@ -272,12 +280,10 @@ class Player:
                     raise TooLong(f"the turn is longer than {_MOST // 2**20} MiB")
         return ServerAnswer(status=101, messages=messages)
 
-    async def _connect(self, number: int) -> ClientConnection:
+    async def _connect(self, number: int) -> WebSocket:
         address = f"{self._base}/responses"
         protocol = ClientProtocol(parse_uri(address.replace("http", "ws", 1)), max_size=_MOST)
-        socket = await self._http.connect(
-            address, partial(ClientConnection, protocol, close_timeout=_CLOSING)
-        )
+        socket = await self._http.connect(address, partial(WebSocket, protocol, close_timeout=_CLOSING))
         try:
             await socket.handshake(self._headers)
         except BaseException:

@@ -4,6 +4,7 @@ import asyncio
 import json
 import re
 import shlex
+import ssl
 import threading
 import time
 from collections.abc import Iterator
@@ -17,12 +18,15 @@ from xml.etree import ElementTree
 import pytest
 from click.testing import CliRunner, Result
 
+from openresponses_bridge.conformance.scenario import ServerUnderTest
 from openresponses_bridge.conformance.scenarios import SCENARIOS
 from openresponses_server.agents.coding.discovery import models_of
 from openresponses_server.commands.cli import main
-from openresponses_server.commands.playing import play_all
+from openresponses_server.commands.playing import Player, play_all
 from openresponses_server.commands.server_client import ServerClient
 from openresponses_server.settings import Settings
+from tests.support.certificates import Authority
+from tests.support.listening import listening
 from tests.support.proxy import ScriptedProxy
 from tests.support.readme import commands
 from tests.support.serving import serving
@@ -209,6 +213,28 @@ def test_a_proxy_of_the_environment_is_used(monkeypatch: pytest.MonkeyPatch) -> 
     asked = [head.partition(" HTTP/1.1")[0] for head in proxy.passed]
     listing = "GET http://bridge.example:80/v1/models"
     assert asked == [listing, "CONNECT bridge.example:80", listing, f"{listing}?client_version=1"]
+
+
+def test_a_certificate_that_is_not_trusted_is_not_accepted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(Authority(tmp_path).certificate("bridge.example"))
+
+    async def play() -> str:
+        async with listening(_nothing, tls) as port:
+            proxy = ScriptedProxy({"bridge.example:443": port})
+            async with proxy.listening(), Player("https://bridge.example/v1", {}, 30) as player:
+                monkeypatch.setenv("HTTPS_PROXY", f"http://127.0.0.1:{proxy.port}")
+                target = ServerUnderTest("demo", "openresponses")
+                return (await player.play(SCENARIOS["websocket.turns"], target)).message
+
+    assert asyncio.run(play()).startswith("the connection failed: its certificate is not accepted")
+    assert caplog.records == []
+
+
+async def _nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    return None
 
 
 def test_a_server_that_redirects_says_where_to(liar: str, monkeypatch: pytest.MonkeyPatch) -> None:
