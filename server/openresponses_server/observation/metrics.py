@@ -15,7 +15,7 @@ from prometheus_client.multiprocess import MultiProcessCollector
 
 from openresponses_server.errors import Outage
 from openresponses_server.observation.metric_values import FOLDER, Gathered, remove_stopped
-from openresponses_server.observation.responses import GAPS, Ended
+from openresponses_server.observation.responses import GAPS, Ended, LoggedEnd, Watch
 
 # Metrics of responses are by upstream and model. Clients choose the names of models, so the number of them
 # that become labels is limited.
@@ -46,7 +46,7 @@ class Models:
         return model
 
 
-class RunMetrics:
+class RunMetrics(Watch):
     """Counters and times of responses; `known` are the models that the settings name."""
 
     def __init__(self, registry: CollectorRegistry, prefix: str, known: Collection[str] = ()) -> None:
@@ -100,8 +100,10 @@ class RunMetrics:
         self._gaps_of = cache(self._gaps.labels)
         self._seconds_of = cache(self._seconds.labels)
 
-    def ended(self, ended: Ended) -> None:
+    def end(self, ended: Ended, said: LoggedEnd) -> None:
         """Count a response that has ended."""
+        if not ended.has_end:
+            return
         response, timing = ended.response, ended.timing
         labels = ended.upstream, self._models.label(ended.model, answered=timing.first is not None)
         self._responses_of(*labels, response.status).inc()
@@ -114,6 +116,8 @@ class RunMetrics:
         if timing.first is not None:
             self._first_of(*labels).observe(timing.first)
             self._gaps_of(*labels).add(timing.gaps, timing.seconds)
+
+    refused = end
 
 
 _PREFIX: Final = "openresponses_bridge"

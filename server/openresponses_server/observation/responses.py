@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from openresponses_bridge.diagnostics import Diagnostic
 from openresponses_bridge.protocol.events import Event, ResponseCreated, ResponseInProgress
@@ -55,8 +55,10 @@ class TokenTiming:
 
 
 class Ended(NamedTuple):
-    """A response that is over. `upstream` has accepted its request, under the name `model`; both are ""
-    where none has. `noticed` is what was lost or repaired on the way, `seconds` how long all of it took."""
+    """A run that is over. `upstream` has accepted its request, under the name `model`; both are "" where none
+    has. `noticed` is what was lost or repaired on the way, `seconds` how long all of it took, and
+    `first_bytes` how long until an upstream's answer began, None where none did. `has_end`: the response has
+    ended; otherwise it was refused, its client left, or another worker ends it."""
 
     upstream: str
     model: str
@@ -64,27 +66,31 @@ class Ended(NamedTuple):
     timing: TokenTiming
     noticed: Iterable[Diagnostic]
     seconds: float
-
-
-# Observers of a response, in addition to its log line and the metrics.
+    first_bytes: float | None
+    has_end: bool
 
 
 class LoggedEnd(NamedTuple):
-    """What the log says of the end: `status` of the response (`handed_over`: another worker ends it), `code`
-    of its error or of why it is incomplete, `cause` for the operator."""
+    """What the log says of the end: `status` of the response, `code` of its error or of why it is incomplete,
+    `cause` for the operator."""
 
     status: str
     code: str | None = None
     cause: str | None = None
 
 
-class Watch(Protocol):
-    """Observes one response. Both methods are called in the run's task, and must not raise."""
+HANDED_OVER: Final = LoggedEnd("handed_over")
+"""The end of a run whose response another worker ends: nothing is logged."""
+
+
+class Watch:
+    """An observer of one run, or of all. Its methods are called in the task of the run, and must not fail."""
 
     def begin(self) -> None:
         """The run begins."""
-        ...
 
     def end(self, ended: Ended, said: LoggedEnd) -> None:
-        """The response and its exchanges with upstreams have ended."""
-        ...
+        """The run is over, and so are its exchanges with upstreams."""
+
+    def refused(self, ended: Ended, said: LoggedEnd) -> None:
+        """After a run without an end: its response ended as failed, as its client's other choices go on."""

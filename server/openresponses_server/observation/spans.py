@@ -11,7 +11,7 @@ from opentelemetry.trace import SpanKind, Status, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from openresponses_bridge.protocol.response import Response
-from openresponses_server.observation.responses import Ended, LoggedEnd
+from openresponses_server.observation.responses import Ended, LoggedEnd, Watch
 from openresponses_server.observation.tracing import LONGEST, tracer
 
 _PROPAGATOR: Final = TraceContextTextMapPropagator()
@@ -37,7 +37,7 @@ class Spans:
         return ResponseSpan(self._tracer, parent, model[:LONGEST], request_id)
 
 
-class ResponseSpan:
+class ResponseSpan(Watch):
     """The span of a run. It is the current span during the run, so that the spans of upstreams are its
     children."""
 

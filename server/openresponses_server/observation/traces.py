@@ -26,7 +26,7 @@ from openresponses_server.observation.recordings.writer import (
     RecordingTarget,
     masked_request,
 )
-from openresponses_server.observation.responses import Ended, LoggedEnd, TokenTiming
+from openresponses_server.observation.responses import Ended, LoggedEnd, TokenTiming, Watch
 
 # The trace of the current response is in the context of the run's task, where the recorder of an upstream's
 # connections finds it.
@@ -162,8 +162,8 @@ class Trace:
             self._left(self._file)
 
 
-class RunTrace:
-    """One response of a trace, as a `Watch`. Its exchanges with upstreams are recorded during the run."""
+class RunTrace(Watch):
+    """One response of a trace. Its exchanges with upstreams are recorded during the run."""
 
     def __init__(self, trace: Trace, file: RecordingFile, translation: Translated) -> None:
         self._trace = trace

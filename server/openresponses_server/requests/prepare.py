@@ -22,6 +22,7 @@ from openresponses_server.errors import HttpError
 from openresponses_server.limits.memory import Reservation, release_received
 from openresponses_server.limits.quotas import Form, openai_headers
 from openresponses_server.limits.requests import check_conversation, check_request
+from openresponses_server.observation.responses import Ended, LoggedEnd, TokenTiming, Watch
 from openresponses_server.observation.traces import REQUEST
 from openresponses_server.requests.answer_format import check_format, check_patterns
 from openresponses_server.requests.client_traits import ClientTraits, traits_of, with_betas
@@ -40,7 +41,7 @@ from openresponses_server.requests.service import Service
 from openresponses_server.requests.stops import check_stops, with_stop_filter
 from openresponses_server.requests.truncation import Truncator, may_truncate
 from openresponses_server.runs.metering import MeasuredInput, Meter
-from openresponses_server.runs.outcome import Outcome
+from openresponses_server.runs.outcome import LogLine, Outcome
 from openresponses_server.runs.pipeline import Translation
 from openresponses_server.runs.run import Run
 from openresponses_server.settings import Limits
@@ -167,17 +168,28 @@ def admit_references(service: Service, given: CreateResponse, resolved: CreateRe
     service.quotas.store(owner, more)
 
 
-def count_usage(
-    service: Service, owner: str, model: str, size: int, request: CreateResponse, response: Response
-) -> None:
-    """Count a response that has ended against the quotas of its key; `size` is the number of bytes sent
-    upstream, from which tokens are estimated when the upstream reports none."""
+class QuotaCount(Watch, Struct):
+    """Counts a response that an upstream has begun against the quotas of its key, however it ended; `size` is
+    the number of bytes sent upstream, from which tokens are estimated when the upstream reports none."""
 
-    def estimated() -> int:
-        tokens = service.meters.counter(owner)
-        return size // _BYTES_PER_TOKEN + sum(tokens.item(item, model) for item in response.output)
+    service: Service
+    owner: str
+    model: str
+    size: int
+    stored: bool
 
-    service.quotas.ended(owner, response, estimated, stored=request.store is not False)
+    def end(self, ended: Ended, said: LoggedEnd) -> None:
+        if ended.first_bytes is None:
+            return
+        response = ended.response
+
+        def estimated() -> int:
+            tokens = self.service.meters.counter(self.owner)
+            return self.size // _BYTES_PER_TOKEN + sum(
+                tokens.item(item, self.model) for item in response.output
+            )
+
+        self.service.quotas.ended(self.owner, response, estimated, stored=self.stored)
 
 
 def check_background(request: CreateResponse) -> None:
@@ -285,7 +297,7 @@ class PreparedRequest(Struct, frozen=True):
 
         def accepted(attempt: Attempt, reply: UpstreamReply) -> None:
             nonlocal accepting
-            accepting = chosen = attempt.target
+            accepting = meter.asked = chosen = attempt.target
             if chosen is not target or attempt.again:
                 reader = inbound_for(chosen, request, machine, self.client.reasoning_as)
                 translation.set_inbound(reader, chosen.text_after_tools)
@@ -320,22 +332,22 @@ class PreparedRequest(Struct, frozen=True):
             self.owner,
         )
         attempts = Attempts(plan.attempts(target), accepted, asked)
-        outcome = Outcome(
-            self.request_id,
-            translation,
-            attempts,
-            service.metrics.responses.ended,
-            partial(
-                count_usage, service, self.owner, target.model, len(self.translated.outgoing.body), request
-            ),
-            meter,
-            ended_elsewhere=persistence is not None,
-        )
-        outcome.losses = lost
+        watches: list[Watch] = []
+        timing = TokenTiming()
         if (trace := REQUEST.get()) is not None and (traced := trace.of_run(translation)) is not None:
-            outcome.watch(traced, traced.timing())
+            watches.append(traced)
+            timing = traced.timing()
         if service.spans is not None:
-            outcome.watch(service.spans.response(self.parent, name, self.request_id))
+            watches.append(service.spans.response(self.parent, name, self.request_id))
+        size = len(self.translated.outgoing.body)
+        watches += (
+            LogLine(self.request_id, attempts),
+            QuotaCount(service, self.owner, target.model, size, request.store is not False),
+            meter,
+            service.metrics.responses,
+        )
+        outcome = Outcome(translation, attempts, watches, timing, ended_elsewhere=persistence is not None)
+        outcome.losses = lost
         return Run(
             translation=translation,
             attempts=attempts,

@@ -29,8 +29,8 @@ from openresponses_bridge.models.tokens import (
 )
 from openresponses_bridge.protocol.items import Item
 from openresponses_bridge.protocol.request import CreateResponse
-from openresponses_bridge.protocol.response import Response
 from openresponses_bridge.protocol.usage import Usage
+from openresponses_server.observation.responses import HANDED_OVER, Ended, LoggedEnd, Watch
 from openresponses_server.store.usage_book import UsageBook
 from openresponses_server.upstreams.targets import Target
 from openresponses_server.upstreams.tokenizers import ExactCounter
@@ -129,7 +129,7 @@ class _KeysCounter:
         return self._meters.counter_now(self._owner).request(request, history, model)
 
 
-class Meter:
+class Meter(Watch):
     """The tokens of one response, recorded once. `model` is what the client named. `share`: if one request to
     the upstream makes several responses, their number for the first, 0 for the others."""
 
@@ -144,8 +144,10 @@ class Meter:
         self._agent = given.agent
         self._share = share
         self._entered = False
+        self.asked: Target | None = None
+        """The target that accepted the request."""
 
-    def start(self) -> None:
+    def begin(self) -> None:
         """Record that the request is sent."""
         book = self._meters.book
         tokens = self._input_tokens() if book.watched else 0
@@ -174,11 +176,16 @@ class Meter:
             usage, input_tokens=input_tokens, output_tokens=output_tokens, total_tokens=total, estimated=True
         )
 
-    def end(self, response: Response, asked: Target | None) -> None:
-        """Record the end of the response, which the target `asked` has made."""
-        usage = response.usage
-        if not self._record(usage, failed=response.status == "failed"):
+    def end(self, ended: Ended, said: LoggedEnd) -> None:
+        """Record the end of the response, or that there is none: it was refused, or its client has left."""
+        if self._entered or (said == HANDED_OVER and not ended.has_end):
             return
+        self._entered = True
+        usage, failed = ended.response.usage, ended.response.status == "failed"
+        if not ended.has_end:
+            usage, failed = None, True
+        self._meters.book.end(self._owner, self._agent, self._model, usage, failed=failed)
+        asked = self.asked
         if (
             usage is not None
             and usage.estimated is not True
@@ -189,24 +196,12 @@ class Meter:
         ):
             self._meters.learn(self._owner, asked.model, self._given, usage)
 
-    def fail(self) -> None:
-        """Record that there is no response: it was refused, or its client has left."""
-        self._record(None, failed=True)
-
     def _input_tokens(self) -> int:
         return self._meters.tokens(self._given.measured, self._target.model, self._owner)
 
     def _output_tokens(self, output: Sequence[Item]) -> int:
         measured = measured_output(output, most=SAMPLE)
         return self._meters.tokens(measured, self._target.model, self._owner) * self._share
-
-    def _record(self, usage: Usage | None, *, failed: bool) -> bool:
-        """Record the end, if that was not done before; whether it was now."""
-        if self._entered:
-            return False
-        self._entered = True
-        self._meters.book.end(self._owner, self._agent, self._model, usage, failed=failed)
-        return True
 
 
 def input_room_of(target: Target, output: int | None = None) -> int:

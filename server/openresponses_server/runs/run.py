@@ -161,7 +161,7 @@ class Run:
         """The events of the end of a run whose `generate` raised this error, for a client whose other choices
         go on."""
         events = self.translation.fail(error)
-        self._outcome.count()
+        self._outcome.refused()
         return events
 
     def stop(self) -> None:

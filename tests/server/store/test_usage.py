@@ -20,6 +20,7 @@ from openresponses_bridge.protocol.items import Item, Message
 from openresponses_bridge.protocol.usage import Usage
 from openresponses_bridge.seal import Sealer
 from openresponses_server.api.app import create_app
+from openresponses_server.observation.responses import Ended, LoggedEnd, TokenTiming
 from openresponses_server.runs import metering
 from openresponses_server.runs.metering import SAMPLE, MeasuredInput, Meter, Meters
 from openresponses_server.settings import Settings, UpstreamSettings, load_settings
@@ -32,6 +33,7 @@ from openresponses_server.store.usage import OTHERS, MemoryUsage, Spent
 from openresponses_server.store.usage_book import UsageBook, UsageKeeper
 from openresponses_server.upstreams.routing import build_router
 from tests.support.serving import Reply, call, respond, serving, serving_app, stream
+from tests.support.stores import record
 from tests.support.upstream import CUT, DONE, Script, ScriptedUpstream, chunk, frame, text
 
 pytestmark = pytest.mark.timeout(30)
@@ -591,8 +593,9 @@ def test_a_meter_enters_a_response_once_and_samples_what_is_long() -> None:
     router = build_router(Settings(), Sealer())
     request = decode_request(json.dumps({"input": "word " * 100_000}))
     meter = Meter(meters, "", "demo", router.resolve("demo"), MeasuredInput(request, []))
-    meter.fail()
-    meter.fail()
+    ended = Ended("", "", record("r").response, TokenTiming(), [], 0.0, 0.0, True)
+    for _ in range(2):
+        meter.end(ended, LoggedEnd("completed"))
     (row,) = meters.book.of("").days
     assert row.counts.requests == 1
     answer = Message("msg", "completed", "assistant", [])
