@@ -98,6 +98,7 @@ async def log_stderr(stream: asyncio.StreamReader, name: str, clean: Callable[[s
 
 
 _READ: Final = 256 * 1024
+_BUFFERED: Final = 64 * 1024  # half of what waits to be read before its pipe does
 _UNREAD: Final = 64 * 1024 * 1024  # bytes that it has not read of what was written to it
 _MOST_KINDS: Final = 1000  # of notifications; of those beyond nothing is logged
 _NOT_FOUND: Final = 127  # exit code of the launcher, and of shells
@@ -140,6 +141,7 @@ class CodexProcess:
         self._unreadable = 0
         self._kinds: set[str] = set()  # of notifications that have come
         self._process: asyncio.subprocess.Process | None = None
+        self._transport: asyncio.SubprocessTransport | None = None
         self._tasks: list[asyncio.Task[None]] = []
 
     @property
@@ -162,8 +164,11 @@ class CodexProcess:
             raise
 
     async def _spawn(self) -> None:
+        loop = asyncio.get_running_loop()
         try:
-            process = await asyncio.create_subprocess_exec(
+            # as asyncio.create_subprocess_exec does, which keeps the transport to itself
+            self._transport, streams = await loop.subprocess_exec(
+                lambda: asyncio.subprocess.SubprocessStreamProtocol(_BUFFERED, loop),
                 *command_of(self._settings),
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
@@ -174,7 +179,7 @@ class CodexProcess:
             )
         except OSError as error:
             raise messages.not_started(self._name, error.strerror or type(error).__name__) from error
-        self._process = process
+        process = self._process = asyncio.subprocess.Process(self._transport, streams, loop)
         assert process.stdout is not None
         assert process.stderr is not None
         self._tasks = [
@@ -316,7 +321,7 @@ class CodexProcess:
     async def stop(self) -> None:
         """End it and all that it has started: by closing its input, and then by force."""
         process = self._process
-        if process is None:
+        if process is None or self._transport is None:
             return
         if self.failure is None:
             self.failure = messages.ended(self._name, "it was stopped")
@@ -332,7 +337,7 @@ class CodexProcess:
         # nothing holds the other ends of its pipes now, unless something has left its group
         await asyncio.wait(self._tasks, timeout=self._settings.stop_seconds)
         await end_tasks(self._tasks)
-        process._transport.close()  # type: ignore[attr-defined]
+        self._transport.close()
 
 
 class _Refusal(Exception):
