@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from openresponses_bridge.calls.identity import ToolIdentityMap
 from openresponses_bridge.calls.presentation import call_view, output_view
 from openresponses_bridge.diagnostics import Diagnostics
-from openresponses_bridge.dialects.base import TRIGGER, Entry, Inbound, normalize_entries
+from openresponses_bridge.dialects.base import TRIGGER, BaseInbound, Entry, Inbound, normalize_entries
 from openresponses_bridge.emitter.machine import ResponseStreamStateMachine
 from openresponses_bridge.emitter.stream import ResponseStream
 from openresponses_bridge.errors import InvalidRequestError
@@ -172,7 +172,7 @@ def compaction_request(request: CreateResponse, items: Sequence[Any]) -> CreateR
     )
 
 
-class CompactionInbound:
+class CompactionInbound(BaseInbound):
     """The inbound for a compaction request: reads the summary with a machine of its own, and emits it through
     `machine` as one sealed item when it is complete. A summary that was cut fails the response."""
 

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple, Protocol, cast
 import structlog
 
 from openresponses_bridge.diagnostics import Diagnostics
-from openresponses_bridge.dialects.base import FrameTemplate, Inbound
+from openresponses_bridge.dialects.base import Inbound
 from openresponses_bridge.emitter.stopping import StopFilter
 from openresponses_bridge.emitter.stream import ResponseStream
 from openresponses_bridge.errors import BridgeError
@@ -82,10 +82,9 @@ class Translation:
         self._frames = SSEDecoder()
         self._skipped = 0
         plain = self._judged is None and self._stops is None
-        self._template: FrameTemplate | None = getattr(inbound, "template", None) if plain else None
+        self._template = inbound.template if plain else None
         self._at_frame_start = False  # what is fed next begins with a frame
         self.text_after_tools = text_after_tools
-        self._read_done: Callable[[], list[Event]] | None = getattr(inbound, "read_done", None)
 
     @property
     def begun(self) -> bool:
@@ -115,8 +114,7 @@ class Translation:
     @property
     def upstream_response_id(self) -> str | None:
         """The id under which the upstream has stored the response itself, if it says so."""
-        kept: str | None = getattr(self._inbound, "kept_id", None)
-        return kept
+        return self._inbound.kept_id
 
     @property
     def question(self) -> Question | None:
@@ -152,16 +150,19 @@ class Translation:
                 frames = self._frames.feed(data)
                 self._feed_split(self, frames, events)
                 self._at_frame_start = self._frames.is_between
-                self._count_empty(len(frames) - len(events))
-            if self._read_done is not None and self.question is None:
-                events += self._read_done()
+                if len(frames) > len(events) or self._frames.skipped != self._skipped:
+                    self._count_empty(len(frames) - len(events))
+            if self._judged is None or self._judged.question is None:
+                events += self._inbound.read_done()
         except BridgeError as error:
             events = (events or []) + self.fail(error)
         except Exception:
             events = (events or []) + self._fail_internally()
         if self._stops is not None:
             events += self._end_at_stop(self._stops)
-        self.is_complete = self.ended or self.question is not None
+        self.is_complete = self._machine.phase in TERMINAL_PHASES or (
+            self._judged is not None and self._judged.question is not None
+        )
         return events
 
     def _count_empty(self, frames: int) -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from msgspec import Struct
 
 from openresponses_bridge.dialects.base import FrameTemplate
-from openresponses_bridge.dialects.base.frame_template import _ENCODED, _WASTED
+from openresponses_bridge.dialects.base.inbound import _ENCODED, _WASTED
 from openresponses_bridge.errors import BridgeError
 
 

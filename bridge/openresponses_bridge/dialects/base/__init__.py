@@ -34,7 +34,7 @@ from openresponses_bridge.dialects.base.failures import (
     name,
 )
 from openresponses_bridge.dialects.base.fields import Fields, body_of, extension, invalid, number_of
-from openresponses_bridge.dialects.base.frame_template import FrameTemplate
+from openresponses_bridge.dialects.base.inbound import BaseInbound, FrameTemplate
 from openresponses_bridge.dialects.base.items import (
     HISTORY,
     TRIGGER,
@@ -84,6 +84,7 @@ __all__ = [
     "TRIGGER",
     "UPSTREAM_ERROR",
     "AnyItem",
+    "BaseInbound",
     "Chunk",
     "ClientSide",
     "Dialect",

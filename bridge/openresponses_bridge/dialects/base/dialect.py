@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from openresponses_bridge.calls.identity import ToolIdentityMap
 from openresponses_bridge.diagnostics import Diagnostics
+from openresponses_bridge.dialects.base.inbound import FrameTemplate
 from openresponses_bridge.dialects.base.items import AnyItem
 from openresponses_bridge.dialects.base.outcomes import Outcomes
 from openresponses_bridge.emitter.stream import ResponseStream
@@ -38,17 +39,18 @@ class Inbound(Protocol):
     says that the upstream has ended: a stream that was cut becomes a failure (field case 26). After the
     machine has ended, frames are ignored, with a diagnostic.
 
-    An inbound may also have these attributes, which callers look up by name:
-
-    - `template: FrameTemplate`: its `sse` is fed the reads that are a single frame, before they are split.
-    - `read_done() -> list[Event]`: called after all frames of a read were fed; it may end the response.
-    - `kept_id: str | None`: the id under which the upstream keeps the response.
+    `template.sse` is fed the reads that are a single frame, before they are split. `read_done` is called
+    after all frames of a read were fed; it may end the response. `kept_id` is the id under which the upstream
+    keeps the response, None where it keeps none. `BaseInbound` has defaults for these.
     """
 
-    @property
-    def diagnostics(self) -> Diagnostics: ...
+    diagnostics: Diagnostics
+    template: FrameTemplate
+    kept_id: str | None
 
     def feed(self, data: bytes, event: str = "") -> list[Event]: ...
+
+    def read_done(self) -> list[Event]: ...
 
     def close(self) -> list[Event]: ...
 

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from openresponses_bridge.dialects.base import CUT, INVALID_JSON, INVALID_SHAPE, failure
+from openresponses_bridge.dialects.base import CUT, INVALID_JSON, INVALID_SHAPE, BaseInbound, failure
 from openresponses_bridge.dialects.codex.app_server import AppServer
 from openresponses_bridge.dialects.codex.errors import payload_of
 from openresponses_bridge.dialects.codex.legacy import Legacy
@@ -100,7 +100,7 @@ _TURN_METHODS = ("turn/", "item/", "error")
 _SPENT = "thread/tokenUsage/updated"
 
 
-class Inbound:
+class Inbound(BaseInbound):
     """One turn into one machine. `turn_id` is the turn to read; without it, the first turn that starts.
 
     `generation` is the newest generation of notifications seen so far, the only one that is read. A turn

@@ -12,7 +12,15 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from openresponses_bridge.dialects.base import CUT, INVALID_JSON, INVALID_SHAPE, counts_of, failure, number_of
+from openresponses_bridge.dialects.base import (
+    CUT,
+    INVALID_JSON,
+    INVALID_SHAPE,
+    BaseInbound,
+    counts_of,
+    failure,
+    number_of,
+)
 from openresponses_bridge.dialects.copilot.types import EVENT_OF_FIELD, REFERENCES, FinishedCompletionReason
 from openresponses_bridge.emitter.stream import ResponseStream
 from openresponses_bridge.errors import WireError
@@ -193,7 +201,7 @@ _CUT = failure(CUT, "the upstream ended its stream without saying how it finishe
 _READ_WITH_TEXT = frozenset({"logprobs", "text", "index", "delta"})
 
 
-class Inbound:
+class Inbound(BaseInbound):
     """Feeds one choice to the machine. `index` is its number, where each choice has its own inbound and
     machine; without it the first choice is read and any other is a loss.
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from openresponses_bridge.dialects.base import CUT, counted, failure
+from openresponses_bridge.dialects.base import CUT, BaseInbound, counted, failure
 from openresponses_bridge.dialects.responses.items import Handler, ItemFeeder
 from openresponses_bridge.emitter.failures import INCOMPLETE_ITEM, UNKNOWN
 from openresponses_bridge.emitter.stream import ResponseStream
@@ -69,25 +69,23 @@ _CANCELLED = frozenset({"cancelled", "canceled"})
 _CANCELLED_EVENTS = frozenset({"response.cancelled", "response.canceled"})
 
 
-class Inbound:
+class Inbound(BaseInbound):
     """Feeds one response. `adopt` takes over the upstream's response id, model, times and echoed
-    fields; without it the machine keeps its own. `diagnostics` are the machine's.
+    fields; without it the machine keeps its own. `kept_id` is known once the upstream has said that the
+    response is complete.
 
     A stream that can't be read any further ends as a failure, never as completed.
     """
 
     def __init__(self, machine: ResponseStream, *, adopt: bool = False) -> None:
-        self.machine = machine
         self.diagnostics = machine.diagnostics
+        self.machine = machine
         self._adopt = adopt
         self._items = ItemFeeder(machine)
-        self._fast_readers = self._items.fast_readers
         self._expected = 0
         self._error: ErrorPayload | None = None
         self._frames = 0
         self._repairs: list[Repair] = []
-        self.kept_id: str | None = None
-        """The id under which the upstream keeps the response, once it has said that it is complete."""
         self._handlers: dict[type[Any], Handler] = {
             **dict.fromkeys(_BEGINNINGS, lambda event, out: None),
             **dict.fromkeys(_STATUSES, self._ended),
@@ -100,31 +98,23 @@ class Inbound:
         """One frame's payload; `[DONE]`, empty frames and frames after the end give nothing.
         `event` is the SSE event's name, for servers that leave `type` out of the data."""
         self._frames += 1
+        out: list[Event] = []
         try:
             decoded = decode_known_event(data)
         except REFUSED:
-            return self._lenient(data, event)
-        reader = self._fast_readers.get(type(decoded))
-        if reader is not None and decoded.sequence_number == self._expected:
             try:
-                events = reader(decoded)
+                decoded = self._decode_lenient(data, event)
             except BridgeError as error:
-                events = self._fail_event(decoded, error) if self.machine.phase is _IN_PROGRESS else None
-            # one that gives nothing may have come after the end, which the long way notes
-            if events or (events is not None and self.machine.phase is _IN_PROGRESS):
-                self._expected += 1
-                return events
-        return self.event(decoded)
-
-    def event(self, event: Event) -> list[Event]:
-        """The same for an event already decoded."""
-        out: list[Event] = []
-        number = event.sequence_number
-        if number == self._expected:
-            self._expected = number + 1
+                return self._unreadable(data, error)
+        if decoded.sequence_number == self._expected:
+            self._expected += 1
         else:
-            self._renumber(number)
-        self._dispatch(event, out)
+            self._renumber(decoded.sequence_number)
+        if self.machine.phase is _IN_PROGRESS or self._begins(decoded, out):
+            try:
+                self._handlers[type(decoded)](decoded, out)
+            except BridgeError as error:
+                out += self._fail_invalid(f"the upstream's {decoded.type}: {error.message}")
         return out
 
     def close(self) -> list[Event]:
@@ -134,15 +124,11 @@ class Inbound:
             out += self.machine.fail(self._error or _CUT)
         return out
 
-    def _lenient(self, data: bytes, event: str) -> list[Event]:
-        """Decode a frame that strict decoding refused: one to repair, an unknown event, or no event."""
-        try:
-            decoded = decode_event(data, self._repairs)
-            if self._repairs:
-                decoded = self._repaired(decoded, data, event)
-        except BridgeError as error:
-            return self._unreadable(data, error)
-        return self.event(decoded)
+    def _decode_lenient(self, data: bytes, event: str) -> Event:
+        """Decode a frame that strict decoding refused: one to repair, or an unknown event. Raises BridgeError
+        for what is not an event."""
+        decoded = decode_event(data, self._repairs)
+        return self._repaired(decoded, data, event) if self._repairs else decoded
 
     def _repaired(self, event: Event, data: bytes, frame_type: str) -> Event:
         repairs, self._repairs = self._repairs, []
@@ -181,21 +167,9 @@ class Inbound:
             self.diagnostics.repair("sequence_number", "has gaps, renumbered")
             self._expected = number + 1
 
-    def _dispatch(self, event: Event, out: list[Event]) -> None:
-        kind = type(event)
-        if (
-            self.machine.phase is not _IN_PROGRESS
-            and kind not in _PATIENT
-            and not self._ensure_open(event, out)
-        ):
-            return
-        try:
-            self._handlers[kind](event, out)
-        except BridgeError as error:
-            out += self._fail_event(event, error)
-
-    def _fail_event(self, event: Event, error: BridgeError) -> list[Event]:
-        return self._fail_invalid(f"the upstream's {event.type}: {error.message}")
+    def _begins(self, event: Event, out: list[Event]) -> bool:
+        """Whether an event that comes while no response is in progress is to be handled."""
+        return type(event) in _PATIENT or self._ensure_open(event, out)
 
     def _fail_invalid(self, what: str) -> list[Event]:
         return self.machine.fail(failure("upstream_invalid", what))
@@ -274,7 +248,8 @@ class Inbound:
             known = event_from({**event.raw, "type": "response.incomplete"})
         if known is not None:
             self.diagnostics.repair(event.type, f"read as {known.type}")
-            self._dispatch(known, out)
+            if self.machine.phase is _IN_PROGRESS or self._begins(known, out):
+                self._handlers[type(known)](known, out)
         elif self.machine.phase is not _IN_PROGRESS or not self._items.progress(event, out):
             self._extension(event, out)
 

@@ -13,13 +13,12 @@ from typing import Any, Final
 from msgspec import UNSET, structs
 
 from openresponses_bridge.dialects.responses.text import TextFeeder, kind_of
-from openresponses_bridge.dialects.responses.tracks import CALLS, MANY, RENAMED, Track, Tracks
+from openresponses_bridge.dialects.responses.tracks import CALLS, MANY, Track, Tracks
 from openresponses_bridge.emitter.stream import ResponseStream
 from openresponses_bridge.protocol import events as ev
 from openresponses_bridge.protocol import items as it
 from openresponses_bridge.protocol.events import Event
 from openresponses_bridge.protocol.unknown import UnknownEvent, UnknownItem
-from openresponses_bridge.state import ResponseStreamPhase
 
 AnyCall = it.FunctionCall | it.CustomToolCall
 
@@ -59,8 +58,11 @@ class CallFeeder:
             pending, track.pending = track.pending, ""
             if not pending.startswith(delta):
                 delta = pending + delta
-        said = track.payload = track.part("call", 0)
-        said.add(delta)
+        if (said := track.payload) is None:
+            said = track.payload = track.part("call", 0)
+        said.recent.append(delta)
+        if len(said.recent) >= MANY:
+            said.count()
         out += self._machine.tool_call(track.slot, None, None, delta)
 
     def payload_done(self, track: Track, whole: str, out: list[Event]) -> None:
@@ -105,73 +107,13 @@ def _payload(item: AnyCall) -> str:
     return item.input if isinstance(item, it.CustomToolCall) else item.arguments
 
 
-# The quick way of a delta that goes on with what is open: a piece of text, or of a call's arguments.
-#
-# Nearly every event of a stream is one. Both readers give what the handlers of `items.py` give, with the same
-# repairs noted; for an event that takes a closer look they give None and have done nothing.
-
-_IN_PROGRESS = ResponseStreamPhase.IN_PROGRESS
-Reader = Callable[[Any], list[Event] | None]
-
-
-class DeltaFastPath:
-    """Feeds deltas that continue what is open, while the response is in progress. `readers` maps an event
-    struct to its reader, which returns None, and changes nothing, for an event that needs a closer look."""
-
-    __slots__ = ("_machine", "_record", "_texts", "_tracks", "readers")
-
-    def __init__(self, machine: ResponseStream, tracks: Tracks, texts: TextFeeder) -> None:
-        self._machine = machine
-        self._record = machine.diagnostics.record
-        self._tracks = tracks
-        self._texts = texts
-        self.readers: dict[type[Any], Reader] = {
-            ev.OutputTextDelta: self._text,
-            ev.FunctionCallArgumentsDelta: self._arguments,
-        }
-
-    def _text(self, event: ev.OutputTextDelta) -> list[Event] | None:
-        texts, place = self._texts, self._texts.place
-        if place is None or event.logprobs:
-            return None
-        item_id, output_index, content_index = place
-        if event.content_index != content_index or event.output_index != output_index:
-            return None
-        said, delta, renamed = texts.sent, event.delta, event.item_id != item_id
-        if renamed and not (delta and self._tracks.renames(texts.open, output_index, event.item_id)):
-            return None
-        said.recent.append(delta)
-        if len(said.recent) >= MANY:
-            said.count()
-        events = self._machine.text(delta)
-        # of what comes after the end, nothing but that is noted
-        if renamed and (events or self._machine.phase is _IN_PROGRESS):
-            self._record("repair", "item_id", RENAMED)
-        return events
-
-    def _arguments(self, event: ev.FunctionCallArgumentsDelta) -> list[Event] | None:
-        track, delta = self._tracks.by_index.get(event.output_index), event.delta
-        if track is None or track.payload is None or track.pending or not delta:
-            return None
-        if event.item_id != track.item_id:
-            renamed = self._tracks.renames(track, event.output_index, event.item_id)
-            if not renamed or self._machine.phase is not _IN_PROGRESS:
-                return None
-            self._record("repair", "item_id", RENAMED)
-        said = track.payload
-        said.recent.append(delta)
-        if len(said.recent) >= MANY:
-            said.count()
-        return self._machine.tool_call(track.slot, None, None, delta)
-
-
 Handler = Callable[[Any, list[Event]], None]
 _EMPTY: Final[tuple[Any, ...]] = (None, UNSET, "", [], {})
 
 
 class ItemFeeder:
     """Calls the machine for the events of items, and keeps their tracks. `handlers` has a function for each
-    event struct, which appends the machine's events to a list; `fast_readers` are asked before them."""
+    event struct, which appends the machine's events to a list."""
 
     def __init__(self, machine: ResponseStream) -> None:
         self._machine = machine
@@ -179,7 +121,6 @@ class ItemFeeder:
         self._tracks = Tracks(machine.diagnostics)
         self._texts = TextFeeder(machine)
         self._calls = CallFeeder(machine, self._texts)
-        self.fast_readers = DeltaFastPath(machine, self._tracks, self._texts).readers
         self._announced: set[str] = set()
         self.handlers: dict[type[Any], Handler] = {
             ev.OutputItemAdded: self._added,
@@ -214,13 +155,21 @@ class ItemFeeder:
         """An event that the machine emits by itself."""
 
     def _text(self, event: ev.OutputTextDelta, out: list[Event]) -> None:
-        texts, index = self._texts, event.output_index
-        if texts.place != (event.item_id, index, event.content_index):
-            if not event.delta and not event.logprobs:
+        texts, delta = self._texts, event.delta
+        index, within = event.output_index, event.content_index
+        if texts.place != (event.item_id, index, within):
+            if not delta and not event.logprobs:
                 return
-            texts.open_part(self._open_track("text", event), "text", event.content_index, out, index)
-        texts.sent.add(event.delta)
-        out += self._machine.text(event.delta, event.logprobs or None)
+            track = self._tracks.of_text(event.type, index, event.item_id, "text")
+            if track.closed:
+                track = self._tracks.implied(index, event.item_id)
+            if track is not texts.open or texts.place != (track.item_id, index, within):
+                texts.open_part(track, "text", within, out, index)
+        said = texts.sent
+        said.recent.append(delta)
+        if len(said.recent) >= MANY:
+            said.count()
+        out += self._machine.text(delta, event.logprobs or None)
 
     def _delta(self, kind: str, event: Any, out: list[Event]) -> None:
         self._texts.feed(self._open_track(kind, event), kind, _part_index(event), event.delta, out)
@@ -254,7 +203,10 @@ class ItemFeeder:
         self._texts.annotate(self._open_track("text", event), event.content_index, event.annotation, out)
 
     def _call_delta(self, event: Any, out: list[Event]) -> None:
-        self._calls.feed(self._track("call", event), event.delta, out)
+        track = self._tracks.by_index.get(event.output_index)
+        if track is None or track.payload is None or track.item_id != event.item_id:
+            track = self._track("call", event)
+        self._calls.feed(track, event.delta, out)
 
     def _payload_done(self, event: Any, whole: str, out: list[Event]) -> None:
         self._calls.payload_done(self._track("call", event), whole, out)

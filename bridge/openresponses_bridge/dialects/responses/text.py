@@ -50,8 +50,6 @@ class TextFeeder:
         self, track: Track, kind: str, index: int, out: list[Event], output_index: int | None = None
     ) -> SentText:
         """Make this the machine's open part. `output_index` makes it the `place` of text."""
-        if self.open is track and self.place == (track.item_id, output_index, index):
-            return self.sent  # it is: the delta came under another id
         self.place = None
         if self.open is not track:
             self._begin(track, out)

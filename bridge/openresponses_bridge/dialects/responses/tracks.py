@@ -143,7 +143,7 @@ class Track:
 
 
 _MISSING = "missing, added"
-RENAMED = "changed within an item, the index was followed"
+_RENAMED = "changed within an item, the index was followed"
 
 
 class Tracks:
@@ -159,7 +159,7 @@ class Tracks:
     def of_text(self, event: str, output_index: int, item_id: str, kind: str) -> Track:
         """The item that an event with text of this kind belongs to; begins it when there is none."""
         here = self.by_index.get(output_index)
-        if here is not None and not here.holds(kind):
+        if here is not None and here.kind and here.kind not in HOLDERS[kind]:
             here = None
         if here is not None and here.item_id == item_id:
             return here
@@ -169,14 +169,9 @@ class Tracks:
             return named
         if here is not None:
             if item_id:
-                self._diagnostics.repair("item_id", RENAMED)
+                self._diagnostics.record("repair", "item_id", _RENAMED)
             return here
         return self.implied(output_index, item_id)
-
-    def renames(self, track: Track | None, output_index: int, item_id: str) -> bool:
-        """Whether an event for this index, under another id than the track's, is about the track since
-        nothing has that id: the quick way of `of_text`. The caller notes it as RENAMED."""
-        return self.by_index.get(output_index) is track and item_id not in self._by_id and item_id != ""
 
     def implied(self, output_index: int, item_id: str) -> Track:
         """An item that nobody announced."""

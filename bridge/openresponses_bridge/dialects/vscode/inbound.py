@@ -21,7 +21,15 @@ from openresponses_bridge.decoder import (
     LanguageModelToolCallPart,
 )
 from openresponses_bridge.diagnostics import Diagnostics
-from openresponses_bridge.dialects.base import CUT, EMPTY, INVALID_JSON, INVALID_SHAPE, counts_of, failure
+from openresponses_bridge.dialects.base import (
+    CUT,
+    EMPTY,
+    INVALID_JSON,
+    INVALID_SHAPE,
+    BaseInbound,
+    counts_of,
+    failure,
+)
 from openresponses_bridge.dialects.vscode import types as vs
 from openresponses_bridge.dialects.vscode.errors import failure_of
 from openresponses_bridge.dialects.vscode.media import image_mime
@@ -118,7 +126,7 @@ class _TextFrame(msgspec.Struct, gc=False):
 _decode_text = msgspec.json.Decoder(_TextFrame).decode
 
 
-class Inbound:
+class Inbound(BaseInbound):
     """One provider's answer into one machine. `close()` says that the provider returned; one that gave
     no part at all failed (VS Code's consumers say "No response").
 

@@ -19,7 +19,7 @@ from tests.support.foreign import (
     say,
 )
 from tests.support.machines import WIRES, plain
-from tests.support.scripts import Script, everything
+from tests.support.scripts import Script
 
 HALF = [created(), added(message()), say("Hel")]
 
@@ -313,12 +313,3 @@ def test_custom_calls_pass(wire: str) -> None:
     fed = Foreign(events, wire)
     expected = {"openresponses": '{"input":"SELECT"}', "openai": "SELECT"}[wire]
     assert fed.calls == [("call_c", "sql", expected)]
-
-
-def test_an_event_that_was_decoded_already_is_taken_as_it_is() -> None:
-    fed = Foreign(everything())
-    again = Foreign(close=False)
-    inbound: Any = again.inbound
-    for event in fed.events:
-        again._watch(inbound.event(event))
-    assert again.output == fed.output

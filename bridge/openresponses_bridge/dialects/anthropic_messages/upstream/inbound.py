@@ -18,7 +18,15 @@ from openresponses_bridge.dialects.anthropic_messages.upstream.ending import (
     UsageCounter,
     error_payload,
 )
-from openresponses_bridge.dialects.base import EMPTY, INVALID_JSON, INVALID_SHAPE, counted, cut_after, failure
+from openresponses_bridge.dialects.base import (
+    EMPTY,
+    INVALID_JSON,
+    INVALID_SHAPE,
+    BaseInbound,
+    counted,
+    cut_after,
+    failure,
+)
 from openresponses_bridge.emitter.stream import ResponseStream
 from openresponses_bridge.errors import BridgeError, WireError
 from openresponses_bridge.protocol.codec import decode_frame
@@ -142,11 +150,8 @@ _COMMON = t.ContentBlockDelta
 _IMPLIED: dict[type, str] = {t.TextDelta: "text", t.ThinkingDelta: "thinking"}
 
 
-class Inbound:
-    """Translates one upstream message into calls of one machine. `sealer` makes the envelopes for thinking.
-
-    `diagnostics` are the machine's own, so that one report has all repairs and losses.
-    """
+class Inbound(BaseInbound):
+    """Translates one upstream message into machine calls. `sealer` makes the envelopes for thinking."""
 
     __slots__ = (
         "_blocks",
@@ -163,8 +168,8 @@ class Inbound:
     )
 
     def __init__(self, machine: ResponseStream, sealer: Sealer | None = None) -> None:
-        self._machine = machine
         self.diagnostics = machine.diagnostics
+        self._machine = machine
         self._context = MessageContext(machine, sealer or Sealer())
         self._usage = UsageCounter(machine.diagnostics)
         self._blocks: dict[int, Block] = {}

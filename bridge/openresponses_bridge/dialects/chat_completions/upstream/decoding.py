@@ -1,14 +1,11 @@
-"""Bytes → chunks, in three readings. Before them stands `FrameTemplate`, for a chunk like the one before it.
+"""Bytes → chunks. Before this stands `FrameTemplate`, for a chunk like the one before it.
 
-Plain: a chunk from the middle of a stream, a piece of text, of reasoning or of one call, and nothing else.
-Nearly every chunk is one. Decoding strictly is all the checking that it needs, which saves a sixth of what
-text costs and a tenth of what a call does.
+Strict: a chunk from the middle of a stream, a piece of text, of reasoning or of one call, and nothing else.
+Nearly every chunk is one, and decoding it is all the checking that it needs.
 
-Strict: whatever a chunk or a completion may hold (`ChatOutput`).
-
-Lenient: JSON that strict decoding refused → the same structs, keeping what can be read. The slow path:
-numbers as strings, null among list elements, half a surrogate pair, a field of another type. What can't be
-read is left out, with a diagnostic.
+Lenient: all else → `ChatOutput`, whatever a chunk or a completion may hold. What msgspec refuses of it is
+read field by field, keeping what can be read: numbers as strings, null among list elements, half a surrogate
+pair, a field of another type. What can't be read is left out, with a diagnostic.
 """
 
 from __future__ import annotations
@@ -36,13 +33,12 @@ from openresponses_bridge.protocol.usage import Usage
 S = TypeVar("S", bound=Struct)
 
 
-# Each names every field of the struct that it is a plain reading of: one that is left out here would be
+# Each names every field of the struct that it is a strict reading of: one that is left out here would be
 # skipped unread where it stands beside text.
-class PlainDelta(Struct, gc=False):
+class StrictDelta(Struct, gc=False):
     """What such a chunk may say; all else that an inbound reads is absent or null."""
 
     role: str | None = None
-
     content: str | None = None
     tool_calls: tuple[ChatToolCall] | None = None
     reasoning_content: str | None = None
@@ -57,10 +53,10 @@ class PlainDelta(Struct, gc=False):
     images: None = None
 
 
-class PlainChoice(Struct, gc=False):
+class StrictChoice(Struct, gc=False):
     """A choice that goes on."""
 
-    delta: PlainDelta
+    delta: StrictDelta
     index: int = 0
     message: None = None
     finish_reason: None = None
@@ -69,29 +65,29 @@ class PlainChoice(Struct, gc=False):
     error: None = None
 
 
-class PlainChunk(Struct, gc=False):
-    """A chunk with that choice alone."""
+class StrictChunk(Struct, gc=False):
+    """A chunk with that choice alone, and with the counts so far where a server sends them each time."""
 
-    choices: tuple[PlainChoice]
-    usage: None = None
+    choices: tuple[StrictChoice]
+    usage: ChatUsage | None = None
     error: None = None
     citations: None = None
     x_groq: None = None
 
 
-decode_plain = msgspec.json.Decoder(PlainChunk).decode
+decode_strict = msgspec.json.Decoder(StrictChunk).decode
 decode_output = msgspec.json.Decoder(ChatOutput).decode
 UNDECODABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
 def content_of(data: bytes) -> str | None:
-    """The text of a plain chunk. Raises one of UNDECODABLE for any other chunk."""
-    return decode_plain(data).choices[0].delta.content
+    """The text of a chunk that is decoded strictly. Raises one of UNDECODABLE for any other chunk."""
+    return decode_strict(data).choices[0].delta.content
 
 
 def arguments_of(data: bytes) -> object:
-    """The arguments of a plain chunk's fragment, None where it has none. Raises as `content_of` does."""
-    calls = decode_plain(data).choices[0].delta.tool_calls
+    """The arguments of such a chunk's fragment, None where it has none. Raises as `content_of` does."""
+    calls = decode_strict(data).choices[0].delta.tool_calls
     return None if calls is None or calls[0].function is None else calls[0].function.arguments
 
 
@@ -116,7 +112,7 @@ _CONVERSIONS: dict[tuple[type, type], Callable[[Any], Any]] = {
 }
 
 
-def read(struct: type[S], value: dict[str, Any], diagnostics: Diagnostics, where: str = "chunk") -> S:
+def read_lenient(struct: type[S], value: dict[str, Any], diagnostics: Diagnostics, where: str = "chunk") -> S:
     """`struct` out of `value`, with whatever of it can be read."""
     known: dict[str, Any] = {}
     for name, field in _fields(struct).items():
@@ -128,7 +124,7 @@ def read(struct: type[S], value: dict[str, Any], diagnostics: Diagnostics, where
 
 def _value(field: _Field, raw: Any, diagnostics: Diagnostics, where: str) -> Any:
     if type(raw) is dict and field.struct is not None:
-        return read(field.struct, raw, diagnostics, where)
+        return read_lenient(field.struct, raw, diagnostics, where)
     if type(raw) is list and field.element is not None:
         element = field.element
         found = (_value(element, each, diagnostics, f"{where}[]") for each in raw)

@@ -19,7 +19,7 @@ from openresponses_bridge.dialects.chat_completions.types import (
     ReasoningDetail,
 )
 from openresponses_bridge.dialects.chat_completions.upstream.decoding import (
-    PlainDelta,
+    StrictDelta,
     arguments_of,
     content_of,
     logprobs_of,
@@ -139,7 +139,7 @@ def _overlap(text: str) -> int:
 Text = Callable[[str], list[Event]]
 
 
-class ChunkText(NamedTuple):
+class ChunkString(NamedTuple):
     """The single string of a chunk: its `text`, `read`, which decodes it from any such chunk, and `apply`,
     which feeds the next one to the machine, or returns None and does nothing for one that needs a closer
     look."""
@@ -163,22 +163,19 @@ class DeltaReader:
         self._probabilities: list[LogProb] = []
         self.text: Text = self._buffered_text if think_tags else machine.text
 
-    def plain(self, delta: PlainDelta) -> list[Event] | None:
+    def continued(self, delta: StrictDelta) -> list[Event] | None:
         """Read a delta that has exactly one of text, reasoning and a call's fragment. Returns None, and does
         nothing, for any other."""
         content, calls, raw = delta.content, delta.tool_calls, delta.reasoning_content or delta.reasoning
-        if not content:
-            if raw:
-                return None if calls else self._machine.reasoning(raw)
-            if calls and (self._think is None or self._think.is_flushed):
-                fragment, function = calls[0], calls[0].function
-                events = (
-                    None if function is None else self.continue_call(fragment, function, function.arguments)
-                )
-                return self.call(fragment) if events is None else events
-        elif not calls and not raw:
-            return self.text(content)
-        return None
+        if content:
+            return None if calls or raw else self.text(content)
+        if raw:
+            return None if calls else self._machine.reasoning(raw)
+        if not calls or not (self._think is None or self._think.is_flushed):
+            return None
+        fragment, function = calls[0], calls[0].function
+        events = None if function is None else self.continue_call(fragment, function, function.arguments)
+        return self.call(fragment) if events is None else events
 
     def continue_call(
         self, fragment: ChatToolCall, function: ChatFunction, arguments: object
@@ -188,19 +185,19 @@ class DeltaReader:
         call = self._resolver.find_continued(fragment, function, arguments)
         return None if call is None else self._machine.tool_call(call.slot, None, None, call.last)
 
-    def chunk_text(self, delta: PlainDelta) -> ChunkText | None:
+    def string_of(self, delta: StrictDelta) -> ChunkString | None:
         """The string of this delta and how to apply the next one, for chunks that differ in it alone. None
         while text is buffered."""
         if delta.tool_calls:
             fragment, function = delta.tool_calls[0], delta.tool_calls[0].function
             if function is None or not isinstance(function.arguments, str):
                 return None
-            return ChunkText(
+            return ChunkString(
                 function.arguments, arguments_of, partial(self.continue_call, fragment, function)
             )
         if not delta.content or self._think is not None or self._probabilities:
             return None
-        return ChunkText(delta.content, content_of, self._machine.text)
+        return ChunkString(delta.content, content_of, self._machine.text)
 
     def delta(self, delta: ChatDelta, logprobs: ChatLogProbs | None, events: list[Event]) -> None:
         """All that a chunk's delta says; the events are appended as they come."""

@@ -15,6 +15,7 @@ from openresponses_bridge.dialects.base import (
     INVALID_SHAPE,
     NO_MESSAGE,
     UPSTREAM_ERROR,
+    BaseInbound,
     FrameTemplate,
     counted,
     cut_after,
@@ -31,10 +32,9 @@ from openresponses_bridge.dialects.chat_completions.types import (
 )
 from openresponses_bridge.dialects.chat_completions.upstream.decoding import (
     UNDECODABLE,
-    PlainDelta,
     decode_output,
-    decode_plain,
-    read,
+    decode_strict,
+    read_lenient,
     usage_of,
 )
 from openresponses_bridge.dialects.chat_completions.upstream.deltas import DeltaReader
@@ -114,17 +114,15 @@ def is_error_object(frame: dict[str, Any]) -> bool:
 
 
 _DONE = b"[DONE]"
-_MISSES = 16  # in a row: from then on only one chunk in so many is tried as a plain one
 _CALLS = (FunctionCall, CustomToolCall)
 
 
-class Inbound:
+class Inbound(BaseInbound):
     """One upstream stream into one machine. `think_tags`: a `<think>` that opens the text is reasoning.
     `choice`: read this one of several choices, the others by inbounds and machines of their own; the usage of
     the stream is the first choice's. Without it the first one is read, and any other is a loss.
 
     The terminal event waits for `[DONE]` or `close()`, because usage may follow the finish reason.
-    `diagnostics` are the machine's own, so that one report holds all that was repaired and lost.
     """
 
     __slots__ = (
@@ -136,7 +134,6 @@ class Inbound:
         "_live",
         "_machine",
         "_message",
-        "_misses",
         "_number",
         "_usage",
         "_whole",
@@ -147,16 +144,15 @@ class Inbound:
     def __init__(
         self, machine: ResponseStream, *, think_tags: bool = True, choice: int | None = None
     ) -> None:
+        self.diagnostics = machine.diagnostics
+        self.template = FrameTemplate()
         self._machine = machine
         self._choice = choice
         self._number = choice or 0
-        self.diagnostics = machine.diagnostics
         self._deltas = DeltaReader(machine, think_tags)
         self._usage: ChatUsage | None = None
         self._finish = FinishState(machine.diagnostics)
         self._frames = 0
-        self.template = FrameTemplate()
-        self._misses = 0  # chunks in a row that were not plain
         self._message: ChatDelta | None = None  # the last that came beside deltas or behind them
         self._whole = False  # a complete answer came in one object
         self._live = False  # between the first frame and the end
@@ -172,46 +168,28 @@ class Inbound:
         if not self._live:
             return self._feed_outside(data)
         self._frames += 1
-        if self._misses < _MISSES or not self._frames % _MISSES:
-            plain = self._feed_plain(data)
-            if plain is not None:
-                self._misses = 0
-                return plain
-            self._misses += 1
         try:
-            output = decode_output(data)
+            chunk = decode_strict(data)
+            choice = chunk.choices[0]
+            events = self._deltas.continued(choice.delta) if choice.index == self._number else None
         except UNDECODABLE:
-            return self._feed_irregular(data)
-        return self._dispatch(output, data)
+            return self._feed_lenient(data)
+        except BridgeError as error:
+            return self._fail(error)
+        if events is None:
+            return self._feed_lenient(data)
+        if chunk.usage is not None:
+            if not self._number:
+                self._record_usage(chunk.usage)
+        elif self.template.enabled:
+            string = self._deltas.string_of(choice.delta)
+            if string is not None:
+                self.template.learn(data, self._position, string.text, string.read, string.apply)
+        return events
 
     def close(self) -> list[Event]:
         """The upstream has ended. Without `[DONE]` or a finish reason before, it was cut."""
         return [] if self._ended else [*self._begin(), *self._end(self._whole)]
-
-    def _feed_plain(self, data: bytes) -> list[Event] | None:
-        """Feed a chunk with a single delta, as nearly all are; None, and no change, for any other."""
-        try:
-            choice = decode_plain(data).choices[0]
-        except UNDECODABLE:
-            return None
-        if choice.index != self._number:
-            return None
-        delta = choice.delta
-        try:
-            if delta.tool_calls or delta.reasoning_content or delta.reasoning or not delta.content:
-                events = self._deltas.plain(delta)
-            else:
-                events = self._deltas.text(delta.content)
-        except BridgeError as error:
-            return self._fail(error)
-        if events is not None and self.template.enabled:
-            self._learn(data, delta)
-        return events
-
-    def _learn(self, data: bytes, delta: PlainDelta) -> None:
-        pieces = self._deltas.chunk_text(delta)
-        if pieces is not None:
-            self.template.learn(data, self._position, pieces.text, pieces.read, pieces.apply)
 
     def _feed_outside(self, data: bytes) -> list[Event]:
         if self._ended:
@@ -223,7 +201,14 @@ class Inbound:
         self._live = True
         return self._machine.start() if self._machine.phase is ResponseStreamPhase.IDLE else []
 
-    def _feed_irregular(self, data: bytes) -> list[Event]:
+    def _feed_lenient(self, data: bytes) -> list[Event]:
+        """Feed what is not a chunk from the middle of a stream."""
+        try:
+            return self._dispatch(decode_output(data), data)
+        except UNDECODABLE:
+            return self._feed_repaired(data)
+
+    def _feed_repaired(self, data: bytes) -> list[Event]:
         frame = data.strip()
         if frame == _DONE:
             return self._end(said_done=True)
@@ -242,7 +227,7 @@ class Inbound:
             return self._fail(
                 failure(INVALID_SHAPE, f"frame {self._position} of the upstream's stream: not a JSON object")
             )
-        return self._dispatch(read(ChatOutput, value, self.diagnostics), frame, value)
+        return self._dispatch(read_lenient(ChatOutput, value, self.diagnostics), frame, value)
 
     @property
     def _position(self) -> int:

@@ -1,4 +1,6 @@
-"""Decodes frames that differ from the last one in a single string by decoding that string only.
+"""What inbounds share: defaults for the members that few need, and `FrameTemplate`.
+
+A template decodes frames that differ from the last one in a single string by decoding that string only.
 
 Most servers send the pieces of one text in frames that are otherwise the same. After a frame was decoded, the
 bytes around its string are kept as a template. A later frame with the same bytes around another string means
@@ -13,6 +15,7 @@ from typing import Final
 
 import msgspec
 
+from openresponses_bridge.diagnostics import Diagnostics
 from openresponses_bridge.errors import BridgeError
 from openresponses_bridge.protocol.events import Event
 
@@ -117,3 +120,19 @@ def _reads(read: Callable[[bytes], object], data: bytes) -> bool:
         return read(data) == _EXCHANGED
     except (msgspec.MsgspecError, UnicodeError):
         return False
+
+
+class BaseInbound:
+    """The members of an `Inbound` that only some dialects need: frames that are never alike, reads that end
+    nothing, an upstream that keeps nothing. `diagnostics` are the machine's, so that one report has all that
+    was repaired and lost."""
+
+    __slots__ = ()
+
+    diagnostics: Diagnostics
+    template: FrameTemplate = FrameTemplate()  # of all that learn nothing
+    kept_id: str | None = None
+
+    def read_done(self) -> list[Event]:
+        """All frames of a read were fed."""
+        return []

@@ -1,11 +1,14 @@
-"""Plain chunks go a shorter way: what leaves is what the long way gives, whatever comes between them."""
+"""Chunks that are decoded strictly say what they say where they are decoded leniently, whatever comes between
+them."""
 
 import json
 from collections.abc import Callable
 from itertools import chain
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,9 +18,9 @@ from openresponses_bridge.dialects.chat_completions import Inbound
 from openresponses_bridge.dialects.chat_completions.types import ChatChoice, ChatDelta, ChatOutput
 from openresponses_bridge.dialects.chat_completions.upstream import inbound as inbounds
 from openresponses_bridge.dialects.chat_completions.upstream.decoding import (
-    PlainChoice,
-    PlainChunk,
-    PlainDelta,
+    StrictChoice,
+    StrictChunk,
+    StrictDelta,
 )
 from openresponses_bridge.emitter.stream import ResponseStream
 from openresponses_bridge.protocol.codec import encode
@@ -27,11 +30,16 @@ from tests.support.chat import DONE, calls, chunk, frame, new_machine, part, run
 from tests.support.shared import shared_files
 
 
-class Long(Inbound):
-    """Takes nothing the short way."""
+def refuse(_data: bytes) -> Any:
+    raise msgspec.ValidationError
 
-    def _plain(self, data: bytes) -> list[Event] | None:
-        return None
+
+class Lenient(Inbound):
+    """Decodes nothing strictly."""
+
+    def feed(self, data: bytes, event: str = "") -> list[Event]:
+        with patch.object(inbounds, "decode_strict", refuse):
+            return super().feed(data, event)
 
 
 class FirstChoice(Inbound):
@@ -41,8 +49,8 @@ class FirstChoice(Inbound):
         super().__init__(machine, think_tags=think_tags, choice=0)
 
 
-class FirstLong(FirstChoice, Long):
-    """Of several choices, nothing the short way."""
+class FirstLenient(FirstChoice, Lenient):
+    """Of several choices, nothing strictly."""
 
 
 class InReads(Inbound):
@@ -67,10 +75,10 @@ def sent(
 
 
 def alike(frames: list[bytes], think_tags: bool = True, wire: str = "openai") -> None:
-    long = sent(Long, frames, think_tags, wire)
-    assert sent(Inbound, frames, think_tags, wire) == long
-    assert sent(InReads, frames, think_tags, wire) == long
-    assert sent(FirstChoice, frames, think_tags, wire) == sent(FirstLong, frames, think_tags, wire)
+    lenient = sent(Lenient, frames, think_tags, wire)
+    assert sent(Inbound, frames, think_tags, wire) == lenient
+    assert sent(InReads, frames, think_tags, wire) == lenient
+    assert sent(FirstChoice, frames, think_tags, wire) == sent(FirstLenient, frames, think_tags, wire)
 
 
 TEXT = st.sampled_from(["", "Hi", " ", "<th", "ink>", "<think>", "</think>", "\n", "é", "\ud83d", "\ude42"])
@@ -148,12 +156,12 @@ SAID = st.one_of(
 
 
 @given(st.lists(SAID, max_size=12), st.booleans(), st.sampled_from(["openai", "openresponses"]))
-def test_any_stream_leaves_as_it_does_the_long_way(frames: list[bytes], think_tags: bool, wire: str) -> None:
+def test_any_stream_leaves_as_it_does_leniently(frames: list[bytes], think_tags: bool, wire: str) -> None:
     alike(frames, think_tags, wire)
 
 
 @given(HEAD, st.lists(FRAGMENT, max_size=12))
-def test_any_call_leaves_as_it_does_the_long_way(head: bytes, fragments: list[bytes]) -> None:
+def test_any_call_leaves_as_it_does_leniently(head: bytes, fragments: list[bytes]) -> None:
     alike([head, *fragments, chunk("tool_calls"), DONE])
 
 
@@ -229,8 +237,8 @@ FIELDS = {
 def test_no_field_of_a_chunk_is_left_out_here() -> None:
     for struct, values in ((ChatOutput, IN_CHUNK), (ChatChoice, IN_CHOICE), (ChatDelta, IN_DELTA)):
         assert set(struct.__struct_fields__) == set(values)
-    for struct, plain in ((ChatOutput, PlainChunk), (ChatChoice, PlainChoice), (ChatDelta, PlainDelta)):
-        assert set(struct.__struct_fields__) == set(plain.__struct_fields__)
+    for struct, strict in ((ChatOutput, StrictChunk), (ChatChoice, StrictChoice), (ChatDelta, StrictDelta)):
+        assert set(struct.__struct_fields__) == set(strict.__struct_fields__)
 
 
 @pytest.mark.parametrize("at", [0, 1, 2, 30])
@@ -334,10 +342,10 @@ SHAPES: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("fragment", SHAPES.values(), ids=SHAPES)
-def test_a_call_that_goes_on_takes_no_long_way(
+def test_a_call_that_goes_on_is_decoded_strictly(
     fragment: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without this the short way could die out unseen: what it gives is the same."""
+    """Without this the strict way could die out unseen: what it gives is the same."""
     inbound = Inbound(new_machine())
     inbound.feed(calls(part("", name="f", id="call_a", index=0, type="function")))
     monkeypatch.setattr(inbounds, "decode_output", None)
@@ -345,7 +353,7 @@ def test_a_call_that_goes_on_takes_no_long_way(
     assert event.delta == "x"  # type: ignore[union-attr]
 
 
-def test_text_and_reasoning_take_no_long_way(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_text_and_reasoning_are_decoded_strictly(monkeypatch: pytest.MonkeyPatch) -> None:
     inbound = Inbound(new_machine())
     inbound.feed(chunk(reasoning_content="hm"))
     monkeypatch.setattr(inbounds, "decode_output", None)
@@ -369,12 +377,12 @@ def test_chunks_that_differ_in_a_string_alone_are_not_decoded(
     inbound = Inbound(new_machine())
     for data in [*opening, made("a"), made("b"), made("c")]:
         inbound.feed(data)
-    monkeypatch.setattr(inbounds, "decode_plain", None)
+    monkeypatch.setattr(inbounds, "decode_strict", None)
     events = [inbound.feed(made(text))[-1] for text in ("d", "é", '"\\', "{")]
     assert [event.delta for event in events] == ["d", "é", '"\\', "{"]  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("capture", [*shared_files("chat"), *shared_files("chat-irespdelta", "*.sse")])
-def test_recorded_streams_leave_as_they_do_the_long_way(capture: Path) -> None:
+def test_recorded_streams_leave_as_they_do_leniently(capture: Path) -> None:
     lines = (line.removeprefix(b"data:").strip() for line in capture.read_bytes().splitlines())
     alike([line for line in lines if line])
