@@ -78,15 +78,57 @@ def thinking_line(thinking: str) -> Text:
     return Text(f"▸ Thinking ({_counted(len(words.split()), 'word')}): {beginning}", "dim italic")
 
 
+class AnswerLines:
+    """Prints what a model says as it arrives: its text, and its thinking on one line before what follows."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._thinking: list[str] = []
+        self.mid_line = False
+        """The cursor is not at the beginning of a line."""
+
+    @property
+    def has_thinking(self) -> bool:
+        """There is thinking that has not been printed."""
+        return bool(self._thinking)
+
+    def think(self, text: str) -> None:
+        self._thinking.append(text)
+
+    def forget_thinking(self) -> None:
+        self._thinking.clear()
+
+    def say(self, text: str) -> None:
+        self.end_thinking()
+        self._console.print(Text(shown(text)), end="", soft_wrap=True)
+        self.mid_line = not text.endswith("\n") if text else self.mid_line
+
+    def end_thinking(self) -> None:
+        """Print the thinking so far."""
+        if self._thinking:
+            self.end_line()
+            self._console.print(thinking_line("".join(self._thinking)), soft_wrap=True)
+            self._thinking.clear()
+
+    def end_line(self) -> None:
+        """Go to the beginning of a line."""
+        if self.mid_line:
+            self._console.print()
+            self.mid_line = False
+
+
 def usage_line(usage: Usage | None, rounds: int, calls: int) -> Text:
     """The line with rounds, tool calls and tokens."""
     counts = f"{_counted(rounds, 'round')}, {_counted(calls, 'tool call')}"
-    if usage is not None:
-        about = "about " if usage.estimated is True else ""
-        counts += f" · {about}{usage.input_tokens} input + {usage.output_tokens} output tokens"
-        if usage.input_tokens_details.cached_tokens:
-            counts += f" ({usage.input_tokens_details.cached_tokens} cached)"
-    return Text(counts, "dim")
+    return Text(counts if usage is None else f"{counts} · {tokens_of(usage)}", "dim")
+
+
+def tokens_of(usage: Usage) -> str:
+    """The tokens in words, with those that came from a cache."""
+    about = "about " if usage.estimated is True else ""
+    cached = usage.input_tokens_details.cached_tokens
+    counts = f"{about}{usage.input_tokens} input + {usage.output_tokens} output tokens"
+    return f"{counts} ({cached} cached)" if cached else counts
 
 
 def render(view: LoopView) -> Group:
@@ -127,10 +169,6 @@ def _shortened(text: str) -> str:
     return "\n".join([*kept, f"… {_counted(more, 'more line')}"] if more else kept)
 
 
-def _narrow(line: str) -> str:
-    return line if len(line) <= _MOST_COLUMNS else f"{line[:_MOST_COLUMNS]}…"
-
-
 def _counted(number: int, what: str) -> str:
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
@@ -161,8 +199,7 @@ class Screen:
         self._console = console
         self._quiet = quiet
         self._status: Status | None = None
-        self._thinking_parts: list[str] = []
-        self._mid_line = False  # the cursor is not at the beginning of a line
+        self._lines = AnswerLines(console)
 
     def on_reader_gone(self, call: Callable[[], object]) -> None:
         """Call this when the reader of the output has closed it, like `head`."""
@@ -181,19 +218,17 @@ class Screen:
         if self._quiet:
             return
         if delta.retry_reason is not None:
-            self._thinking_parts.clear()
+            self._lines.forget_thinking()
             self._print_line(Text(f"↻ {shown(str(delta.retry_reason))}: asked again", "yellow"))
         if delta.thinking is not None and delta.thinking.text:
-            self._thinking_parts.append(delta.thinking.text)
+            self._lines.think(delta.thinking.text)
             self._show_status("Thinking…")
-        if delta.text.strip() or (delta.text and self._mid_line):
+        if delta.text.strip() or (delta.text and self._lines.mid_line):
             self._hide_status()
-            self._print_thinking()
-            self._console.print(Text(shown(delta.text)), end="", soft_wrap=True)
-            self._mid_line = not delta.text.endswith("\n")
+            self._lines.say(delta.text)
         if delta.begin_tool_calls:
             self._print_thinking()
-            self._end_line()
+            self._lines.end_line()
             self._show_status(CALLING)
 
     def show_entry(self, entry: LoopEntry) -> None:
@@ -204,7 +239,7 @@ class Screen:
         if isinstance(entry, RoundMade):
             self._hide_status()
             self._print_thinking()
-            self._end_line()
+            self._lines.end_line()
         elif isinstance(entry, CallsBegun):
             self._show_running(entry.ids)
         elif isinstance(entry, CallEnded):
@@ -224,7 +259,7 @@ class Screen:
         if self._quiet:
             return
         self._hide_status()
-        self._end_line()
+        self._lines.end_line()
         if result.message:
             self._console.print(Text(shown(result.message), "yellow"))
         for note in notes:
@@ -240,7 +275,7 @@ class Screen:
     def show_question(self, question: str) -> None:
         """Show a question, which is answered on the same line."""
         self._hide_status()
-        self._end_line()
+        self._lines.end_line()
         self._console.print(Text.assemble((shown(question), "bold"), " [y/N] "), end="")
 
     def _show_running(self, ids: list[str]) -> None:
@@ -248,24 +283,18 @@ class Screen:
         self._show_status(f"Running {shown(', '.join(names))}…")
 
     def _print_thinking(self) -> None:
-        if self._thinking_parts:
+        if self._lines.has_thinking:
             self._hide_status()
-            self._console.print(thinking_line("".join(self._thinking_parts)))
-            self._thinking_parts.clear()
+            self._lines.end_thinking()
 
     def _print_line(self, text: Text) -> None:
         self._hide_status()
-        self._end_line()
+        self._lines.end_line()
         self._console.print(text)
-
-    def _end_line(self) -> None:
-        if self._mid_line:
-            self._console.print()
-            self._mid_line = False
 
     def _show_status(self, what: str) -> None:
         """Show an animated status line, on terminals only."""
-        if not self._console.is_terminal or self._mid_line:
+        if not self._console.is_terminal or self._lines.mid_line:
             return
         if self._status is None:
             self._status = self._console.status(Text(what, "cyan"))

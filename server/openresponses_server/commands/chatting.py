@@ -18,8 +18,8 @@ from openresponses_bridge.protocol.codec import decode_json, encode
 from openresponses_bridge.protocol.events import Event
 from openresponses_bridge.protocol.items import Message, ReasoningItem
 from openresponses_bridge.protocol.response import Response
-from openresponses_bridge.text import on_one_line, shown
-from openresponses_server.agents.screen import thinking_line
+from openresponses_bridge.text import on_one_line
+from openresponses_server.agents.screen import AnswerLines, tokens_of
 
 _THOUGHTS: Final = (
     ev.ReasoningDelta,
@@ -37,8 +37,7 @@ class AnswerView:
         self._console = console
         self._quiet = quiet
         self._fold = ResponseAccumulator()
-        self._thought: list[str] = []
-        self._in_line = False
+        self._lines = AnswerLines(console)
         self._begun = time.monotonic()
 
     @property
@@ -52,11 +51,9 @@ class AnswerView:
         if self._quiet:
             return
         if isinstance(event, _THOUGHTS):
-            self._thought.append(event.delta)
+            self._lines.think(event.delta)
         elif isinstance(event, ev.OutputTextDelta | ev.RefusalDelta):
-            self._thinking()
-            self._console.print(Text(shown(event.delta)), end="", soft_wrap=True)
-            self._in_line = not event.delta.endswith("\n") if event.delta else self._in_line
+            self._lines.say(event.delta)
         elif isinstance(event, ev.OutputItemDone) and event.item is not None:
             self._call(event.item)
 
@@ -65,8 +62,8 @@ class AnswerView:
         response = self.response
         if self._quiet or response is None:
             return
-        self._thinking()
-        self._line()
+        self._lines.end_thinking()
+        self._lines.end_line()
         if response.error is not None:
             what = f"{response.error.code}: {response.error.message}"
             self._console.print(Text(f"✗ {on_one_line(what, _MESSAGE)}", "red"), soft_wrap=True)
@@ -75,28 +72,17 @@ class AnswerView:
             what = f"{response.status}: {why}"
             self._console.print(Text(f"… {on_one_line(what, _MESSAGE)}", "yellow"), soft_wrap=True)
         counts = f"{time.monotonic() - self._begun:.1f} s"
-        if (usage := response.usage) is not None:
-            counts = f"{usage.input_tokens} input + {usage.output_tokens} output tokens · {counts}"
+        if response.usage is not None:
+            counts = f"{tokens_of(response.usage)} · {counts}"
         self._console.print(Text(counts, "dim"), soft_wrap=True)
 
     def _call(self, item: object) -> None:
         given = getattr(item, "arguments", None) or getattr(item, "input", None)
         if isinstance(given, str) and isinstance(name := getattr(item, "name", None), str):
-            self._thinking()
-            self._line()
+            self._lines.end_thinking()
+            self._lines.end_line()
             call = f"{name} {given}"
             self._console.print(Text(f"🔧 {on_one_line(call, _CUT)} (not run)", "cyan"), soft_wrap=True)
-
-    def _thinking(self) -> None:
-        if self._thought:
-            self._line()
-            self._console.print(thinking_line("".join(self._thought)), soft_wrap=True)
-            self._thought.clear()
-
-    def _line(self) -> None:
-        if self._in_line:
-            self._console.print()
-            self._in_line = False
 
 
 # The user's files as parts of a message.
