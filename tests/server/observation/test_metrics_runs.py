@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from prometheus_client import CollectorRegistry, Histogram, generate_latest
@@ -99,3 +103,24 @@ def test_what_is_gathered_is_as_if_it_had_been_observed() -> None:
         for registry in (observing, adding)
     ]
     assert shown[0] == shown[1]
+
+
+def test_what_is_gathered_is_in_the_files_of_workers_that_count_together(tmp_path: Path) -> None:
+    code = (
+        "from prometheus_client import CollectorRegistry, generate_latest\n"
+        "from prometheus_client.multiprocess import MultiProcessCollector\n"
+        "from openresponses_server.observation.metric_values import FOLDER, Gathered\n"
+        "gathered = Gathered('h', 'what', ['a'], buckets=[0.1, 1], registry=CollectorRegistry())\n"
+        "gathered.labels('x').add([1, 2, 3], 10.5)\n"
+        "together = CollectorRegistry()\n"
+        "MultiProcessCollector(together, FOLDER)\n"
+        "print(generate_latest(together).decode())\n"
+    )
+    environment = {**os.environ, "PROMETHEUS_MULTIPROC_DIR": str(tmp_path)}
+    for times in (1, 2):
+        found = subprocess.run(
+            [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
+        ).stdout
+        assert f'h_sum{{a="x"}} {10.5 * times}' in found
+        assert f'h_bucket{{a="x",le="1.0"}} {3.0 * times}' in found
+        assert f'h_bucket{{a="x",le="+Inf"}} {6.0 * times}' in found
