@@ -13,18 +13,18 @@ def conformance_page() -> str:
     lines = [
         "# Conformance",
         "",
-        "Drawn by `make docs` from the scenarios in `bridge/openresponses_bridge/conformance/`. `conform`",
-        "plays them against any server of the Responses API and judges every stream by the",
-        f"[{len(RULES)} rules](rules.md) as well:",
+        "`make docs` makes this page from the scenarios in `bridge/openresponses_bridge/conformance/`.",
+        "`conform` runs them against any server of the Responses API and also checks every stream against the",
+        f"[{len(RULES)} rules](rules.md):",
         "",
         "```sh",
         "openresponses-bridge conform http://127.0.0.1:8080 --model demo",
         "openresponses-bridge conform http://127.0.0.1:8080 --model demo --only stored --junit report.xml",
         "```",
         "",
-        "Exit code 0: nothing failed, 1: something did, 2: the server can't be reached. What a server does",
-        "not offer is skipped. `core` is what the protocol asks of every server, `full` what those offer",
-        "that store. In pytest: [testing.md](testing.md).",
+        "Exit code 0: nothing failed, 1: something did, 2: the server can't be reached. Scenarios for",
+        "features that a server does not have are skipped. The protocol requires `core` of every server;",
+        "`full` is for servers that store responses. In pytest: [testing.md](testing.md).",
     ]
     for area, scenarios in groupby(SCENARIOS.values(), key=lambda each: each.area):
         lines += [

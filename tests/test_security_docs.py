@@ -10,7 +10,7 @@ from tests.support.shared import REPOSITORY
 PAGE = (REPOSITORY / "docs/security.md").read_text()
 _TEST = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
 _ROW = re.compile(r"^\| (?!Threat |---|Who )(.+) \|$", re.MULTILINE)
-_SENDERS = PAGE.index("## Before it is known who asks")
+_SENDERS = PAGE.index("## Before the client is authenticated")
 
 
 @pytest.mark.parametrize(("file", "name"), sorted(set(_TEST.findall(PAGE))))
