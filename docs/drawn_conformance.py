@@ -14,7 +14,7 @@ def conformance_page() -> str:
         "# Conformance",
         "",
         "`make docs` makes this page from the scenarios in `bridge/openresponses_bridge/conformance/`.",
-        "`conform` runs them against any server of the Responses API and also checks every stream against the",
+        "`conform` runs them against any server of the Responses API and checks every stream against the",
         f"[{len(RULES)} rules](rules.md):",
         "",
         "```sh",
