@@ -21,20 +21,20 @@ async def ready(request: Request) -> JSONResponse:
     the last check. An event log that is unreachable is reported but does not make the server unready, because
     stored responses can be read without it."""
     service = service_of(request)
-    gate, watch = service.gate, service.watch
+    gate, monitor = service.gate, service.store_monitor
     if gate.leaving:
         raise shutting_down()
-    await watch.seen()
-    if watch.store_outage is not None:
-        raise watch.store_outage
+    await monitor.seen()
+    if monitor.store_outage is not None:
+        raise monitor.store_outage
     state = {
         "status": "ready",
         "running": gate.running,
         "waiting": gate.waiting.count,
         "readers": gate.readers.count,
     }
-    if watch.log_outage is not None:
-        state["event_log"] = watch.log_outage.message
+    if monitor.log_outage is not None:
+        state["event_log"] = monitor.log_outage.message
     return JSONResponse(state)
 
 

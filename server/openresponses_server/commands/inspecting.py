@@ -20,10 +20,10 @@ from openresponses_server.commands.tree import NewestLines, Space, WatchedRespon
 from openresponses_server.observation.recordings.captures import Payload, begins_response
 from openresponses_server.observation.recordings.dialects import (
     AUTO,
-    Source,
+    CaptureTranslator,
     Translated,
     dialect_of,
-    open_source,
+    open_translator,
 )
 from openresponses_server.observation.recordings.judging import CaptureJudge
 from openresponses_server.observation.recordings.observing import Reported
@@ -42,7 +42,7 @@ class Inspection:
         self._source_name = source
         self._now = now
         self._judge = CaptureJudge()
-        self._foreign: Source | None = None
+        self._foreign: CaptureTranslator | None = None
         self._reported: Reported | None = None
         self._seen = False
         self._over = False  # the next event begins another response
@@ -53,7 +53,7 @@ class Inspection:
             self._seen = True
             name = dialect_of(payload) if self._source_name == AUTO else self._source_name
             if name != responses.DIALECT.name:
-                self._foreign = open_source(self._source_name, payload, _WIRE)
+                self._foreign = open_translator(self._source_name, payload, _WIRE)
         if self._foreign is not None:
             self._feed_events(self._foreign.feed(payload))
         elif payload.value is None:

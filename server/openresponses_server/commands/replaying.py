@@ -14,7 +14,13 @@ import click
 from openresponses_bridge.text import printable
 from openresponses_server.commands.flags import exit_unreadable, input_file, write
 from openresponses_server.observation.recordings.captures import Unreadable, read_capture
-from openresponses_server.observation.recordings.dialects import AUTO, DIALECTS, Sinks, Source, open_source
+from openresponses_server.observation.recordings.dialects import (
+    AUTO,
+    DIALECTS,
+    CaptureTranslator,
+    Sinks,
+    open_translator,
+)
 from openresponses_server.observation.recordings.reader import (
     Changed,
     Clock,
@@ -59,11 +65,11 @@ def replayed(
         _report(source)
 
 
-def _translate(lines: Iterable[bytes], source_name: str, sink: Sinks) -> Source | None:
-    source: Source | None = None
+def _translate(lines: Iterable[bytes], source_name: str, sink: Sinks) -> CaptureTranslator | None:
+    source: CaptureTranslator | None = None
     for payload in read_capture(lines):
         if source is None:
-            source = open_source(source_name, payload, sink.wire)
+            source = open_translator(source_name, payload, sink.wire)
             sink.begin(source.text_after_tools)
         for translated in source.feed(payload):
             write(sink.feed(translated.events))
@@ -73,7 +79,7 @@ def _translate(lines: Iterable[bytes], source_name: str, sink: Sinks) -> Source 
     return source
 
 
-def _report(source: Source | None) -> None:
+def _report(source: CaptureTranslator | None) -> None:
     for case in () if source is None else source.diagnostics:
         click.echo(str(case), err=True)
 

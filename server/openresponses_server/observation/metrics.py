@@ -15,7 +15,7 @@ from prometheus_client.multiprocess import MultiProcessCollector
 
 from openresponses_server.errors import Outage
 from openresponses_server.observation.metric_values import FOLDER, Gathered, remove_stopped
-from openresponses_server.observation.responses import GAPS, Ended, LoggedEnd, Watch
+from openresponses_server.observation.responses import GAPS, EndedRun, LoggedEnd, Watch
 
 # Metrics of responses are by upstream and model. Clients choose the names of models, so the number of them
 # that become labels is limited.
@@ -100,7 +100,7 @@ class RunMetrics(Watch):
         self._gaps_of = cache(self._gaps.labels)
         self._seconds_of = cache(self._seconds.labels)
 
-    def end(self, ended: Ended, said: LoggedEnd) -> None:
+    def end(self, ended: EndedRun, said: LoggedEnd) -> None:
         """Count a response that has ended."""
         if not ended.has_end:
             return

@@ -54,7 +54,7 @@ class TokenTiming:
         self._read_at = now
 
 
-class Ended(NamedTuple):
+class EndedRun(NamedTuple):
     """A run that is over. `upstream` has accepted its request, under the name `model`; both are "" where none
     has. `noticed` is what was lost or repaired on the way, `seconds` how long all of it took, and
     `first_bytes` how long until an upstream's answer began, None where none did. `has_end`: the response has
@@ -89,8 +89,8 @@ class Watch:
     def begin(self) -> None:
         """The run begins."""
 
-    def end(self, ended: Ended, said: LoggedEnd) -> None:
+    def end(self, ended: EndedRun, said: LoggedEnd) -> None:
         """The run is over, and so are its exchanges with upstreams."""
 
-    def refused(self, ended: Ended, said: LoggedEnd) -> None:
+    def refused(self, ended: EndedRun, said: LoggedEnd) -> None:
         """After a run without an end: its response ended as failed, as its client's other choices go on."""

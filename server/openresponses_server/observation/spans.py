@@ -11,7 +11,7 @@ from opentelemetry.trace import SpanKind, Status, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from openresponses_bridge.protocol.response import Response
-from openresponses_server.observation.responses import Ended, LoggedEnd, Watch
+from openresponses_server.observation.responses import EndedRun, LoggedEnd, Watch
 from openresponses_server.observation.tracing import LONGEST, tracer
 
 _PROPAGATOR: Final = TraceContextTextMapPropagator()
@@ -63,7 +63,7 @@ class ResponseSpan(Watch):
         if self._span is not trace.INVALID_SPAN:  # spans are not collected, and the client sent none
             self._token = context.attach(trace.set_span_in_context(self._span))
 
-    def end(self, ended: Ended, said: LoggedEnd) -> None:
+    def end(self, ended: EndedRun, said: LoggedEnd) -> None:
         if self._token is not None:
             context.detach(self._token)
             self._token = None
@@ -83,7 +83,7 @@ class ResponseSpan(Watch):
         span.end()
 
 
-def _attributes(ended: Ended, said: LoggedEnd) -> dict[str, Any]:
+def _attributes(ended: EndedRun, said: LoggedEnd) -> dict[str, Any]:
     response = ended.response
     found: dict[str, Any] = {
         "gen_ai.response.id": response.id,

@@ -26,13 +26,13 @@ from openresponses_server.observation.recordings.writer import (
     RecordingTarget,
     masked_request,
 )
-from openresponses_server.observation.responses import Ended, LoggedEnd, TokenTiming, Watch
+from openresponses_server.observation.responses import EndedRun, LoggedEnd, TokenTiming, Watch
 
 # The trace of the current response is in the context of the run's task, where the recorder of an upstream's
 # connections finds it.
 
 
-class Translated(Protocol):
+class TracedResponse(Protocol):
     """The translation of one response."""
 
     @property
@@ -96,7 +96,7 @@ class Trace:
         self._writing = 0
         self._answered = False
 
-    def of_run(self, translation: Translated) -> RunTrace | None:
+    def of_run(self, translation: TracedResponse) -> RunTrace | None:
         """The trace of this response; None if the file can't be created."""
         run = translation.response_id
         if not self.name:
@@ -165,7 +165,7 @@ class Trace:
 class RunTrace(Watch):
     """One response of a trace. Its exchanges with upstreams are recorded during the run."""
 
-    def __init__(self, trace: Trace, file: RecordingFile, translation: Translated) -> None:
+    def __init__(self, trace: Trace, file: RecordingFile, translation: TracedResponse) -> None:
         self._trace = trace
         self._file = file
         self._translation = translation
@@ -191,7 +191,7 @@ class RunTrace(Watch):
         self._before = upstream
         return RecordingTarget(self._file, self._run, self._trace.secrets, shows_address=False)
 
-    def end(self, ended: Ended, said: LoggedEnd) -> None:
+    def end(self, ended: EndedRun, said: LoggedEnd) -> None:
         for case in ended.noticed:
             self._note(case)
         what = ": ".join(filter(None, (said.code, said.cause)))

@@ -22,7 +22,7 @@ from openresponses_server.runs.support import RunSupport
 from openresponses_server.settings import Settings, seconds_of
 from openresponses_server.settings.data_folder import ServerSealer
 from openresponses_server.store.measured import measured_store
-from openresponses_server.store.readiness import Watch
+from openresponses_server.store.readiness import StoreMonitor
 from openresponses_server.store.stores import serving_store
 from openresponses_server.store.usage_book import UsageBook, UsageKeeper
 from openresponses_server.tasks import end_tasks
@@ -62,7 +62,7 @@ def compose(settings: Settings) -> Service:
         gate=gate,
         quotas=Quotas(settings, store.stock, gate, refused=metrics.refused, failed=metrics.limits_failed),
         available=available,
-        watch=Watch(store, runs.event_log),
+        store_monitor=StoreMonitor(store, runs.event_log),
         metrics=metrics,
         traces=traces,
         spans=spans,
@@ -94,7 +94,7 @@ async def service_lifespan(service: Service) -> AsyncIterator[None]:
                 partial(claim, service),
                 partial(cancel_on_signal, service),
             ),
-            service.watch.going(),
+            service.store_monitor.going(),
         ):
             waiting = None if service.runs.queue is None else partial(_count_waiting, service)
             keeping = [asyncio.create_task(service.metrics.keep(waiting))]

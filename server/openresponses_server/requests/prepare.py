@@ -22,7 +22,7 @@ from openresponses_server.errors import HttpError
 from openresponses_server.limits.memory import Reservation, release_received
 from openresponses_server.limits.quotas import Form, openai_headers
 from openresponses_server.limits.requests import check_conversation, check_request
-from openresponses_server.observation.responses import Ended, LoggedEnd, TokenTiming, Watch
+from openresponses_server.observation.responses import EndedRun, LoggedEnd, TokenTiming, Watch
 from openresponses_server.observation.traces import REQUEST
 from openresponses_server.requests.answer_format import check_format, check_patterns
 from openresponses_server.requests.client_traits import ClientTraits, traits_of, with_betas
@@ -178,7 +178,7 @@ class QuotaCount(Watch, Struct):
     size: int
     stored: bool
 
-    def end(self, ended: Ended, said: LoggedEnd) -> None:
+    def end(self, ended: EndedRun, said: LoggedEnd) -> None:
         if ended.first_bytes is None:
             return
         response = ended.response

@@ -20,7 +20,7 @@ from openresponses_server.runs.schema_workers import SchemaJudge
 from openresponses_server.runs.support import RunSupport
 from openresponses_server.settings import Settings
 from openresponses_server.store.base import ResponseStore
-from openresponses_server.store.readiness import Watch
+from openresponses_server.store.readiness import StoreMonitor
 from openresponses_server.store.usage_book import UsageKeeper
 from openresponses_server.upstreams.listing import Listing, ListVersions
 from openresponses_server.upstreams.routing import Router
@@ -42,7 +42,7 @@ class Service:
     metrics: Metrics
     runs: RunSupport
     judge: SchemaJudge
-    watch: Watch
+    store_monitor: StoreMonitor
     meters: Meters
     usage: UsageKeeper
     traces: Traces | None = None

@@ -30,7 +30,7 @@ from openresponses_bridge.models.tokens import (
 from openresponses_bridge.protocol.items import Item
 from openresponses_bridge.protocol.request import CreateResponse
 from openresponses_bridge.protocol.usage import Usage
-from openresponses_server.observation.responses import HANDED_OVER, Ended, LoggedEnd, Watch
+from openresponses_server.observation.responses import HANDED_OVER, EndedRun, LoggedEnd, Watch
 from openresponses_server.store.usage_book import UsageBook
 from openresponses_server.upstreams.targets import Target
 from openresponses_server.upstreams.tokenizers import ExactCounter
@@ -176,7 +176,7 @@ class Meter(Watch):
             usage, input_tokens=input_tokens, output_tokens=output_tokens, total_tokens=total, estimated=True
         )
 
-    def end(self, ended: Ended, said: LoggedEnd) -> None:
+    def end(self, ended: EndedRun, said: LoggedEnd) -> None:
         """Record the end of the response, or that there is none: it was refused, or its client has left."""
         if self._entered or (said == HANDED_OVER and not ended.has_end):
             return

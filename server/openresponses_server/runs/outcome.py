@@ -21,7 +21,7 @@ from openresponses_bridge.protocol.response import Response
 from openresponses_server.errors import HttpError, Outage, UpstreamError
 from openresponses_server.observation.responses import (
     HANDED_OVER,
-    Ended,
+    EndedRun,
     LoggedEnd,
     TokenTiming,
     Watch,
@@ -92,9 +92,9 @@ class Outcome:
         for watch in reversed(self._watches):
             watch.end(ended, said)
 
-    def _ended(self) -> Ended:
+    def _ended(self) -> EndedRun:
         asked = self._attempts.asked
-        return Ended(
+        return EndedRun(
             self._attempts.chosen,
             asked.model if self._attempts.chosen and asked is not None else "",
             self._translation.snapshot,
@@ -105,7 +105,7 @@ class Outcome:
             self._translation.ended,
         )
 
-    def _said(self, ended: Ended, raised: BaseException | None) -> LoggedEnd:
+    def _said(self, ended: EndedRun, raised: BaseException | None) -> LoggedEnd:
         failure = self._translation.failure or raised
         if isinstance(failure, BridgeError):
             return LoggedEnd("failed", failure.code, _cause(failure))
@@ -127,7 +127,7 @@ class LogLine(Watch, Struct):
     request_id: str
     attempts: Attempts
 
-    def end(self, ended: Ended, said: LoggedEnd) -> None:
+    def end(self, ended: EndedRun, said: LoggedEnd) -> None:
         if said == HANDED_OVER:
             return
         target = self.attempts.asked

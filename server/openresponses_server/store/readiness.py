@@ -27,7 +27,7 @@ _UNKNOWN: Final = StoreError(StoreError.UNAVAILABLE, "The session store has not 
 _log = structlog.get_logger(__name__)
 
 
-class Watch:
+class StoreMonitor:
     """Looks at a store and a log every `interval` seconds while `going` lasts. A store that has not answered
     for `patience` seconds counts as out."""
 

@@ -166,10 +166,10 @@ def configured(
         )
     source = None
     if (path := recording_path(given.url)) is not None:
-        from openresponses_server.upstreams.recording.played import Source
+        from openresponses_server.upstreams.recording.played import PlayedUpstream
 
         try:
-            source = Source(path, given.dialect)
+            source = PlayedUpstream(path, given.dialect)
         except SettingsError as error:
             raise SettingsError(f"{called(name)}: {error.message}", ".url") from error
     spoken = given.dialect or (source and source.dialect) or (known.dialect if known else DEFAULT)

@@ -1,4 +1,4 @@
-"""`/readyz` under stores that are slow, locked or silent: answered at once, out of a watch."""
+"""`/readyz` under stores that are slow, locked or silent: answered at once, out of a monitor."""
 
 import asyncio
 import sqlite3
@@ -13,7 +13,7 @@ from openresponses_server.settings import Settings
 from openresponses_server.store.base import StoreError
 from openresponses_server.store.logs.memory import MemoryLog
 from openresponses_server.store.memory import MemoryStore
-from openresponses_server.store.readiness import Watch
+from openresponses_server.store.readiness import StoreMonitor
 from openresponses_server.store.sql import store as probing
 from tests.support.serving import Reply, call, serving
 
@@ -33,19 +33,19 @@ class _Silent(MemoryStore):
 
 async def test_s8_store_that_does_not_answer_is_out_after_a_while_and_back_when_it_does() -> None:
     store = _Silent()
-    watch = Watch(store, MemoryLog(), interval=0.01, patience=0.1)
-    async with watch.going():
-        await watch.seen()
-        outage = watch.store_outage
+    monitor = StoreMonitor(store, MemoryLog(), interval=0.01, patience=0.1)
+    async with monitor.going():
+        await monitor.seen()
+        outage = monitor.store_outage
         assert outage is not None
         assert (outage.http_status, outage.code) == (503, StoreError.UNAVAILABLE)
         store.answers.set()
         await asyncio.sleep(0.05)
-        assert watch.store_outage is None
+        assert monitor.store_outage is None
         store.answers.clear()
-        assert watch.store_outage is None  # it has the time that it may take
+        assert monitor.store_outage is None  # it has the time that it may take
         await asyncio.sleep(0.2)
-        assert watch.store_outage is not None
+        assert monitor.store_outage is not None
 
 
 def _until(base: str, status: int, times: list[float]) -> Reply:

@@ -20,7 +20,7 @@ from openresponses_bridge.protocol.items import Item, Message
 from openresponses_bridge.protocol.usage import Usage
 from openresponses_bridge.seal import Sealer
 from openresponses_server.api.app import create_app
-from openresponses_server.observation.responses import Ended, LoggedEnd, TokenTiming
+from openresponses_server.observation.responses import EndedRun, LoggedEnd, TokenTiming
 from openresponses_server.runs import metering
 from openresponses_server.runs.metering import SAMPLE, MeasuredInput, Meter, Meters
 from openresponses_server.settings import Settings, UpstreamSettings, load_settings
@@ -593,7 +593,7 @@ def test_a_meter_enters_a_response_once_and_samples_what_is_long() -> None:
     router = build_router(Settings(), Sealer())
     request = decode_request(json.dumps({"input": "word " * 100_000}))
     meter = Meter(meters, "", "demo", router.resolve("demo"), MeasuredInput(request, []))
-    ended = Ended("", "", record("r").response, TokenTiming(), [], 0.0, 0.0, True)
+    ended = EndedRun("", "", record("r").response, TokenTiming(), [], 0.0, 0.0, True)
     for _ in range(2):
         meter.end(ended, LoggedEnd("completed"))
     (row,) = meters.book.of("").days

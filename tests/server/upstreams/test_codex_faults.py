@@ -18,7 +18,7 @@ from openresponses_server.errors import UpstreamError
 from openresponses_server.http.flow import Discard, Reader
 from openresponses_server.settings import CodexSettings, SettingsError, load_settings
 from openresponses_server.upstreams.base import UpstreamRequest
-from openresponses_server.upstreams.codex.messages import Lines, LineTooLong
+from openresponses_server.upstreams.codex.messages import LineSplitter, LineTooLong
 from openresponses_server.upstreams.codex.upstream import CodexUpstream
 from openresponses_server.upstreams.routing import build_router
 from tests.support.codex_upstream import codex, is_alive, settings_of, text_of
@@ -297,7 +297,7 @@ def test_a_crowd_waits_in_a_bounded_queue(tmp_path: Path) -> None:
 @pytest.mark.parametrize("size", [1, 2, 3, 100])
 def test_lines_are_the_same_however_they_were_cut_up(size: int) -> None:
     data = b'{"a": 1}\n\n  {"b": 2}\r\nrest'
-    lines = Lines(20)
+    lines = LineSplitter(20)
     found = [line for at in range(0, len(data), size) for line in lines.feed(data[at : at + size])]
     assert found == [b'{"a": 1}', b'{"b": 2}']
 
@@ -305,7 +305,7 @@ def test_lines_are_the_same_however_they_were_cut_up(size: int) -> None:
 @pytest.mark.parametrize("data", [b"x" * 21, b"x" * 21 + b"\n", b"ok\n" + b"x" * 21])
 def test_a_line_has_a_bounded_length(data: bytes) -> None:
     with pytest.raises(LineTooLong):
-        Lines(20).feed(data)
+        LineSplitter(20).feed(data)
 
 
 def test_what_it_writes_to_its_errors_is_logged_without_secrets(tmp_path: Path) -> None:

@@ -148,7 +148,7 @@ class Translated(NamedTuple):
     events: list[Event]
 
 
-class Source:
+class CaptureTranslator:
     """Payloads in, events out, through the machine on the wire that was asked for.
 
     Ids and times come from the capture, so that it is translated to the same bytes each time. A capture may
@@ -295,7 +295,7 @@ DIALECTS: Final = dialects()
 AUTO: Final = "auto"
 
 
-def open_source(name: str, first: Payload, wire: str) -> Source:
+def open_translator(name: str, first: Payload, wire: str) -> CaptureTranslator:
     """The source for a capture that begins with this payload; `auto` looks at what it says.
 
     Raises Unreadable when no dialect knows it.
@@ -303,7 +303,7 @@ def open_source(name: str, first: Payload, wire: str) -> Source:
     found = dialect_of(first) if name == AUTO else name
     if found is None:
         raise Unreadable(first.line, f"this is not one of: {', '.join(DIALECTS)}")
-    return Source(DIALECTS[found], first, wire)
+    return CaptureTranslator(DIALECTS[found], first, wire)
 
 
 def dialect_of(first: Payload) -> str | None:

@@ -32,10 +32,10 @@ from openresponses_server.observation.recordings.captures import (
 from openresponses_server.observation.recordings.dialects import (
     AUTO,
     DIALECTS,
-    Source,
+    CaptureTranslator,
     Translated,
     dialect_of,
-    open_source,
+    open_translator,
 )
 from openresponses_server.observation.recordings.reader import Clock, Exchange, Index, body_lines
 from openresponses_server.observation.recordings.records import Record, decode_record, is_recording
@@ -217,7 +217,7 @@ def observed(
         if (dialect_of(first) if name == AUTO else name) == _OURS:
             yield from _AsItIs(clock).lines(rest)
         else:
-            yield from _Translated(open_source(name, first, _WIRE), clock).lines(rest)
+            yield from _Translated(open_translator(name, first, _WIRE), clock).lines(rest)
 
 
 class _AsItIs:
@@ -260,7 +260,7 @@ class _AsItIs:
 class _Translated:
     """Answers of another dialect, one after the other: what each payload becomes."""
 
-    def __init__(self, source: Source, clock: Now) -> None:
+    def __init__(self, source: CaptureTranslator, clock: Now) -> None:
         self._source = source
         self._clock = clock
         self._observer: Observer | None = None

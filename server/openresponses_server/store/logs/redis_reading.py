@@ -123,7 +123,7 @@ class Tail:
         unread = not self._readers and now - self.unread_since > _UNREAD
         return not (unread or self.window.ended)
 
-    def take(self, entries: list[Entry], most: int) -> None:
+    def feed(self, entries: list[Entry], most: int) -> None:
         """The next ones; the window keeps its newest `most` bytes."""
         self.seen_at = time.monotonic()
         for frames in frames_in(entries):
@@ -195,7 +195,7 @@ class Tails:
                 places: dict[Any, Any] = {key: tail.place for key, tail in self._tails.items()}
                 for key, entries in await self._calls(lambda at=places: self._next(at)):  # type: ignore[misc]
                     if (tail := self._tails.get(key.decode())) is not None:
-                        tail.take(entries, self._room)
+                        tail.feed(entries, self._room)
                 await self._check()
         except LogError as error:
             failure = error

@@ -53,7 +53,7 @@ Refused = Callable[[int, str], None]
 """Called with the number of a line, from 1, and what is wrong with it."""
 
 
-class Lines(Protocol):
+class BinaryLines(Protocol):
     """A binary file, as far as it is read here."""
 
     def readline(self, limit: int, /) -> bytes: ...
@@ -70,7 +70,7 @@ class Imported:
         self.refused = 0
 
 
-def import_lines(url: URL, source: Lines, refused: Refused) -> Imported:
+def import_lines(url: URL, source: BinaryLines, refused: Refused) -> Imported:
     """Import them; an empty database gets its tables first. Blocks. May be repeated. Raises StoreError; what
     was counted until then is there."""
     engine = writing_engine(url)
@@ -90,7 +90,7 @@ def import_lines(url: URL, source: Lines, refused: Refused) -> Imported:
         engine.dispose()
 
 
-def numbered_lines(source: Lines, longest: int) -> Iterator[tuple[int, bytes | None]]:
+def numbered_lines(source: BinaryLines, longest: int) -> Iterator[tuple[int, bytes | None]]:
     """The lines with their numbers, from 1; None for one that is too long."""
     number = 0
     while line := source.readline(longest + 1):
@@ -119,7 +119,7 @@ class _Importer:
         self._left_out = ""
         """The id of a record that was refused or is present: its frames are read past."""
 
-    def run(self, source: Lines) -> Imported:
+    def run(self, source: BinaryLines) -> Imported:
         begun, records = time.monotonic(), 0
         # what comes from a program may be long in coming, and nobody is to wait for a lock so long
         most = _BATCH_RECORDS if source.seekable() else 1

@@ -230,7 +230,7 @@ class LineTooLong(ValueError):
     """More bytes than a line may have have come without an end of line."""
 
 
-class Lines:
+class LineSplitter:
     """Splits what is read. A line has at most `most` bytes; its cost is linear however it was cut up."""
 
     def __init__(self, most: int) -> None:

@@ -196,7 +196,7 @@ class Pool:
         self._settings = settings
         self._idle = IdleThreads(settings.threads)
         self._paused: OrderedDict[str, Thread] = OrderedDict()
-        self.processes = Processes(name, settings, clean, self._idle.forget)
+        self.processes = Processes(name, settings, clean, self._idle.discard)
         self._threads: WeakSet[Thread] = WeakSet()
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -205,7 +205,7 @@ class Pool:
         """A thread on which the turn runs. Raises UpstreamError, also for approvals that nobody waits for."""
         if request.approvals:
             return self._go_on(request, owner)
-        thread = self._idle.take(Seen(owner, conversation, request).digest())
+        thread = self._idle.pop(Seen(owner, conversation, request).digest())
         if thread is not None:
             try:
                 return await self._start_turn(thread, request)
@@ -268,7 +268,7 @@ class Pool:
         except BaseException as error:
             refused = isinstance(error, UpstreamError) and error.code != UpstreamError.TIMEOUT
             # without an answer the turn may run
-            self._in_background(self._forget(thread) if refused else self._interrupt(thread, turn))
+            self._in_background(self._close_thread(thread) if refused else self._interrupt(thread, turn))
             raise
         return thread
 
@@ -346,9 +346,9 @@ class Pool:
             if process.failure is None:
                 _log.warning("codex.not_interrupted", upstream=self._name, pid=process.pid)
                 self.processes.retire(process)
-        await self._forget(thread)
+        await self._close_thread(thread)
 
-    async def _forget(self, thread: Thread) -> None:
+    async def _close_thread(self, thread: Thread) -> None:
         """It has no turns any more."""
         thread.process.listeners.pop(thread.id, None)
         await self._drop(thread)
@@ -374,36 +374,36 @@ class Pool:
 # How many turns run at once, of all keys and of each one, and who waits for how long.
 
 
-class Places:
+class TurnSlots:
     """In the order in which they came; one whose key has all its turns lets others pass."""
 
     def __init__(self, name: str, settings: CodexSettings) -> None:
         self._name = name
         self._settings = settings
-        self._taken: Counter[str] = Counter()
+        self._acquired: Counter[str] = Counter()
         self._queue: OrderedDict[asyncio.Future[None], str] = OrderedDict()
 
     @asynccontextmanager
-    async def place(self, owner: str) -> AsyncIterator[None]:
+    async def acquire(self, owner: str) -> AsyncIterator[None]:
         """One turn. Raises UpstreamError when the queue is full, or has been waited in for too long."""
-        await self._take(owner)
+        await self._wait_for_slot(owner)
         try:
             yield
         finally:
-            self._taken[owner] -= 1
-            if not self._taken[owner]:
-                del self._taken[owner]
-            self._pass_on()
+            self._acquired[owner] -= 1
+            if not self._acquired[owner]:
+                del self._acquired[owner]
+            self._wake_waiting()
 
     def _is_free(self, owner: str) -> bool:
         settings = self._settings
         # without keys all clients are one
         of_key = settings.turns_per_key if owner else settings.turns
-        return self._taken.total() < settings.turns and self._taken[owner] < of_key
+        return self._acquired.total() < settings.turns and self._acquired[owner] < of_key
 
-    async def _take(self, owner: str) -> None:
+    async def _wait_for_slot(self, owner: str) -> None:
         if self._is_free(owner):
-            self._taken[owner] += 1
+            self._acquired[owner] += 1
             return
         mine = sum(each == owner for each in self._queue.values())
         share = max(1, self._settings.queue // 2) if owner else self._settings.queue
@@ -416,17 +416,17 @@ class Places:
                 await waiting
         except BaseException as error:
             if self._queue.pop(waiting, None) is None and not waiting.cancelled():
-                self._taken[owner] -= 1  # it was given a place at that very moment
-                self._pass_on()
+                self._acquired[owner] -= 1  # it got a slot at that very moment
+                self._wake_waiting()
             if isinstance(error, TimeoutError):
                 raise messages.busy(self._name, key=False) from error
             raise
 
-    def _pass_on(self) -> None:
+    def _wake_waiting(self) -> None:
         for waiting, owner in list(self._queue.items()):
-            if self._taken.total() >= self._settings.turns:
+            if self._acquired.total() >= self._settings.turns:
                 return
             if self._is_free(owner) and not waiting.done():
                 del self._queue[waiting]
-                self._taken[owner] += 1
+                self._acquired[owner] += 1
                 waiting.set_result(None)

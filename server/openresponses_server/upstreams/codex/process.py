@@ -24,7 +24,7 @@ from openresponses_server.upstreams.codex import messages
 from openresponses_server.upstreams.codex.messages import (
     METHOD_NOT_FOUND,
     Incoming,
-    Lines,
+    LineSplitter,
     LineTooLong,
     answer,
     incoming,
@@ -106,18 +106,18 @@ _LONGEST_KIND: Final = 100
 _CLIENT: Final = {"name": "openresponses_bridge", "title": "openresponses-bridge", "version": "1"}
 
 
-class Listener(Protocol):
+class ThreadListener(Protocol):
     """A thread of the process, to which its lines go."""
 
-    def heard(self, line: bytes, message: Incoming) -> None:
+    def notification_received(self, line: bytes, message: Incoming) -> None:
         """A notification."""
         ...
 
-    def asked(self, line: bytes, message: Incoming) -> None:
+    def request_received(self, line: bytes, message: Incoming) -> None:
         """A request, which is answered through `CodexProcess.answer`."""
         ...
 
-    def lost(self, error: UpstreamError) -> None:
+    def process_lost(self, error: UpstreamError) -> None:
         """The process has ended."""
         ...
 
@@ -130,7 +130,7 @@ class CodexProcess:
         self._settings = settings
         self._cwd = cwd
         self._clean = clean
-        self.listeners: dict[str, Listener] = {}
+        self.listeners: dict[str, ThreadListener] = {}
         self.threads_made = 0
         self.turns_ended = 0
         self.failure: UpstreamError | None = None
@@ -226,11 +226,11 @@ class CodexProcess:
 
     # ── listening ──────────────────────────────────────────────────────────────────────────────────
     async def _listen(self, stream: asyncio.StreamReader) -> None:
-        lines = Lines(self._settings.line_bytes)
+        lines = LineSplitter(self._settings.line_bytes)
         try:
             while data := await stream.read(_READ):
                 for line in lines.feed(data):
-                    self._take(line)
+                    self._dispatch(line)
         except LineTooLong:
             most = self._settings.line_bytes
             self._fail(messages.invalid(self._name, f"it wrote a line of more than {most} bytes"))
@@ -246,23 +246,23 @@ class CodexProcess:
             how = "its program was not found"
         self._fail(messages.ended(self._name, how))
 
-    def _take(self, line: bytes) -> None:
+    def _dispatch(self, line: bytes) -> None:
         message = incoming(line)
         if message is None:
             self._unreadable += 1
             if self._unreadable == 1:
                 _log.warning("codex.unreadable_line", upstream=self._name, bytes=len(line))
         elif not message.method:
-            self._answered(message)
+            self._receive_response(message)
         elif message.id is not None:
-            self._asked(line, message)
+            self._receive_request(line, message)
         else:
-            self._note_kind(message.method)
+            self._log_unknown_kind(message.method)
             listener = self.listeners.get(message.thread_id)
             if listener is not None:
-                listener.heard(line, message)
+                listener.notification_received(line, message)
 
-    def _note_kind(self, method: str) -> None:
+    def _log_unknown_kind(self, method: str) -> None:
         """Log a kind of notification that nobody knows, once: a Codex that is newer than its table."""
         kind = method[:_LONGEST_KIND]
         if kind in self._kinds or len(self._kinds) >= _MOST_KINDS:
@@ -271,7 +271,7 @@ class CodexProcess:
         if not is_known(method):
             _log.info("codex.unknown_notification", upstream=self._name, method=self._clean(kind))
 
-    def _answered(self, message: Incoming) -> None:
+    def _receive_response(self, message: Incoming) -> None:
         future = self._waiting.get(message.id) if isinstance(message.id, int) else None
         if future is None or future.done():
             return
@@ -280,12 +280,12 @@ class CodexProcess:
         else:
             future.set_result(message.result)
 
-    def _asked(self, line: bytes, message: Incoming) -> None:
+    def _receive_request(self, line: bytes, message: Incoming) -> None:
         """Every request is answered: one that waits for ever would stop its turn."""
         assert message.id is not None
         listener = self.listeners.get(message.thread_id)
         if listener is not None:
-            listener.asked(line, message)
+            listener.request_received(line, message)
             return
         accept = self._settings.approvals == "auto"
         result = answer(message.method, params_of(line), accept=accept)
@@ -310,7 +310,7 @@ class CodexProcess:
             if not future.done():
                 future.set_exception(error)
         for listener in list(self.listeners.values()):
-            listener.lost(error)
+            listener.process_lost(error)
         self._kill()
 
     def _kill(self) -> None:
@@ -326,7 +326,7 @@ class CodexProcess:
         if self.failure is None:
             self.failure = messages.ended(self._name, "it was stopped")
             for listener in list(self.listeners.values()):
-                listener.lost(self.failure)
+                listener.process_lost(self.failure)
         if process.stdin is not None:
             process.stdin.close()
         with suppress(TimeoutError):

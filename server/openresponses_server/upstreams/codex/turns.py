@@ -53,7 +53,7 @@ class CodexTurn:
         self.questions: dict[str, Question] = {}
 
     # ── from Codex ─────────────────────────────────────────────────────────────────────────────────
-    def heard(self, line: bytes, message: Incoming) -> None:
+    def notification_received(self, line: bytes, message: Incoming) -> None:
         turn_id = message.turn_id
         if self.over or message.method.startswith(_OURS) or message.method == _RESOLVED:
             return
@@ -68,7 +68,7 @@ class CodexTurn:
             self.over = True
             self.whole = message.status == "completed"
 
-    def asked(self, line: bytes, message: Incoming) -> None:
+    def request_received(self, line: bytes, message: Incoming) -> None:
         assert message.id is not None
         question = QUESTIONS.get(message.method)
         if question is None:
@@ -82,7 +82,7 @@ class CodexTurn:
             accept = self._settings.approvals == "auto"
             self._process.answer(message.id, answer(message.method, params_of(line), accept=accept))
 
-    def lost(self, error: UpstreamError) -> None:
+    def process_lost(self, error: UpstreamError) -> None:
         self.error = self.error or error
         self._changed.set()
 
@@ -249,12 +249,12 @@ class IdleThreads:
             dropped.append(self._threads.popitem(last=False)[1])
         return dropped
 
-    def take(self, state: bytes) -> Thread | None:
+    def pop(self, state: bytes) -> Thread | None:
         """The one that has seen this, if its process still runs. It is not idle any more."""
         found = self._threads.pop(state, None)
         return None if found is None or found.process.failure is not None else found
 
-    def forget(self, process: CodexProcess) -> None:
+    def discard(self, process: CodexProcess) -> None:
         """The process has ended."""
         for state in [state for state, each in self._threads.items() if each.process is process]:
             del self._threads[state]

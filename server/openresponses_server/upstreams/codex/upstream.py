@@ -19,7 +19,7 @@ from openresponses_server.settings.files import expanded
 from openresponses_server.upstreams.base import UpstreamReply, UpstreamRequest
 from openresponses_server.upstreams.catalog import ReportedModel
 from openresponses_server.upstreams.codex import messages
-from openresponses_server.upstreams.codex.pool import Places, Pool
+from openresponses_server.upstreams.codex.pool import Pool, TurnSlots
 from openresponses_server.upstreams.codex.turns import TurnRequest
 
 _ACCOUNT_LENGTH: Final = 32
@@ -43,16 +43,16 @@ class CodexUpstream:
         self._settings = settings
         self._timeouts = timeouts
         self._secrets = Secrets([expanded(value) for value in settings.env.values()])
-        self._made: tuple[Pool, Places] | None = None
+        self._made: tuple[Pool, TurnSlots] | None = None
 
     def open(self, request: UpstreamRequest) -> AbstractAsyncContextManager[UpstreamReply]:
         return self._open(request)
 
     @asynccontextmanager
     async def _open(self, request: UpstreamRequest) -> AsyncIterator[UpstreamReply]:
-        pool, places = self._running()
+        pool, slots = self._running()
         turn = msgspec.json.decode(request.body, type=TurnRequest)
-        async with places.place(request.owner):
+        async with slots.acquire(request.owner):
             thread = await pool.begin(turn, request.owner, request.conversation)
             assert thread.turn is not None
             # one turn, as a stream of events whose data are Codex's lines
@@ -85,9 +85,9 @@ class CodexUpstream:
             (pool, _), self._made = self._made, None
             await pool.close()
 
-    def _running(self) -> tuple[Pool, Places]:
+    def _running(self) -> tuple[Pool, TurnSlots]:
         # made here and not in __init__: they belong to the event loop that runs
         if self._made is None:
             pool = Pool(self.name, self._settings, self.clean)
-            self._made = pool, Places(self.name, self._settings)
+            self._made = pool, TurnSlots(self.name, self._settings)
         return self._made

@@ -244,7 +244,7 @@ def _several(records: Iterator[Record]) -> list[Record]:
 # Which recordings an upstream's settings name: the one that it is, the one that is made of it.
 
 
-class Source:
+class PlayedUpstream:
     """The recording that is an upstream; `dialect` is the one that was asked for, if one was. Raises
     SettingsError about `.url`."""
 

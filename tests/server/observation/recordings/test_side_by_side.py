@@ -17,7 +17,7 @@ from openresponses_bridge.diagnostics import Diagnostics
 from openresponses_bridge.protocol.events import Event, ResponseCreated
 from openresponses_server.commands.cli import main
 from openresponses_server.observation.recordings.captures import read_capture
-from openresponses_server.observation.recordings.dialects import AUTO, MOST_OPEN, Translated, open_source
+from openresponses_server.observation.recordings.dialects import AUTO, MOST_OPEN, Translated, open_translator
 from openresponses_server.observation.recordings.observing import observed
 from tests.support.fed import json_lines
 from tests.support.normalised import Normalised
@@ -38,7 +38,7 @@ def responses_of(lines: Iterable[bytes]) -> tuple[list[str], list[str]]:
 def translated(lines: Iterable[bytes]) -> tuple[list[list[Event]], Diagnostics]:
     payloads = read_capture(line + b"\n" for line in lines)
     first = next(payloads)
-    source = open_source(AUTO, first, "openresponses")
+    source = open_translator(AUTO, first, "openresponses")
     events = list(taken(source.feed(first)))
     for payload in payloads:
         events += taken(source.feed(payload))
