@@ -113,7 +113,7 @@ async def test_s8_readers_and_sockets_are_counted_so_too(own: OwnRedis) -> None:
 
 
 async def test_s8_many_at_once_never_pass_the_limit(own: OwnRedis) -> None:
-    async with workers(own.url, per_key=20) as both:
+    async with workers(own.url, per_key=20, patience=10.0, lease=20.0) as both:  # however busy the machine is
         took = await asyncio.gather(
             *(each.take() for _ in range(40) for each in both), return_exceptions=True
         )
