@@ -1,7 +1,7 @@
-"""Stored responses behind one interface.
+"""The interface of response stores.
 
-A response belongs to the key that made it (`owner`, law S7): every look-up names the owner, and what
-belongs to another is not found. Times are Unix seconds as floats.
+A response belongs to the key that made it (`owner`, law S7): every look-up names the owner and does not find
+another owner's responses. Times are Unix seconds as floats.
 """
 
 from __future__ import annotations
@@ -21,29 +21,31 @@ from openresponses_server.store.usage import UsageStore
 
 Order = Literal["asc", "desc"]
 NOBODY = ""
-"""The worker of a run that waits for one."""
+"""The worker's name of a queued run."""
 ANY_SIZE = 2**62
-"""More bytes than there are anywhere."""
+"""A bound that no size reaches."""
 NO_ID = "resp_0"
-"""No response has it: asking for it shows whether the store answers."""
+"""An id that no response has: looking it up shows whether the store answers."""
 
 
 class Lease(Struct, frozen=True):
-    """The worker that makes the response, and until when it counts as alive without a renewal. `worker` is
-    unique to one run of one process, whose name and a hyphen it begins with, or `NOBODY` while the run waits
-    in a queue."""
+    """The worker that makes the response, and the time until which it counts as alive without a renewal.
+
+    `worker` is unique to one run of one process and begins with the process's name and a hyphen; it is
+    `NOBODY` while the run is queued.
+    """
 
     worker: str
     until: float
 
 
 class StoredResponse(Struct, frozen=True):
-    """One turn: what its request brought in (not what came before it) and the response.
+    """One turn: the items of its request (not those of earlier turns) and the response.
 
-    `response.previous_response_id` is the link to the turn before. `request` is the request's body as
-    JSON. `lease` is there as long as the run is, from `queued` to its end; `last_sequence` is the number of
-    the last event whose frame is stored, -1 when none is. The store keeps `last_sequence` and
-    `updated_at` itself; 0 as `created_at` means now.
+    `response.previous_response_id` links to the previous turn. `request` is the request's body as JSON.
+    `lease` exists as long as the run, from `queued` to its end. `last_sequence` is the number of the last
+    event whose frame is stored, or -1. The store itself sets `last_sequence` and `updated_at`; a `created_at`
+    of 0 means now.
     """
 
     response: Response
@@ -58,7 +60,7 @@ class StoredResponse(Struct, frozen=True):
 
 
 class ResponseProgress(Struct, frozen=True):
-    """How far a stored response is, without what it holds; the names are those of `StoredResponse`."""
+    """The progress of a stored response, without its contents; the names are those of `StoredResponse`."""
 
     id: str
     owner: str
@@ -67,8 +69,8 @@ class ResponseProgress(Struct, frozen=True):
 
 
 class UpstreamResponse(Struct, frozen=True):
-    """A response as the upstream itself keeps it, under its own `id`: with the same `account` (see
-    `Upstream`) and the same `model` there a later turn may go on from it."""
+    """The upstream's own record of a response, under the upstream's `id`: a later turn with the same
+    `account` (see `Upstream`) and the same `model` may continue it."""
 
     account: str
     model: str
@@ -76,7 +78,7 @@ class UpstreamResponse(Struct, frozen=True):
 
 
 class StoredTurn(Struct, frozen=True):
-    """One link of a chain; `upstream` is its response where the upstream keeps that."""
+    """One link of a chain; `upstream` is its response at the upstream, if the upstream keeps it."""
 
     response: Response
     input: list[InputItem]
@@ -84,38 +86,38 @@ class StoredTurn(Struct, frozen=True):
 
 
 class ListedItem(Struct, frozen=True):
-    """An input item under the id that pages are asked for with: its own, or one given by the store."""
+    """An input item with the id that pages use: its own, or one that the store assigned."""
 
     id: str
     item: InputItem
 
 
 class InputPage(Struct, frozen=True):
-    """Some input items in the order asked for; `has_more` looks on in the direction of the paging."""
+    """Some input items in the requested order; `has_more` is about the direction of the paging."""
 
     items: list[ListedItem]
     has_more: bool
 
 
 class ResponseStore(Protocol):
-    """Where responses are kept. A store may forget the oldest; it never gives a wrong one.
+    """Stores responses.
 
-    What a call wrote is durable when it returns. Every method raises StoreError when the store can't be
-    reached or is full, and then nothing of that call may be relied on; each may be called again. What has
-    expired and ended is not found, swept or not, except by `delete` and `export`. A record that can't be read
-    raises UnreadableRecord.
+    A store may drop its oldest responses, but never returns a wrong one. When a call returns, what it wrote
+    is durable. Every method raises StoreError if the store can't be reached or is full; then nothing of that
+    call counts as stored, and it may be called again. Expired responses that have ended are not found, swept
+    or not, except by `delete` and `export`. A record that can't be read raises UnreadableRecord.
     """
 
     name: str
-    """The same for all stores at the same address, and no other's: what goes by it is shared by those who
-    share the responses. It contains no password."""
+    """Identifies the store's address: equal for all stores at the same address, and for no others. Things
+    shared under it are shared by the workers that share the responses. It contains no password."""
 
     is_loaded: bool
-    """False where the first calls wait until its code is loaded: nothing else is to wait for them."""
+    """False if the first calls wait until the store's code is loaded: nothing else should wait for them."""
 
     @property
     def usage(self) -> UsageStore:
-        """What the keys of these responses spent."""
+        """The usage of the keys of these responses."""
         ...
 
     @property
@@ -124,24 +126,23 @@ class ResponseStore(Protocol):
         ...
 
     async def now(self) -> float:
-        """The time that decides whether leases in this store are over: the same for all workers that share
-        it, whatever their machines' clocks say."""
+        """The time that decides whether leases in this store have expired: the same for all workers that
+        share it, whatever their machines' clocks say."""
         ...
 
     async def get(self, response_id: str, owner: str = "") -> StoredResponse | None:
-        """The turn with this id, None when this owner has none."""
+        """The turn with this id; None if this owner has none."""
         ...
 
     async def standing(self, response_id: str, owner: str = "") -> ResponseProgress | None:
-        """How far that turn is, None when this owner has none. As cheap however long the record is."""
+        """The progress of that turn; None if this owner has none. The cost does not depend on the record's
+        size."""
         ...
 
     async def put(self, record: StoredResponse, frames: Frames | None = None) -> None:
-        """Keep the turn under its response's id, with the frames sent so far; what the owner had under
-        that id is replaced as a whole.
-
-        Raises StoreError `store_conflict` when the id is another owner's or can't be an id.
-        """
+        """Store the turn under its response's id, with the frames sent so far, and replace the owner's
+        whole record of that id. Raises StoreError `store_conflict` if the id is another owner's or not a
+        valid id."""
         ...
 
     async def checkpoint(
@@ -151,98 +152,90 @@ class ResponseStore(Protocol):
         response: Response | None = None,
         frames: Frames | None = None,
     ) -> None:
-        """Renew the lease of a run and store its snapshot and the frames since the last checkpoint.
-
-        Frames that begin where stored ones began replace them, so that a checkpoint that failed can be made
-        again with what came since. Raises LeaseLost when `lease.worker` does not hold the run.
-        """
+        """Renew a run's lease and store its snapshot and the frames since the last checkpoint. Frames replace
+        stored ones from their first number on, so a failed checkpoint can be repeated together with later
+        frames. Raises LeaseLost if `lease.worker` does not hold the run."""
         ...
 
     async def renew(self, held: Mapping[str, str], until: float) -> set[str]:
-        """Renew the leases of many runs at once: response id → the worker that holds it. Those among them
-        that it does not hold (any more)."""
+        """Renew the leases of many runs at once: response id → its worker. Returns the ids whose lease the
+        worker does not hold (any more)."""
         ...
 
     async def finish(
         self, response_id: str, worker: str, response: Response, frames: Frames | None = None
     ) -> None:
-        """The run has ended: store what it ended as and give up the lease. May be repeated: the first end
-        stands, since others may have read it.
-
-        Raises LeaseLost when `worker` does not hold the run.
-        """
+        """Store the end of the run and release its lease. May be repeated: the first end stays, since others
+        may have read it. Raises LeaseLost if `worker` does not hold the run."""
         ...
 
     async def acquire(self, response_id: str, lease: Lease, now: float) -> StoredResponse | None:
-        """Take the run if it waits for a worker or its lease was over at `now`; None when not. Of any
-        number of workers that try, one succeeds."""
+        """Acquire the run if it is queued or its lease had expired at `now`; None if not. Of any number of
+        workers that try, one succeeds."""
         ...
 
     async def claim_orphans(
         self, lease: Lease, now: float, limit: int = 100, *, waiting: bool = True
     ) -> list[StoredResponse]:
-        """Take runs whose lease was over at `now`, to settle them; each goes to one caller only. Of
-        every owner; without `waiting` not those that wait for any worker. One that can't be read is ended as
-        it is and handed to no caller; so too when it is acquired."""
+        """Acquire runs of all owners whose lease had expired at `now`, to settle them; each goes to one
+        caller only. Without `waiting`, queued runs are left out. An unreadable run is ended as it is and goes
+        to no caller, here and when it is acquired."""
         ...
 
     async def claim_of(self, process: str, lease: Lease, limit: int = 100) -> list[StoredResponse]:
-        """The same of runs whose workers are this process', which has stopped, however long their leases."""
+        """Acquire the runs whose workers belong to this process, which has stopped, whatever their leases."""
         ...
 
     async def release(self, held: Mapping[str, str], until: float) -> None:
-        """Let runs that have not begun wait for any worker: response id → the worker that holds it. `until`
-        as in `claim_waiting`."""
+        """Release runs that have not begun to any worker: response id → its worker. `until` as in
+        `claim_waiting`."""
         ...
 
     def presence(self, process: str, lease: float) -> Presence:
-        """What shows the processes that share this store that `process` is alive, and it the others. Living
-        workers renew their leases of `lease` seconds every quarter of that."""
+        """Shows the other processes of this store that `process` is alive, and watches the others. Living
+        workers renew their leases of `lease` seconds every quarter of that time."""
         ...
 
     async def claim_waiting(
         self, lease: Lease, before: float, limit: int = 1, not_of: Collection[str] = ()
     ) -> list[StoredResponse]:
-        """Take runs that wait for a worker and whose lease is over before that time, which may be to come;
-        each goes to one caller only. Of every owner but those in `not_of`."""
+        """Acquire queued runs whose lease expires before that time, which may be in the future; each goes to
+        one caller only. Runs of the owners in `not_of` are left out."""
         ...
 
     async def waiting(self, owner: str, most: int) -> tuple[int, int]:
-        """How many runs wait for a worker: of every owner, and of this one. They are counted up to `most`,
-        over an index of those that wait."""
+        """The numbers of queued runs: of every owner, and of this one. Counts up to `most`, over an index of
+        queued runs."""
         ...
 
     def frames(self, response_id: str, owner: str = "", after: int = -1) -> AsyncIterator[Piece]:
-        """The stored frames with a number above `after`, in order; none when this owner has none.
-
-        They come in pieces, so that a reader holds about `PIECE_BYTES` at once, whatever a checkpoint stored.
-        They end early, within a frame, when the response is deleted meanwhile."""
+        """The stored frames with a number above `after`, in order; none if this owner has no such response.
+        They come in pieces, so a reader holds about `PIECE_BYTES` at once, however large a checkpoint was.
+        They end early, within a frame, if the response is deleted meanwhile."""
         ...
 
     async def chain(self, response_id: str, owner: str = "") -> list[StoredTurn]:
-        """The turns up to and with this one, oldest first. Turns before it that were deleted or have
-        expired are among them (see `delete`).
-
-        Raises ChainError when a link is missing (or another owner's) and when the chain is a circle.
-        """
+        """The turns up to this one, oldest first, including this one and earlier ones that were deleted or
+        have expired (see `delete`). Raises ChainError if a link is missing (or another owner's), or if the
+        chain is a circle."""
         ...
 
     async def size(self, response_id: str, owner: str = "") -> int:
-        """How many bytes of JSON `chain` would read, without reading them; 0 when this owner has no such
-        response. What lies behind a link that is missing does not count."""
+        """The bytes of JSON that `chain` would read, without reading them; 0 if this owner has no such
+        response. Turns before a missing link don't count."""
         ...
 
     async def stock(self) -> dict[str, int]:
-        """How many bytes are stored of each owner: requests, responses, input and frames, and what was
-        deleted and is kept for later turns. They are measured without being read; it takes as long as there
-        are records."""
+        """The stored bytes of each owner: requests, responses, input and frames, and deleted turns kept for
+        later ones. The sizes are computed without reading the data; the cost grows with the number of
+        records."""
         ...
 
     async def missing(
         self, response_ids: Collection[str], owner: str = "", *, before: Collection[str] = ()
     ) -> set[str]:
-        """Those among these responses that this owner has not (any more), and those among the turns `before`
-        them of which nothing is kept: what was deleted and is kept for later turns counts as there."""
+        """The ids of these responses that this owner does not have (any more), and the ids of the turns
+        `before` them that are gone; a deleted turn that is kept for later ones counts as present."""
         ...
 
     async def input_items(
@@ -255,36 +248,31 @@ class ResponseStore(Protocol):
         limit: int = 20,
         order: Order = "desc",
     ) -> InputPage | None:
-        """A page of what the request brought in; None when this owner has no such response.
-
-        `after` and `before` are ids of items and bound the page in the order asked for; with `before` alone
-        the page ends there. Raises CursorError when there is no such item.
-        """
+        """A page of the request's input items; None if this owner has no such response. `after` and `before`
+        are ids of items and bound the page in the requested order; with `before` alone the page ends there.
+        Raises CursorError if there is no such item."""
         ...
 
     async def items(
         self, item_ids: Collection[str], owner: str = "", *, most: int = ANY_SIZE
     ) -> dict[str, InputItem]:
-        """The items that have these ids, as input, by id; what this owner has not is left out.
+        """The items with these ids, as input, by id; ids that this owner does not have are left out.
 
-        Raises TooLarge, before they are read, when they have more than `most` bytes of JSON together; items
-        of an output count as the whole response, since that is what has to be read for them.
-
-        Looked for in the output of responses that have ended, then in the input of all, under the ids that
-        `input_items` lists; of several under one id it is the newest response's.
+        Searches the output of ended responses, then the input of all, under the ids that `input_items` lists;
+        if several items have an id, the newest response's is used. Raises TooLarge, before reading them, if
+        they have more than `most` bytes of JSON together; an output item counts as its whole response, since
+        all of that has to be read.
         """
         ...
 
     async def delete(self, response_id: str, owner: str = "") -> bool:
-        """Forget the turn; whether this owner had one. A run that is making it will lose its lease.
-
-        If later turns stand on it, its input and output are kept for them and shown by `chain` alone, and go
-        with the last of those. So it is with `sweep`.
-        """
+        """Delete the turn; whether this owner had one. A run that makes it will lose its lease. If later
+        turns continue it, its input and output are kept for them, visible only to `chain`, and deleted with
+        the last of those turns. `sweep` does the same."""
         ...
 
     async def sweep(self, now: float) -> int:
-        """Forget what expired at `now` or before; how many. Runs in progress stay."""
+        """Delete the responses that had expired at `now`; returns how many. Runs in progress stay."""
         ...
 
     def export(self) -> AsyncIterator[bytes]:
@@ -292,20 +280,17 @@ class ResponseStore(Protocol):
         ...
 
     async def probe(self) -> None:
-        """Find out whether it answers and, now and then and whenever it was full lately, whether it takes
-        what is written. Nothing of that stays."""
+        """Check whether the store answers and, now and then and whenever it was full recently, whether it
+        accepts writes. The check leaves nothing behind."""
         ...
 
     async def close(self) -> None:
-        """Close connections; the store is not used after that."""
+        """Close connections; the store can't be used after that."""
         ...
 
 
-# What can go wrong with stored responses, and the error that the client gets.
-
-
 class StoreError(Outage):
-    """The store failed: 503, and nothing of the call that raised it counts as stored."""
+    """The store failed: 503, and nothing that the failed call wrote counts as stored."""
 
     UNUSABLE = "store_unusable"
     UNAVAILABLE = "store_unavailable"
@@ -321,7 +306,7 @@ class StoreError(Outage):
 
 
 def no_answer() -> StoreError:
-    """It was waited for as long as may be."""
+    """The store did not answer in time."""
     return StoreError(StoreError.UNAVAILABLE, "The session store does not answer.")
 
 
@@ -329,7 +314,7 @@ _LASTING: Final = frozenset({StoreError.UNUSABLE, StoreError.OUTDATED})
 
 
 class UnreadableRecord(StoreError):
-    """What is stored of this response can't be read: 500, since asking again is of no use."""
+    """The stored response can't be read: 500, since a retry does not help."""
 
     def __init__(self, response_id: str) -> None:
         super().__init__(
@@ -349,7 +334,7 @@ class LeaseLost(Exception):
 
 
 class ChainError(HttpError):
-    """A conversation that can't be read back: 400 with the parameter that led to it (field case 39)."""
+    """The conversation can't be read back: 400 with the parameter that refers to it (field case 39)."""
 
     MISSING = "previous_response_not_found"
     CYCLE = "previous_response_cycle"
@@ -359,7 +344,7 @@ class ChainError(HttpError):
 
 
 class TooLarge(HttpError):
-    """What a request refers to has more bytes than are allowed: 400 with the parameter that led to it."""
+    """The data that a request refers to has more bytes than allowed: 400 with the parameter."""
 
     CONVERSATION = "conversation_too_large"
     REFERENCES = "references_too_large"
@@ -376,7 +361,7 @@ _LARGE: Final = {
 
 
 class CursorError(HttpError):
-    """A page was asked for from an item that the response does not have: 400."""
+    """The page should begin at an item that the response does not have: 400."""
 
     def __init__(self, param: str, item_id: str) -> None:
         super().__init__(

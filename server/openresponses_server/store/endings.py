@@ -1,4 +1,4 @@
-"""The last events of a run that can't send its own."""
+"""The last events of a run that can't send its own, and whether anybody can have seen its output."""
 
 from __future__ import annotations
 
@@ -31,24 +31,23 @@ from openresponses_server.store.frames import Frames
 INTERRUPTED: Final = ResponseError(
     "response_interrupted", "The server that made this response stopped before its end."
 )
-"""Why a response failed whose worker stopped before its end. What was sent of it is here, the event log had
-it."""
+"""The error of a response whose worker stopped before its end. The event log had everything that was sent."""
 CUT_OFF: Final = ResponseError(
     INTERRUPTED.code, f"{INTERRUPTED.message} What it sent after the last checkpoint may be missing here."
 )
-"""The same when the log was lost too: clients may have seen more."""
+"""The same if the log was lost too: clients may have seen more."""
 LOST: Final = HttpError(
     503, "The response was deleted, or another worker has settled it.", code="response_lost"
 )
-"""Why a response fails whose run no longer holds its record."""
+"""The error of a response whose run no longer holds its record."""
 CANCELLED: Final = "cancelled"
 _NOTHING: Final = Usage.of(0, 0)
-_SAMPLE: Final = 16_000  # characters that are looked at
+_SAMPLE: Final = 16_000  # inspected characters
 
 
 def interrupted(response: Response, given: Sequence[InputItem] = (), *, whole: bool) -> Response:
-    """The response of a run whose worker stopped, with its partial output (law E8). `given` is what its
-    request brought in, of which its usage is estimated; `whole`: it holds all that was sent."""
+    """The response of a run whose worker stopped, with its partial output (law E8). `given` is the request's
+    input, from which its usage is estimated; `whole`: it has everything that was sent."""
     ended = _failed(response, INTERRUPTED if whole else CUT_OFF)
     instructions = response.instructions if isinstance(response.instructions, str) else None
     taken = measured_request(CreateResponse(instructions=instructions), given, most=_SAMPLE).tokens()
@@ -62,20 +61,20 @@ def failed(response: Response, error: BridgeError) -> Response:
 
 
 def cancelled(response: Response, wire: str) -> Response:
-    """The response of a run that was cancelled before it began, as its wire says it (law E8)."""
+    """The response of a run that was cancelled before it began, in the terms of its wire (law E8)."""
     status = WIRES[wire].cancelled_status
     details = None if status == CANCELLED else IncompleteDetails(CANCELLED)
     return replace(response, status=status, incomplete_details=details, usage=_NOTHING)
 
 
 def is_cancelled(response: Response) -> bool:
-    """Whether it ended because a client asked for it, as either wire says it."""
+    """Whether it ended because a client cancelled it, in the terms of either wire."""
     details = response.incomplete_details
     return response.status == CANCELLED or (details is not None and details.reason == CANCELLED)
 
 
 def closing_events(response: Response, last_sequence: int) -> list[Event]:
-    """What a stream that was sent up to `last_sequence` still lacks, when this is how it ended."""
+    """The events that a stream sent up to `last_sequence` still lacks, if this is its end."""
     opening = opening_events(response)[last_sequence + 1 :]
     kind = TERMINAL_EVENT[response.status]
     return [*opening, kind(last_sequence + len(opening) + 1, response)]
@@ -111,8 +110,6 @@ def _closed(item: Any) -> Any:
     return replace(item, status="incomplete") if status == "in_progress" else item
 
 
-# The end that another worker has stored for a run: what its own client is still to be sent.
-
 _LOOK_AGAIN: Final = 0.1  # seconds
 
 
@@ -126,9 +123,9 @@ class StoredEnd(Struct, frozen=True):
 async def stored_end(
     store: ResponseStore, response_id: str, owner: str, seen: int, seconds: float
 ) -> StoredEnd | None:
-    """What follows the event `seen` now that the response is another worker's to end, which may take it a
-    while. A client that has seen more than is stored gets the stored end under its own next number. None
-    when the response was deleted, and when it has not ended after so many `seconds`."""
+    """The events after `seen` of a response that another worker ends, which may take a while. A client that
+    has seen more than is stored gets the stored end under its own next number. None if the response was
+    deleted, or has not ended after `seconds`."""
     deadline = time.monotonic() + seconds
     while True:
         try:
@@ -145,7 +142,7 @@ async def stored_end(
 
 
 async def is_there(store: ResponseStore, response_id: str, owner: str, seconds: float) -> bool:
-    """The response was not deleted, as far as that can be known in so many `seconds`."""
+    """Whether the response still exists, as far as that can be known within `seconds`."""
     try:
         async with asyncio.timeout(seconds):
             return await store.standing(response_id, owner) is not None
@@ -171,26 +168,24 @@ def _events_in(data: bytes) -> list[Event]:
     return [decode_event(frame.data) for frame in SSEDecoder().feed(data)]
 
 
-# Whether anybody can have seen something of a response's output. While nobody can, it may be made again.
-
 RESTARTED: Final = "openresponses-bridge:restarted"
-"""The event that stands behind the beginning of a response that is made again, once for each time;
-`attempt` counts the attempts, the first included."""
+"""The event after the beginning of a response that is made again, once per restart; `attempt` counts the
+attempts, including the first."""
 MAX_ATTEMPTS: Final = 3
-"""How often a response is begun: a request that stops its workers must not stop all of them."""
+"""How often a response is started: a request that stops its workers must not stop all of them."""
 
 _BEGINNINGS: Final = (ResponseCreated, ResponseInProgress)
 
 
 def shows_output(events: Iterable[Event]) -> bool:
-    """Whether there is more in these events than that the response has begun, or has begun again."""
+    """Whether these events contain more than that the response has begun, or has begun again."""
     return any(not (type(event) in _BEGINNINGS or _is_restart(event)) for event in events)
 
 
 async def previous_attempts(store: ResponseStore, record: StoredResponse) -> int | None:
-    """How often a response in the background has been begun, 0 while it is queued; None when it can't be made
-    again: somebody may have seen some of its output, which is stored before it is sent, or its request is not
-    there. Raises StoreError."""
+    """How often a background response has been started, 0 while it is queued; None if it can't be made again:
+    somebody may have seen some of its output, which is stored before it is sent, or its request is missing.
+    Raises StoreError."""
     response = record.response
     if record.request is None or response.output or record.last_sequence > len(_BEGINNINGS) + MAX_ATTEMPTS:
         return None

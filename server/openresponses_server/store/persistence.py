@@ -1,8 +1,8 @@
-"""`ResponseSessionPersistenceTransformer`: the events of a run pass through it and are kept.
+"""`ResponseSessionPersistenceTransformer`: the events of a run pass through it and are stored.
 
-What passes goes to the event log at once, for those who read along, and to the store by checkpoints: the
-snapshot and the frames since the last one. The end passes when it is durable, and not before (law S1).
-Batches pass whole, and nothing is done per event but the encoding, which the client's answer needs anyway.
+Events go to the event log immediately, for its readers, and to the store in checkpoints: the snapshot and the
+frames since the last one. The end is passed on only once it is durable (law S1). Batches pass whole; the only
+work per event is the encoding, which the client's answer needs anyway.
 """
 
 from __future__ import annotations
@@ -32,27 +32,25 @@ from openresponses_server.store.frames import Frames, joined
 from openresponses_server.store.logs.base import EventLog
 from openresponses_server.store.writers import LogWriter, RecordWriter
 
-# The output of a response in the background that nobody is shown before its end, so that the response can
-# be made again whenever its worker stops.
-
 _MOST: Final = 16 * 1024 * 1024  # bytes of frames; what is longer is shown from there on, as any other output
 _log = structlog.get_logger(__name__)
 
 
 class EventBuffer:
-    """Of one response; `wanted`: there is anything to withhold."""
+    """Withholds the output of one background response until its end, so that another worker can make it again
+    whenever this one stops. `wanted`: output is to be withheld at all."""
 
     def __init__(self, response_id: str, *, wanted: bool) -> None:
         self._id = response_id
         self.idle = not wanted
-        """Nothing is withheld, nor will be."""
+        """Nothing is withheld now or later."""
         self._wanted = wanted
         self._frames: list[Frames] = []
         self._size = 0
 
     def passing(self, events: list[Event]) -> list[Event]:
-        """Those of the events that may pass now; the rest is withheld. When that is too much, all pass from
-        now on, the first of them with what was withheld before (`batch`)."""
+        """The events that may be sent now; the rest is withheld. When too much is withheld, everything may be
+        sent from now on, beginning with the withheld events (`batch`)."""
         if not self._wanted:
             return events
         first = 0
@@ -69,7 +67,7 @@ class EventBuffer:
         return events[:first]
 
     def batch(self, events: Sequence[Event]) -> Frames:
-        """The frames of these, behind those before them that are withheld."""
+        """The frames of these events, after the withheld ones before them."""
         frames = frames_of(events)
         if not self._frames:
             return frames
@@ -78,7 +76,7 @@ class EventBuffer:
         return whole
 
     def shown(self, events: Sequence[Event]) -> Frames:
-        """The same of a batch that passes: what is shown with it is withheld no more."""
+        """The same for a batch that is sent: its events are no longer withheld."""
         frames = self.batch(events)
         if self._frames and not self._wanted:
             self._frames.clear()
@@ -91,7 +89,7 @@ class EventBuffer:
 
 
 def frames_of(events: Sequence[Event]) -> Frames:
-    """Events of one stream, one behind the other, as frames."""
+    """Consecutive events of one stream, as frames."""
     first, last = events[0].sequence_number, events[-1].sequence_number
     return Frames(first, last, encode_sse(events))
 
@@ -102,15 +100,15 @@ _OF_PATIENCE: Final = 0.8  # how much of it the end waits for a checkpoint
 
 
 class ResponseSessionPersistenceTransformer:
-    """Keeps one run's response.
+    """Stores one run's response.
 
-    `record` is what is stored besides the response: input, owner, request, expiry. `snapshot` gives the
-    response as it stands; `worker` is this run's own name (see `Lease`). A checkpoint is due `interval`
-    seconds after the last one and at each finished item; the owner of this object calls `checkpoint()` then,
-    and `wake` says that one is due now; `on_lost` is called when the record is no longer this run's.
-    `patience` is how many seconds the end may take to be stored before it is reported as not stored.
-    `stored`: the record exists already, held under `worker`. `shared`: other workers may make what this one
-    gives back. `withheld`: output of a response in the background is shown when it has ended.
+    `record` is everything stored besides the response: input, owner, request, expiry. `snapshot` returns the
+    current response; `worker` is this run's own name (see `Lease`). A checkpoint is due `interval` seconds
+    after the last one and at each finished item. The owner of this object then calls `checkpoint()`; `wake`
+    notifies it that one is due now, and `on_lost` that the record is no longer this run's. `patience` is the
+    number of seconds that storing the end may take before the response is reported as not stored. `stored`:
+    the record already exists, held under `worker`. `shared`: other workers may make what this one releases.
+    `withheld`: the output of a background response is shown only when it has ended.
     """
 
     def __init__(
@@ -136,10 +134,10 @@ class ResponseSessionPersistenceTransformer:
         self.response_id = record.response.id
         self.worker = worker
         self.batch = Frames(0, -1, b"")
-        """The frames of the batch that passed last: the bytes for those who read server-sent events."""
+        """The frames of the last batch: the bytes for readers of server-sent events."""
         self.lost = False
-        """Another worker has settled the run, or it was deleted: nothing more can be stored. Its client is
-        sent the end that is stored, where there is one."""
+        """Another worker has settled the run, or it was deleted: nothing more can be stored. The client is
+        sent the stored end, if there is one."""
         self.upstream = upstream
         self._in_background = record.request is not None
         self._withheld = EventBuffer(self.response_id, wanted=withheld and self._in_background)
@@ -156,7 +154,8 @@ class ResponseSessionPersistenceTransformer:
         self._clock = clock
         self._shared = shared
         self.seen = False
-        """Something of the response is stored that may have been sent; in the background, of its output."""
+        """A part of the response is stored that may have been sent; for a background response, a part of its
+        output."""
         self.sends_only_at_end = False
         """Nothing of it is sent before its end, so that its beginning need not be stored before it passes:
         it is stored with the first checkpoint that is due, or with the end."""
@@ -167,7 +166,7 @@ class ResponseSessionPersistenceTransformer:
 
     @property
     def held(self) -> bool:
-        """There is a record, and it is this run's: it has a lease."""
+        """The record exists and is this run's: it has a lease."""
         return self._record.stored and not self.saved and not self.lost
 
     @property
@@ -176,7 +175,7 @@ class ResponseSessionPersistenceTransformer:
         return self._record.saved
 
     async def transform(self, batches: AsyncIterable[list[Event]]) -> AsyncIterator[list[Event]]:
-        """A whole stream, checkpoints made in passing."""
+        """Pass a whole stream through, with checkpoints on the way."""
         async for events in batches:
             kept = await self.persist(events)
             if self.due(self._clock()):
@@ -184,8 +183,8 @@ class ResponseSessionPersistenceTransformer:
             yield kept
 
     async def queue(self, *, for_anybody: bool = False) -> None:
-        """Store the response before its run begins, here or, `for_anybody`, wherever a worker takes it.
-        Raises StoreError."""
+        """Store the response before its run begins, here or, with `for_anybody`, at any worker that acquires
+        it. Raises StoreError."""
         if for_anybody:
             await self._log.open()
             await self._record.offer()
@@ -194,8 +193,8 @@ class ResponseSessionPersistenceTransformer:
             await self._log.open()
 
     async def begin(self) -> None:
-        """Store that the run of a queued response has begun, before its upstream is asked: a crash of its
-        worker counts then. Raises StoreError."""
+        """Store that a queued run has begun, before its upstream is asked, so that a crash of its worker is
+        counted. Raises StoreError."""
         async with self._writing:
             try:
                 await self._record.begin_in_time()
@@ -203,8 +202,8 @@ class ResponseSessionPersistenceTransformer:
                 self._give_up()
 
     async def release(self) -> bool:
-        """Let other workers make the response if nobody can have seen any of its output; whether they may.
-        Nothing more of it is stored here then."""
+        """Release the response to other workers if nobody can have seen any of its output; returns whether
+        they may make it. After that, this run stores nothing more."""
         if self.seen or not (self._in_background and self._shared):
             return False
         async with self._writing:
@@ -218,10 +217,10 @@ class ResponseSessionPersistenceTransformer:
         return True
 
     async def persist(self, events: list[Event]) -> list[Event]:
-        """Keep a batch; what may leave instead of it, which differs when the end could not be stored.
-        Raises StoreError when not even the beginning can be stored, with the first output of a response in
-        the background: nothing of these events may be sent then. What is unheard may have passed before.
-        """
+        """Store a batch; returns the events to send instead, which differ if the end could not be stored.
+        Raises StoreError if not even the beginning can be stored, or the first output of a background
+        response: then none of these events may be sent. With an upstream that sends only at its end, events
+        may have been sent before."""
         if type(events[-1]) in TERMINAL_EVENTS:
             return await self._end(events)
         if (kept := self.append(events)) is not None:
@@ -229,8 +228,8 @@ class ResponseSessionPersistenceTransformer:
         return events
 
     def append(self, events: list[Event]) -> Awaitable[None] | None:
-        """The same of a batch that is not the last, in a plain call: None when it may be sent, else what has
-        to be awaited first. A future is the log's: it raises nothing, and needs no task."""
+        """The same for a batch that is not the last, as a plain call: None if it may be sent, else the
+        awaitable to wait for first. A future is the log's: it raises nothing and needs no task."""
         if not self._withheld.idle and not (events := self._withheld.passing(events)):
             return None
         self._note(events)
@@ -245,21 +244,21 @@ class ResponseSessionPersistenceTransformer:
         return None
 
     async def _keep_first(self, events: list[Event]) -> None:
-        # Before it is sent: a response in the background is made again as long as no output is stored.
+        # Store before sending: a background response is made again as long as no output is stored.
         await self.checkpoint(always=True)
         self.seen = not self._in_background or shows_output(events)
         if not self.lost:
             await self._log.written(self.batch)
 
     def due(self, now: float) -> bool:
-        """Whether a checkpoint has something to do: frames to store, or an end to store after all. It does
-        not renew the lease of a run without new events (`Keeper` does)."""
+        """Whether a checkpoint has anything to do: store frames, or the end after a failure. It does not
+        renew the lease of a run without new events (`Keeper` does)."""
         kept = self.held or (self.sends_only_at_end and not self.saved)
         return kept and now >= self._next_at and (bool(self._record.pending) or self._final is not None)
 
     async def checkpoint(self, *, always: bool = False) -> None:
-        """Store what has passed since the last one and renew the lease. A checkpoint that fails is made up
-        for by the next; with `always` it raises StoreError."""
+        """Store the events since the last checkpoint and renew the lease. The next checkpoint makes up for a
+        failed one; with `always` a failure raises StoreError."""
         async with self._writing:
             if self.saved or self.lost:
                 return
@@ -321,16 +320,16 @@ class ResponseSessionPersistenceTransformer:
         return events
 
     async def _end_log(self) -> None:
-        """What is stored is read to its end; what was deleted leaves nothing behind; and what another worker
-        makes has a log that is that one's."""
+        """Close the log so that readers read a stored response to its end; a deleted response leaves no log
+        behind, and the log of a released run belongs to the worker that makes it."""
         if self.saved or self._ended_elsewhere:
             await self._log.close()
         elif self.lost:
             await self._log.give_up(keep=self._made_elsewhere)
 
     async def _lost(self, events: list[Event]) -> list[Event]:
-        """The end of a run that is another worker's now: the one that it has stored, so that all clients are
-        sent the same."""
+        """The end of a run that now belongs to another worker: the one that it has stored, so that all
+        clients get the same."""
         found = await stored_end(*self._where, self.batch.first - 1, self._patience)
         if found is None:
             self._made_elsewhere = await is_there(*self._where, self._patience)
@@ -340,7 +339,8 @@ class ResponseSessionPersistenceTransformer:
         return found.events
 
     def _failed(self, events: list[Event], error: BridgeError) -> list[Event]:
-        """The end to send when the real one could not be stored. It is stored when that is possible again."""
+        """The end to send if the real one could not be stored. It is stored as soon as that is possible
+        again."""
         failed = failed_instead(events, error, self._wire)
         self.batch = self._withheld.batch(failed)
         self._final = failed[-1].response  # type: ignore[union-attr]

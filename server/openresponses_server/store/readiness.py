@@ -18,9 +18,9 @@ from openresponses_server.store.logs.base import EventLog, LogError
 from openresponses_server.store.sql.sqlite_file import file_in_order
 from openresponses_server.store.stores import build_store, open_event_log
 
-_INTERVAL: Final = 1.0  # seconds between two looks
+_INTERVAL: Final = 1.0  # seconds between two checks
 _PATIENCE: Final = 3.0  # seconds after which a store that does not answer counts as out
-_LONGEST: Final = 15.0  # seconds that one look may take: longer than a connection or a lock is waited for
+_LONGEST: Final = 15.0  # seconds for one check: longer than the wait for a connection or a lock
 _LOG_PATIENCE: Final = 1.0
 _SILENT: Final = StoreError(StoreError.UNAVAILABLE, "The session store does not answer.")
 _UNKNOWN: Final = StoreError(StoreError.UNAVAILABLE, "The session store has not answered yet.")
@@ -28,7 +28,7 @@ _log = structlog.get_logger(__name__)
 
 
 class StoreMonitor:
-    """Looks at a store and a log every `interval` seconds while `going` lasts. A store that has not answered
+    """Checks a store and a log every `interval` seconds while `going` lasts. A store that has not answered
     for `patience` seconds counts as out."""
 
     def __init__(
@@ -46,18 +46,18 @@ class StoreMonitor:
 
     @property
     def store_outage(self) -> StoreError | None:
-        """What is wrong with the store; None when it takes what is written."""
+        """The store's error; None while it accepts writes."""
         waited = 0.0 if self._asked_at is None else time.monotonic() - self._asked_at
         return self._store_outage or (_SILENT if waited > self._patience else None)
 
     @property
     def log_outage(self) -> LogError | None:
-        """What is wrong with the event log; None when it answers."""
+        """The event log's error; None while it answers."""
         return self._log_outage
 
     @asynccontextmanager
     async def going(self) -> AsyncIterator[None]:
-        """Look, from now on; at each of the two by itself."""
+        """Check both from now on, each in its own task."""
         looks = [asyncio.create_task(self._look(each)) for each in (self._look_at_store, self._look_at_log)]
         enough = asyncio.get_running_loop().call_later(self._patience, self._seen.set)
         try:
@@ -69,7 +69,7 @@ class StoreMonitor:
             await asyncio.wait(looks, timeout=_LOG_PATIENCE)
 
     async def seen(self) -> None:
-        """Wait until the first looks are over, or have taken too long."""
+        """Wait until the first checks are done, or have taken too long."""
         await self._seen.wait()
 
     async def _look(self, at: Callable[[], Awaitable[None]]) -> None:

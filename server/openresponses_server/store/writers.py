@@ -1,5 +1,7 @@
-"""The writing end of one run's event log. A log is a convenience: when it fails, the run goes on, and
-readers are served from the store."""
+"""Writers of one run: to its event log and to its record in the store.
+
+The event log is optional: when it fails, the run continues, and readers are served from the store.
+"""
 
 from __future__ import annotations
 
@@ -28,13 +30,13 @@ _PATIENCE: Final = 0.5  # seconds that a run waits for its log, once
 _FIRST_PAUSE: Final = 0.5  # seconds until a log that failed is tried again, twice as many each time
 _LONGEST_PAUSE: Final = 10.0
 _TRIES_AFTER_END: Final = 6
-_MOST_WAITING: Final = 4 * 1024 * 1024  # bytes kept for a log that fails; readers find the rest in the store
+_MOST_WAITING: Final = 4 * 1024 * 1024  # buffered bytes for a failing log; readers find the rest in the store
 _log = structlog.get_logger(__name__)
 
 
 class LogWriter:
-    """Appends in order; while the log works, the run goes on when its frames are there. After a failure a
-    task of its own tries again, and what comes meanwhile waits there, not the run."""
+    """Appends frames to one log, in order. While the log works, the run waits for its frames to be appended.
+    After a failure a separate task retries; new frames are buffered there and the run does not wait."""
 
     def __init__(self, log: EventLog, run_id: str) -> None:
         self._log = log
@@ -47,20 +49,20 @@ class LogWriter:
         self._failing = False
         self._catching_up: asyncio.Task[None] | None = None
         self._asked: Frames | None = None
-        """What the log has been given and has not answered yet."""
+        """The frames that the log was given and has not acknowledged."""
         self._asked_at = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self._answer: asyncio.Future[None] | None = None
 
     async def open(self) -> None:
-        """Begin the log."""
+        """Open the log."""
         self.opened = True
         self._failing = not await self._tried(self._log.open(self._run_id))
 
     def append(self, frames: Frames) -> Awaitable[None] | None:
-        """Add these, unless the log is gone: None when they are there, or have to wait for a log that fails;
-        else this is done then. It ends soon and without an error, and once the log was opened it is a future,
-        which needs no task."""
+        """Append frames, unless the log is gone. Returns None if they are appended, or buffered for a failing
+        log; else an awaitable that is done then. It ends soon and without an error; once the log was opened
+        it is a future, which needs no task."""
         if not self.opened:
             return self._begin(frames)
         if self._gone:
@@ -75,18 +77,18 @@ class LogWriter:
             return None
         loop = asyncio.get_running_loop()
         self._asked, self._asked_at = frames, loop.time()
-        if self._timer is None:  # one for each of them would cost more than the log does
+        if self._timer is None:  # a coroutine for each would cost more than the log
             self._timer = loop.call_later(_PATIENCE, self._look)
         self._answer = loop.create_future()
         return self._answer
 
     async def written(self, frames: Frames) -> None:
-        """The same, awaited."""
+        """Append frames and wait."""
         if (there := self.append(frames)) is not None:
             await there
 
     async def close(self) -> None:
-        """The run has ended and is stored."""
+        """Close the log of a run whose end is stored."""
         if self.opened and not self._gone:
             self._ended = True
             self._undo()
@@ -96,8 +98,8 @@ class LogWriter:
                 self._begin_to_catch_up(_FIRST_PAUSE)
 
     async def give_up(self, *, keep: bool) -> None:
-        """The run was deleted: nothing of it is to be read here. With `keep` it is another worker's, and
-        a log that is shared is its log too."""
+        """Discard the log of a deleted run, so that nothing of it can be read. With `keep` another worker
+        makes the run, and a shared log belongs to it."""
         if self.opened:
             self._leave()
             if self._log.at_hand or not keep:
@@ -108,7 +110,8 @@ class LogWriter:
         await self.written(frames)
 
     def _append_behind(self, frames: Frames) -> asyncio.Future[None] | None:
-        """Add these behind what waits, or what may be there: a run that was interrupted does not know."""
+        """Append these frames after the buffered ones and those that the log may have: an interrupted run
+        does not know."""
         self._undo()
         self._wait_with(frames)
         if self._failing:
@@ -130,7 +133,7 @@ class LogWriter:
             self._answer.set_result(None)
 
     def _look(self) -> None:
-        """Whether an answer has been waited for too long."""
+        """Whether an answer takes too long."""
         self._timer = None
         if self._asked is None:
             return
@@ -145,7 +148,7 @@ class LogWriter:
         self._go_on()
 
     def _go_on(self) -> None:
-        """Nothing has to be waited for any more."""
+        """Stop waiting."""
         if self._answer is not None and not self._answer.done():
             self._answer.set_result(None)
 
@@ -155,7 +158,7 @@ class LogWriter:
             self._catching_up = asyncio.create_task(self._catch_up(pause))
 
     async def _catch_up(self, pause: float) -> None:
-        """Until all that waits is there, or there was time enough."""
+        """Wait until all buffered frames are appended, within a time limit."""
         tries = _TRIES_AFTER_END
         try:
             while self._failing and tries:
@@ -171,7 +174,7 @@ class LogWriter:
             self._go_on()
 
     async def _pass_on(self) -> None:
-        """Append what waits, and close behind the last."""
+        """Append the buffered frames, then close the log."""
         while self._waiting and not self._gone:
             together = self._portion()
             try:
@@ -185,7 +188,7 @@ class LogWriter:
             await self._log.close(self._run_id)
 
     def _portion(self) -> Frames:
-        """The first of what waits, which does not wait any more: about as much as readers get at once."""
+        """Remove the first buffered frames: about as much as readers get at once."""
         count, size = 1, len(self._waiting[0].data)
         while count < len(self._waiting) and size + len(self._waiting[count].data) <= CHUNK_BYTES:
             size += len(self._waiting[count].data)
@@ -197,7 +200,7 @@ class LogWriter:
         return together
 
     def _undo(self) -> None:
-        """What the log has not answered yet is to be appended."""
+        """Append again what the log has not acknowledged."""
         if self._asked is not None:
             self._wait_with(self._asked)
             self._asked = None
@@ -222,7 +225,7 @@ class LogWriter:
         self._go_on()
 
     async def _tried(self, call: Awaitable[None]) -> bool:
-        """Whether the log did it, in time."""
+        """Whether the call succeeded in time."""
         try:
             async with asyncio.timeout(_PATIENCE):
                 await call
@@ -234,21 +237,22 @@ class LogWriter:
         return True
 
 
-# The writing end of one run's record in the store: its progress, then its end.
-
 WAITING: Final = 60.0
-"""Seconds after which any worker takes a run that waits, whatever the queue says."""
+"""Seconds after which any worker may acquire a queued run, whatever the queue says."""
 
-_BEGINNING: Final = 15.0  # seconds that it may take: nothing has been sent, so there is time
+_BEGINNING: Final = 15.0  # seconds for the first write: nothing has been sent, so there is time
 _FIRST_RETRY: Final = 0.05  # seconds before the end is stored again
-_SHORTEST: Final = 1.0  # seconds that any attempt may take
+_SHORTEST: Final = 1.0  # seconds for each attempt
 
 
 class RecordWriter:
-    """Stores what is `pending` with the response as `snapshot` gives it. A lease is for `lease` seconds;
-    `patience` is how many the end may take; `upstream` gives the upstream's own response, where it keeps one,
-    to be stored with the end. Every call raises StoreError, and
-    LeaseLost when `worker` does not hold the run; each may be made again."""
+    """Writes one run's record in the store: its progress, then its end.
+
+    Stores the `pending` frames with the response that `snapshot` returns. A lease lasts `lease` seconds;
+    storing the end may take `patience` seconds; `upstream` returns the upstream's own record of the response,
+    if it keeps one, to be stored with the end. Every call raises StoreError, and LeaseLost if `worker` does
+    not hold the run; each may be repeated.
+    """
 
     def __init__(
         self,
@@ -280,12 +284,12 @@ class RecordWriter:
         """The frames since the last checkpoint, in order."""
 
     async def offer(self) -> None:
-        """Store the response for whichever worker takes its run."""
+        """Store the response for the worker that acquires its run."""
         lease = Lease(NOBODY, await self._store.now() + WAITING)
         await self._store.put(replace(self._record, response=self._snapshot(), lease=lease))
 
     async def progress(self) -> None:
-        """Store how far the run is and renew its lease."""
+        """Store the run's progress and renew its lease."""
         lease = Lease(self._worker, await self._store.now() + self._lease)
         passed = len(self.pending)
         frames = joined(self.pending)
@@ -302,12 +306,12 @@ class RecordWriter:
         del self.pending[:passed]
 
     def check(self) -> None:
-        """Raises StoreError when the store refused the beginning."""
+        """Raises StoreError if the store refused the beginning."""
         if self._refusal is not None and not self.stored:
             raise self._refusal
 
     async def release(self) -> None:
-        """Let whichever worker takes it make the response."""
+        """Release the run to any worker."""
         held = {self._record.response.id: self._worker}
         await self._in_time(self._give_back(held), self._patience)
 
@@ -315,7 +319,7 @@ class RecordWriter:
         await self._store.release(held, await self._store.now())
 
     async def begin_in_time(self) -> None:
-        """Store that the run, which is stored as queued, has begun."""
+        """Store that the queued run has begun."""
         await self._in_time(self._begin(), max(self._patience, _BEGINNING))
 
     async def _begin(self) -> None:
@@ -324,11 +328,11 @@ class RecordWriter:
         await self._store.checkpoint(self._record.response.id, lease, begun)
 
     async def progress_in_time(self) -> None:
-        """Store how far the run is before anything of the response is sent."""
+        """Store the run's progress before anything of the response is sent."""
         await self._in_time(self.progress(), max(self._patience, _BEGINNING))
 
     async def end(self, response: Response) -> None:
-        """Store how the run ended and give up its lease."""
+        """Store the end of the run and release its lease."""
         frames = joined(self.pending)
         response = linked(response, self._upstream())
         if self.stored:
@@ -339,8 +343,8 @@ class RecordWriter:
         self.saved = True
 
     async def insist_on_end(self, response: Response, deadline: float) -> None:
-        """Store the end, again and again until then; once where it is the beginning too, of which nothing was
-        sent: then it can be refused."""
+        """Retry storing the end until then; try once if it is also the beginning, of which nothing was sent,
+        since then the request can be refused."""
         if not self.stored:
             return await self._in_time(self.end(response), max(self._patience, _BEGINNING))
         pause = _FIRST_RETRY
@@ -354,7 +358,7 @@ class RecordWriter:
             pause *= 2
 
     async def _in_time(self, storing: Coroutine[Any, Any, None], seconds: float) -> None:
-        """A store that does not answer counts as out of reach; what it did all the same is done again."""
+        """Treat a store that does not answer as unreachable; a call that it made after all is repeated."""
         try:
             async with asyncio.timeout(max(seconds, _SHORTEST)):
                 await storing

@@ -24,9 +24,6 @@ from openresponses_server.upstreams.base import Upstream, UpstreamReply, Upstrea
 from openresponses_server.upstreams.refusals import CODE, has_forgotten, refusal, seconds_of
 from openresponses_server.upstreams.targets import Target
 
-# An upstream may accept a request and then send an error as the first event. Since nothing of an answer has
-# come, it can still be asked differently.
-
 _PREAMBLE: Final = frozenset(
     {"response.created", "response.queued", "response.in_progress", "keepalive", "ping"}
 )
@@ -35,7 +32,8 @@ _REFUSED: Final = 400  # what is in a stream has no status
 
 
 class Preamble:
-    """What comes before an answer, as long as the upstream may be asked otherwise."""
+    """Buffers the beginning of a stream. An upstream may accept a request and then send an error as the first
+    event; until the answer begins, the request can still be sent elsewhere."""
 
     def __init__(self) -> None:
         self._frames = SSEDecoder()
@@ -44,8 +42,7 @@ class Preamble:
         """The answer has begun."""
 
     def refusal(self, data: bytes) -> UpstreamError | None:
-        """The refusal that comes with these bytes in the place of an answer; None when there is none, or not
-        yet. b"" is the end."""
+        """The refusal in these bytes; None if there is none, or not yet. b"" is the end."""
         for frame in self._frames.feed(data) if data else self._frames.close():
             self._seen += 1
             if not _is_preamble(frame) or self._seen > _MOST_FRAMES:
@@ -55,7 +52,7 @@ class Preamble:
 
 
 def refusal_in(data: bytes) -> UpstreamError | None:
-    """The error that this frame reports, in the form of any dialect; None if it is another frame."""
+    """The error that this frame reports, in the format of any dialect; None if it is another frame."""
     value = _fields(data)
     response = value.get("response")
     holder: dict[str, Any] = response if isinstance(response, dict) else value
@@ -81,15 +78,18 @@ def _fields(data: bytes) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-# refusals that may pass in a moment, or at another upstream
+# refusals that a retry or another upstream may avoid
 PASSING: Final = frozenset({408, 429, 500, 502, 503, 504, 529})
 _log = structlog.get_logger(__name__)
 
 
 class Attempt(Struct, frozen=True):
-    """One request to one upstream. `losses`: what its dialect can't say of the client's request. `after` is
-    the response there that it goes on from, `whole` the same request with its history instead, `shorter` with
-    less of that. `again`: another one was accepted and then refused."""
+    """One request to one upstream.
+
+    `losses`: parts of the client's request that the dialect can't express. `after` is the upstream's response
+    that it continues, `whole` the same request with the history instead, `shorter` with a shorter history.
+    `again`: another attempt was accepted and then refused.
+    """
 
     target: Target
     request: UpstreamRequest
@@ -100,8 +100,7 @@ class Attempt(Struct, frozen=True):
     again: bool = False
 
     async def fallback_for(self, error: UpstreamError) -> Attempt | None:
-        """The attempt to make after this refusal; None if there is none. A chain has three attempts at
-        most."""
+        """The next attempt after this refusal, or None. A chain has at most three attempts."""
         if self.whole is not None and has_forgotten(error, self.after):
             return await self.whole()
         if self.shorter is not None and error.code == CODE:
@@ -134,16 +133,16 @@ class Attempts:
         self._accepted = accepted
         self._observe = observe or (lambda upstream, outcome: None)
         self.chosen = ""
-        """The name of the upstream that accepted; "" before."""
+        """The name of the upstream that accepted, "" until then."""
         self._wait = wait
         self._jitter = jitter
         self._open: AbstractAsyncContextManager[UpstreamReply] | None = None
-        self._attempt: Attempt | None = None  # that was accepted, if there is another one instead
+        self._attempt: Attempt | None = None  # the accepted one, if it can be replaced by another
         self.asked: Target | None = None
-        """The target that accepted; before, the first one asked."""
+        """The target that accepted; until then, the first one."""
 
     async def __aenter__(self) -> UpstreamReply:
-        """The reply of the first upstream that accepts. If none does, raises the error of the first one."""
+        """The reply of the first upstream that accepts. If none does, raises the first one's error."""
         try:
             attempt, reply = await self._first_that_accepts()
             self.asked = attempt.target
@@ -166,12 +165,13 @@ class Attempts:
 
     @property
     def may_ask_otherwise(self) -> bool:
-        """What was accepted is to be read for a refusal at its beginning, which another request may spare."""
+        """Whether to read the accepted reply for a refusal at its beginning, which another request may
+        avoid."""
         return self._attempt is not None
 
     async def instead(self, error: UpstreamError) -> UpstreamReply | None:
-        """The reply to what is asked instead of what was accepted and then refused; None when the refusal is
-        the answer. Raises UpstreamError."""
+        """The reply to another request instead of one that was accepted and then refused; None if the refusal
+        is the answer. Raises UpstreamError."""
         before, self._attempt = self._attempt, None
         other = None if before is None else await before.fallback_for(error)
         if other is None:
@@ -184,7 +184,7 @@ class Attempts:
         return reply
 
     def commit(self) -> None:
-        """Nothing else is asked any more, so that the request's body need not stay."""
+        """Drop the remaining attempts, so that the request's body can be freed."""
         self._attempt, self._accepted = None, _nothing
 
     def _note(self, accepted: Attempt) -> None:
@@ -205,15 +205,15 @@ class Attempts:
                 if error.http_status not in PASSING or error.code == UpstreamError.AUTHENTICATION:
                     break
             except BridgeError as error:
-                # a fallback that can't take the request does not replace the first error
+                # a fallback that can't express the request does not replace the first error
                 if not errors:
                     raise
                 _log.warning("upstream.fallback_unfit", reason=error.message)
         raise errors[0]
 
     async def _ask_with_fallbacks(self, attempt: Attempt) -> tuple[Attempt, UpstreamReply]:
-        """Make the attempt, then its fallbacks: with the whole history if the upstream has forgotten the
-        response before, with less of it if it is too long. Each is retried."""
+        """Make the attempt, then its fallbacks: with the whole history if the upstream does not know the
+        previous response, with a shorter one if it is too long. Each is retried."""
         previous = 0
         while True:
             upstream: Upstream = attempt.target.upstream
@@ -244,8 +244,8 @@ class Attempts:
 
 
 def waiting_time(error: UpstreamError, previous: int, retries: Retries, jitter: float) -> float | None:
-    """Seconds to wait after `previous` + 1 attempts, None when asking again is of no use: the error will
-    last, the time is used up, or the upstream asks for a longer wait than is allowed."""
+    """Seconds to wait after `previous` + 1 attempts; None if a retry is useless: the error is permanent, the
+    time is used up, or the upstream demands a longer wait than allowed."""
     if error.http_status not in PASSING or error.code == UpstreamError.TIMEOUT or error.lasting:
         return None
     asked = seconds_of(error.headers.get("retry-after"))

@@ -1,4 +1,4 @@
-"""The interface of everything that responses come from."""
+"""The interface of upstreams: whatever makes responses."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from openresponses_server.http.flow import Source
 from openresponses_server.upstreams.catalog import ReportedModel
 
 LOSSES_HEADER: Final = "openresponses-losses"
-"""The header of an answer that lists what its request lost on the way to the model."""
+"""The header of an answer that lists the losses of its request on the way to the model."""
 
 DRAIN_SECONDS: Final = 0.2
-"""How long to wait for the bytes after a stream's end."""
+"""Seconds to wait for the bytes after a stream's end."""
 
 CONVERSATION_HEADER: Final = "openresponses-conversation"
 """The header of a request with the client's name for its conversation, for upstreams that keep
@@ -24,11 +24,11 @@ conversations."""
 _LONGEST_CONVERSATION: Final = 200  # characters
 
 UNNAMED: Final = "upstream"
-"""The name of an upstream that has none in the settings."""
+"""The name of an upstream without a name in the settings."""
 
 
 def called(name: str) -> str:
-    """The upstream in messages: `upstream` and its name, if it has one."""
+    """The upstream's name in messages: `upstream` and its name, if it has one."""
     return UNNAMED if name == UNNAMED else f"upstream {name}"
 
 
@@ -43,35 +43,34 @@ class UpstreamRequest(Struct, frozen=True):
     """A request to an upstream."""
 
     path: str
-    """Below the upstream's address."""
+    """Relative to the upstream's address."""
     body: bytes
     """JSON in the upstream's dialect."""
     request_id: str
     """For the logs at both ends."""
     client_key: str | None = None
-    """The key that the client showed, for an upstream with `pass_through`."""
+    """The client's key, for an upstream with `pass_through`."""
     stream: bool = True
     """The body asks for a stream, not for a whole answer."""
     headers: Mapping[str, str] = MappingProxyType({})
-    """Sent beside the upstream's own; the values of a header that both have are joined by a comma."""
+    """Sent with the upstream's own headers; if both have a header, its values are joined by a comma."""
     owner: str = ""
     conversation: str = ""
     """The client's name for its conversation, or "": for upstreams that keep conversations."""
 
 
 class UpstreamReply(Source, Protocol):
-    """The answer to an accepted request: its status was good and it is an event stream. It ends with an
-    UpstreamError when it is cut or silent for too long."""
+    """The answer to an accepted request: an event stream with a good status. It ends with an UpstreamError if
+    it is cut or silent for too long."""
 
     losses: str
-    """What the upstream says was lost of the request on its own way to a model (header
-    `openresponses-losses`), as it came."""
+    """The losses that the upstream itself reports (header `openresponses-losses`), unchanged."""
     whole: bool
-    """It is one frame, which ends with the answer."""
+    """The answer is a single frame."""
 
 
 class Upstream(Protocol):
-    """Something that answers requests with responses of a model."""
+    """Answers requests with responses of a model."""
 
     @property
     def name(self) -> str:
@@ -80,18 +79,16 @@ class Upstream(Protocol):
 
     @property
     def address(self) -> str:
-        """Its address for the operator, without keys, passwords or anything that a client wrote."""
+        """Its address for the operator, without keys, passwords or text from clients."""
         ...
 
     def open(self, request: UpstreamRequest) -> AbstractAsyncContextManager[UpstreamReply]:
-        """Send the request; leaving the context early aborts it at the upstream.
-
-        Raises UpstreamError when the upstream can't be reached, refuses, or answers something else.
-        """
+        """Send the request; leaving the context early aborts it at the upstream. Raises UpstreamError if the
+        upstream can't be reached, refuses, or sends an unexpected answer."""
         ...
 
     def clean(self, text: str, client_key: str | None = None) -> str:
-        """The upstream's text, without the keys that a request with this client's key carries."""
+        """The upstream's text, without the keys that a request with this client's key contains."""
         ...
 
     def account(self, client_key: str | None = None) -> str:
@@ -109,7 +106,7 @@ class Upstream(Protocol):
 
 
 class UpstreamWrapper:
-    """An `Upstream` around another one, `inner`: it is that one but for what a subclass does otherwise."""
+    """An `Upstream` around another one, `inner`; subclasses override what they change."""
 
     def __init__(self, inner: Upstream) -> None:
         self.inner = inner

@@ -1,5 +1,5 @@
-"""What models can do: the config's word first, then what upstreams report, then a table that ships with the
-server."""
+"""The capabilities of models: from the config, else from upstreams' lists, else from a table that ships with
+the server."""
 
 from __future__ import annotations
 
@@ -17,19 +17,17 @@ from openresponses_bridge.models.identity import nearest_model
 from openresponses_bridge.protocol.codec import decode_json
 from openresponses_server.settings import Capabilities
 
-# What upstreams say of their models in their lists, in every layout that is known.
-#
-# Servers agree on `data[].id` and on little else: each writes limits and abilities under names of its own. A
-# list is a stranger's text, so that what is not of the type that its name promises is passed over.
+# Servers' lists agree on `data[].id` and on little else: each has its own names for limits and abilities.
+# Lists are untrusted, so values of unexpected types are ignored.
 
 MOST_MODELS: Final = 10_000
-"""Models that are read of one list."""
+"""The largest number of models read from one list."""
 _LONGEST: Final = 200  # characters of a name
 _MOST_TOKENS: Final = 10**9
 
 _Path = tuple[str, ...]
 
-# where limits stand; the first that is a number of tokens counts
+# the fields of limits; the first that is a number of tokens counts
 _LIMITS: Final[dict[str, tuple[_Path, ...]]] = {
     "context_window": (
         ("context_window",),  # ours, Groq, Vercel's gateway
@@ -59,7 +57,7 @@ _LIMITS: Final[dict[str, tuple[_Path, ...]]] = {
         ("outputTokenLimit",),
     ),
 }
-# where an ability stands as true or false, or as an object that has it
+# the fields of abilities, true or false, or an object with such a field
 _FLAGS: Final[dict[str, tuple[_Path, ...]]] = {
     "tools": (
         ("capabilities", "tools"),
@@ -81,7 +79,7 @@ _FLAGS: Final[dict[str, tuple[_Path, ...]]] = {
         ("capabilities", "supports", "thinking"),
     ),
 }
-# lists of words, and what each ability is called in them; whether a list that has none of them denies it
+# lists of words, each ability's words in them, and whether a list without those words denies the ability
 _WORDS: Final[tuple[tuple[_Path, str, frozenset[str], bool], ...]] = (
     (("supported_parameters",), "tools", frozenset({"tools"}), True),
     (("supported_parameters",), "reasoning", frozenset({"reasoning", "include_reasoning"}), True),
@@ -99,8 +97,8 @@ _TITLES: Final = ("display_name", "displayName", "name")
 
 
 class ReportedModel(NamedTuple):
-    """A model of an upstream's list: its name there, what people call it ("" when it does not say), and what
-    the list says that it can do."""
+    """A model in an upstream's list: its name there, its display name (or ""), and its reported
+    capabilities."""
 
     id: str
     title: str = ""
@@ -108,7 +106,7 @@ class ReportedModel(NamedTuple):
 
 
 def reported_models(body: bytes) -> list[ReportedModel]:
-    """The models of a list in any known layout; empty for anything else."""
+    """The models of a list in any known format; empty for anything else."""
     try:
         listed: Any = decode_json(body)
     except WireError:
@@ -147,7 +145,7 @@ def _first(
 
 
 def _listed(entry: Mapping[str, Any]) -> Iterator[tuple[str, bool]]:
-    """Abilities from lists of words, those that are denied first, so that another list may know better."""
+    """Abilities from lists of words; denials come first, so that another list may override them."""
     found = {True: list[str](), False: list[str]()}
     for path, fact, words, denies in _WORDS:
         given = _at(entry, path)
@@ -160,7 +158,7 @@ def _listed(entry: Mapping[str, Any]) -> Iterator[tuple[str, bool]]:
 
 
 def _tokens(value: Any) -> int | None:
-    """A number of tokens; some servers say 0 or null for one that they do not know."""
+    """A number of tokens, or None; some servers send 0 or null for an unknown one."""
     return value if type(value) is int and 0 < value <= _MOST_TOKENS else None
 
 
@@ -178,27 +176,28 @@ _MOST_NAMES: Final = 4096  # whose capabilities are kept
 
 
 class Catalog:
-    """The capabilities of all models. `report` brings in what an upstream lists, by its name."""
+    """The capabilities of all models. `report` adds an upstream's list, by the upstream's name."""
 
     def __init__(self, configured: Mapping[str, Capabilities]) -> None:
         self._configured = configured
         self._reported: dict[str, dict[str, ReportedModel]] = {}
         self._found: dict[tuple[str, str], Capabilities] = {}
         self.version = 0
-        """Rises when something else is known."""
+        """Rises with each change."""
 
     def report(self, upstream: str, models: Iterable[ReportedModel]) -> None:
-        """All models that this upstream lists now."""
+        """Replace this upstream's list."""
         self._reported[upstream] = {model.id: model for model in models}
         self._found.clear()
         self.version += 1
 
     def listed(self, upstream: str) -> Mapping[str, ReportedModel]:
-        """What it listed last, by name."""
+        """The upstream's last list, by name."""
         return self._reported.get(upstream, {})
 
     def capabilities(self, upstream: str, model: str) -> Capabilities:
-        """What is known of a model of this upstream, field by field; `model` is the name that goes out."""
+        """The capabilities of a model of this upstream, field by field; `model` is the name in requests to
+        it."""
         found = self._found.get((upstream, model))
         if found is None:
             reported = self.listed(upstream).get(model)
@@ -212,9 +211,12 @@ class Catalog:
 def capabilities_of(
     model: str, configured: Mapping[str, Capabilities], reported: Capabilities = _NOTHING
 ) -> Capabilities:
-    """What is known of a model, field by field. In the config `vendor/model` and `model:tag` are known as
-    `model` is; in the table that ships with the server models are known by any name (see
-    `openresponses_bridge.models.identity`), a new one as the newest of its family."""
+    """The capabilities of a model, field by field.
+
+    The config's entry for `model` also applies to `vendor/model` and `model:tag`. The table that ships with
+    the server knows models by every spelling (see `openresponses_bridge.models.identity`), and a new one as
+    the newest of its family.
+    """
     found = _NOTHING
     for name in dict.fromkeys((model, bare_name(model))):
         pattern = best_match(name, configured)
@@ -229,18 +231,18 @@ def capabilities_of(
 
 
 def best_match(name: str, patterns: Iterable[str]) -> str | None:
-    """The pattern for a name: itself, else the longest with wildcards that fits."""
+    """The pattern for a name: the name itself, else the longest matching pattern with wildcards."""
     fitting = [pattern for pattern in patterns if pattern == name or _fits(name, pattern)]
     return max(fitting, key=lambda pattern: (pattern == name, len(pattern)), default=None)
 
 
 def is_pattern(text: str) -> bool:
-    """Whether it stands for more than one name."""
+    """Whether it matches more than one name."""
     return any(sign in text for sign in _WILD)
 
 
 def bare_name(model: str) -> str:
-    """A model's name without the vendor before it and the tag behind it."""
+    """A model's name without its vendor prefix and its tag."""
     return model.rpartition("/")[2].partition(":")[0]
 
 
@@ -249,7 +251,7 @@ def _fits(name: str, pattern: str) -> bool:
 
 
 def _filled(known: Capabilities, more: Capabilities) -> Capabilities:
-    """`known` with what `more` has beyond it."""
+    """`known`, with missing fields from `more`."""
     names = Capabilities.__struct_fields__
     added = {name: getattr(more, name) for name in names if getattr(known, name) is None}
     return msgspec.structs.replace(known, **added)

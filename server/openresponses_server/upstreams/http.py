@@ -30,17 +30,15 @@ from openresponses_server.upstreams.dialects import HttpDialect, without_passwor
 from openresponses_server.upstreams.refusals import Clean, in_band_refusal, refusal, said_in
 from openresponses_server.upstreams.whole_answers import WholeReply, is_whole_answer
 
-# The body of an answer over HTTP, as it comes.
-
 _LOOKS: Final = 4
-"""How often it is looked in the seconds that a wait may last, which it may exceed by one such part."""
+"""The number of checks within the seconds of a wait; the wait may exceed its limit by one such part."""
 
 
 class HttpReply:
-    """The body of an accepted request, whose failures become UpstreamErrors.
+    """The body of an accepted request; its failures become UpstreamErrors.
 
-    `idle` bounds each wait for bytes. One timer looks after that, a few times in so many seconds, and nothing
-    is noted when bytes come: a timer or a time for each would cost a part of the translation.
+    `idle` bounds each wait for bytes. One timer checks that a few times within those seconds: a timer or a
+    clock reading for each read would cost a part of the translation's time.
     """
 
     whole = False
@@ -64,11 +62,11 @@ class HttpReply:
         self._name = name
         self._content = content = answer.content
         self._sink: Sink | None = None
-        # the content's own and the sink's own: a call less for each token
+        # the content's and the sink's own methods: one call less for each token
         self.pause, self.resume = content.pause, content.resume
         self.feed: Callable[[bytes], None] = _ignore
         self._idle = idle
-        self._quiet = 0  # looks since bytes came
+        self._quiet = 0  # checks since the last bytes
         self._loop = asyncio.get_running_loop()
         self._timer = self._loop.call_later(idle / _LOOKS, self._look)
 
@@ -77,24 +75,24 @@ class HttpReply:
         self._content.start(self)
 
     def end(self, error: Exception | None) -> None:
-        """The content has ended."""
+        """The body has ended."""
         sink = self._close()
         if sink is not None:
             sink.end(None if error is None else self._as_error(error))
 
     def close(self) -> None:
-        """Its sink wants nothing more."""
+        """The sink needs nothing more."""
         self._close()
         self._content.pause()
 
     def _close(self) -> Sink | None:
         self._timer.cancel()
-        # else this object and the sink refer to each other until the next look for garbage
+        # else this object and the sink refer to each other until the next garbage collection
         sink, self._sink, self.feed = self._sink, None, _ignore
         return sink
 
     def _look(self) -> None:
-        """Whether the upstream has been waited for too long; time spent on a slow client does not count."""
+        """Whether the wait for the upstream took too long; time spent on a slow client does not count."""
         content = self._content
         self._quiet = 0 if content.heard or not content.waits else self._quiet + 1
         content.heard = False
@@ -124,20 +122,22 @@ _MAX_REFUSAL: Final = 64 * 1024  # bytes read of a refusal's body
 _MAX_LIST: Final = 8 * 1024 * 1024  # bytes read of a list of models
 _LIST_SECONDS: Final = 5.0
 _LONGEST_TYPE: Final = 200  # characters of a content type
-_ACCOUNT_LENGTH: Final = 32  # characters of a hash: enough to distinguish, too few to be the hash of a key
+_ACCOUNT_LENGTH: Final = 32  # characters of a hash: enough to distinguish keys, too few to reveal one's hash
 _STREAM_TYPE: Final = "text/event-stream"
-# Servers that stream under a wrong name are believed; these say that it is something else.
+# Servers that stream under a wrong content type are accepted; these types mean something else.
 _JSON_TYPE: Final = "application/json"
 _NO_STREAM_TYPES: Final = ("text/html", _JSON_TYPE, "application/xml", "text/xml", "image/")
 
 
 class HttpUpstream:
-    """One address, which `url` names as the dialect's own clients take it. `api_key` goes out in the
-    dialect's header and is never sent anywhere else; with `pass_through` the client's own goes out
-    instead, where it has shown one. `headers` go with every request; `secrets` are the parts of them that
-    errors and logs must not show. `connect` makes what makes the requests; `shown_as` is
-    its address for the operator, where that is not the address of its requests. `key_is_ours`: those who ask
-    have not given the key, so that its refusal is not about theirs."""
+    """An upstream at one HTTP address.
+
+    `url` is the address in the form of the dialect's own clients. `api_key` is sent in the dialect's header
+    and nowhere else; with `pass_through` the client's key is sent instead, if it has one. `headers` go with
+    every request; `secrets` are those parts of them that errors and logs must not show. `connect` makes the
+    connections; `shown_as` is the address for the operator, if it differs from that of the requests.
+    `key_is_ours`: the key is not the client's, so its refusal is not about the client's key.
+    """
 
     def __init__(
         self,
@@ -181,8 +181,8 @@ class HttpUpstream:
         return _Exchange(self, request)
 
     async def ask(self, request: UpstreamRequest) -> tuple[HttpResponse, HttpReply | None, bytes | None]:
-        """Send the request: the answer, which is to be closed, what gives its body, unless that has been
-        read, and what was read of a whole one in JSON. Raises UpstreamError."""
+        """Send the request. Returns the answer, which has to be closed; the source of its body, unless the
+        body has been read; and the bytes of a whole JSON answer. Raises UpstreamError."""
         try:
             response = await self._sent(request)
         except FAILURES as error:
@@ -230,23 +230,23 @@ class HttpUpstream:
 
     @property
     def _key_refused(self) -> str:
-        """What a client reads where the key that is refused is not its own. The upstream's words are for the
-        operator: they may show a part of the key."""
+        """The client's message if the refused key is not its own. The upstream's text is for the operator
+        only: it may show a part of the key."""
         shown = self._own.get(self._key_header[0])
         if shown is None and without_password(self._base) == self._base:
             return f"the {called(self.name)} asks for a key, and this server has none for it"
         return f"the {called(self.name)} does not accept this server's key for it"
 
     async def _check(self, response: HttpResponse, clean: Clean, theirs: bool) -> bytes | None:
-        """Raise what the upstream means when it answers with anything but an answer: a stream, or what has
-        been read of a whole one in JSON, which is returned. `theirs`: the key is the client's."""
+        """Raise the upstream's error unless the answer is a stream or whole JSON; returns the bytes read of
+        whole JSON. `theirs`: the key is the client's."""
         kind = _kind_of(response.headers.get("content-type", "")[:_LONGEST_TYPE])
         accepted = 200 <= response.status < 300
         wrong = _no_stream(kind)
         if accepted and wrong is None:
             return None
         try:
-            # an answer may take its time, as long as something comes
+            # an answer may take long, as long as bytes arrive
             async with asyncio.timeout(None if accepted else self._timeouts.idle):
                 body = await Reader(response.content).collect(_MAX_REFUSAL, self._timeouts.idle)
         except FAILURES as error:
@@ -283,7 +283,7 @@ class HttpUpstream:
         )
 
     def _connected(self) -> Requests:
-        # made here and not in __init__: they belong to the event loop that runs
+        # not in __init__: they belong to the running event loop
         if self._connections is None:
             self._connections = self._connect(self.name, self._timeouts)
         return self._connections
@@ -315,8 +315,8 @@ class HttpUpstream:
 
 
 class _Exchange:
-    """One request and its answer, for as long as this context lasts. A class, since every request enters one
-    and a generator costs several calls more."""
+    """One request and its answer, within a context. A class, since every request uses one and a generator
+    costs several calls more."""
 
     __slots__ = ("_answer", "_reply", "_request", "_upstream")
     _answer: HttpResponse
@@ -328,7 +328,7 @@ class _Exchange:
 
     async def __aenter__(self) -> UpstreamReply:
         self._answer, reply, whole = await self._upstream.ask(self._request)
-        del self._request  # its body is of no use any more
+        del self._request  # its body is not needed any more
         self._reply = reply
         if reply is not None and whole is None:
             return reply
@@ -343,7 +343,7 @@ class _Exchange:
             if kind is None:
                 await _drain(self._answer)
         finally:
-            self._answer.close()  # a body that was not read to its end closes the connection with it
+            self._answer.close()  # an unread body closes the connection as well
 
 
 @lru_cache(maxsize=64)
@@ -353,22 +353,22 @@ def _kind_of(content_type: str) -> str:
 
 @lru_cache(maxsize=64)
 def _no_stream(kind: str) -> str | None:
-    """What else than a stream a content type says that it is, if it does."""
+    """The content type if it means something other than a stream."""
     return next((known for known in _NO_STREAM_TYPES if kind.startswith(known)), None)
 
 
 def losses_in(answer: HttpResponse) -> str:
-    """What the upstream says was lost of the request."""
+    """The losses that the upstream reports."""
     return answer.headers.get(LOSSES_HEADER, "")
 
 
 async def _drain(response: HttpResponse) -> None:
-    """Wait for what is left when the stream has said its end, so that the connection can be used again."""
+    """Wait for the rest after the end of the stream, so that the connection can be reused."""
     content = response.content
     if isinstance(content, Body) and content.is_complete:
         return
     rest = Discard()
     content.start(rest)
-    with suppress(TimeoutError):  # it is closed then, which does no harm
+    with suppress(TimeoutError):  # then the connection is closed, which does no harm
         async with asyncio.timeout(DRAIN_SECONDS):
             await rest.ended.wait()

@@ -1,4 +1,4 @@
-"""All models that can be asked for by name: those of the settings, and those that upstreams list."""
+"""All models that requests can name: those of the settings, and those that upstreams list."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from openresponses_server.upstreams.routing import Router
 # file (`model_catalog_json`). Its versions want different fields: all of those that any wants are there.
 
 MOST_MODELS: Final = 500
-"""Models that are described: each has its instructions with it."""
+"""The number of described models: each has its own instructions."""
 _INSTRUCTIONS: Final = "codex_instructions.md"
-_TOOL_OUTPUT: Final = 10_000  # tokens of a command's output that are shown to the model
-_USABLE_PERCENT: Final = 95  # of the context window, before Codex makes room
-_FULL_PERCENT: Final = 90  # of it, when Codex summarises what was said
+_TOOL_OUTPUT: Final = 10_000  # tokens of a command's output that the model gets
+_USABLE_PERCENT: Final = 95  # of the context window, before Codex compacts
+_FULL_PERCENT: Final = 90  # of it, when Codex summarises the conversation
 _EFFORTS: Final = {
     "low": "Quick answers with little reasoning",
     "medium": "Reasoning as the task needs it",
@@ -41,11 +41,12 @@ _EFFORTS: Final = {
 
 
 def codex_model(model: EnrichedModelData, priority: int) -> dict[str, Any]:
-    """A model as an entry of Codex's catalogue; a lower `priority` stands before others in its list.
+    """A model as an entry of Codex's catalogue; a lower `priority` puts it higher in the list.
 
-    Patches are a tool with free text, which the bridge makes a function of where a model has only those.
-    Tools of MCP servers are offered with the others and not behind a search, which models have to be trained
-    for. A model that calls no tools can be asked for by name and is not shown in the list."""
+    Patches are a tool with free text, which the bridge turns into a function for models that have only
+    functions. MCP servers' tools are offered with the others, not behind a search, for which models have to
+    be trained. A model without tool calls can be requested by name, but is not shown in the list.
+    """
     window = model.context_window
     efforts = _EFFORTS if model.reasoning else {}
     return {
@@ -88,16 +89,16 @@ def _instructions() -> str:
 
 
 FRESH_SECONDS: Final = 60.0
-_SOONEST: Final = 1.0  # seconds from one discovery to the next, whoever wants one
+_SOONEST: Final = 1.0  # the shortest time in seconds between two discoveries
 _log = structlog.get_logger(__name__)
 
 
 class Listing:
-    """Asks all upstreams for their models, once at a time and again when the answers are `fresh` seconds old
-    or somebody wants it. What one that does not answer has listed before stands; its models can be asked for
-    all the same.
+    """Asks all upstreams for their models: one discovery at a time, repeated when the answers are `fresh`
+    seconds old or a client asks for it.
 
-    `version` rises with each discovery by which something has changed; `on_change` calls with it.
+    Keeps the last list of an upstream that does not answer; its models can still be requested. `version`
+    rises with each discovery that changed something; `on_change` calls with it.
     """
 
     def __init__(
@@ -117,8 +118,8 @@ class Listing:
         self.version = 0
 
     async def models(self, *, refresh: bool = False) -> list[dict[str, Any]]:
-        """Each model as an object of `/v1/models`, with what is known of its capabilities. `refresh` asks the
-        upstreams now."""
+        """Each model as an object of `/v1/models`, with its known capabilities. `refresh` asks the upstreams
+        now."""
         await self._discover(refresh)
         return [self.model(name, owner) for name, owner in self._named()]
 
@@ -133,7 +134,8 @@ class Listing:
         return [codex_model(model, priority) for priority, model in enumerate(shown)]
 
     def on_change(self, callback: Callable[[int], None]) -> Callable[[], None]:
-        """Have it called with the new `version` when the list has changed; returns what ends that."""
+        """Register a callback for the new `version` when the list changes; returns the function that
+        unregisters it."""
         self._callbacks.append(callback)
 
         def remove() -> None:
@@ -176,7 +178,7 @@ class Listing:
         )
 
     def _named(self) -> Iterator[tuple[str, str]]:
-        """(model, name of its upstream), what the settings name first, each once."""
+        """(model, name of its upstream), each once, those of the settings first."""
         found = dict(self._router.names())
         for upstream in self._router.upstreams():
             for model in self._router.catalog.listed(upstream.name):
@@ -187,7 +189,7 @@ class Listing:
     async def _discover(self, wanted: bool) -> None:
         seen = self._discoveries
         async with self._lock:
-            # a discovery that ended while this one waited is as good as its own
+            # use the result of a discovery that ended during the wait
             if self._discoveries > seen or not self._is_due(wanted):
                 return
             upstreams = list(self._router.upstreams())
@@ -217,8 +219,7 @@ class Listing:
 
 
 def first_choice(models: Iterable[Mapping[str, Any]]) -> str | None:
-    """Of models as `/v1/models` lists them, the first that calls tools, else the first; None when there are
-    none."""
+    """The first model of a `/v1/models` list that supports tools, else the first; None if there are none."""
     listed = {name: each for each in models if isinstance(name := each.get("id"), str)}
     able = (name for name, each in listed.items() if _calls_tools(each.get("capabilities")))
     return next(able, None) or next(iter(listed), None)
@@ -229,7 +230,7 @@ def _calls_tools(capabilities: Any) -> bool:
 
 
 async def _ask(upstream: Upstream) -> list[ReportedModel] | None:
-    """None when it does not say."""
+    """None if the list does not say."""
     try:
         return await upstream.models()
     except UpstreamError as error:
@@ -245,13 +246,11 @@ async def _ask(upstream: Upstream) -> list[ReportedModel] | None:
         return None
 
 
-# What changed in a list of models since a client last read it.
-
-_KEPT: Final = 16  # versions that a client may come back with
+_KEPT: Final = 16  # remembered versions
 
 
 class Changes(Struct, frozen=True):
-    """The ids of the models that are new, gone or described otherwise since that version."""
+    """The ids of models that were added, removed or changed since that version."""
 
     since: str
     added: list[str]
@@ -260,8 +259,9 @@ class Changes(Struct, frozen=True):
 
 
 class ListVersions:
-    """The latest versions of a list. A version is a digest of what is listed, so that every worker gives
-    a list the same one; what changed can be said by those that have seen both."""
+    """The latest versions of a list of models, to compute changes since a client last read it. A version is a
+    digest of the list, so every worker computes the same one; a worker knows the changes only between
+    versions that it has seen."""
 
     def __init__(self) -> None:
         self._seen: OrderedDict[str, dict[str, str]] = OrderedDict()
@@ -277,7 +277,7 @@ class ListVersions:
         return version
 
     def changes(self, since: str, version: str) -> Changes | None:
-        """What changed between them; None when one of them is not known (any more)."""
+        """The changes between two versions; None if one of them is unknown (any more)."""
         before, now = self._seen.get(since), self._seen.get(version)
         if before is None or now is None:
             return None

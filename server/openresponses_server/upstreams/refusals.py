@@ -1,4 +1,4 @@
-"""An upstream's refusal → our error, with its meaning kept (law S5)."""
+"""Turns an upstream's refusal into our error, with its meaning kept (law S5)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _LONGEST_DATE: Final = 64  # characters
 
 
 def seconds_of(header: str | None) -> float | None:
-    """How long to wait, at most `LONGEST`; None for what is neither seconds nor a date."""
+    """Seconds to wait, at most `LONGEST`; None for a value that is neither seconds nor a date."""
     text = (header or "").strip()
     if not text.isascii():
         return None
@@ -38,8 +38,8 @@ def seconds_of(header: str | None) -> float | None:
 
 
 def passed_on(header: str | None) -> str | None:
-    """What a client may be sent of it: the header as it is where it says when, `LONGEST` where that is too
-    long, None where it says something else."""
+    """The header for clients: unchanged if it says when, `LONGEST` if that is too long, None if it says
+    something else."""
     wait = seconds_of(header)
     if header is None or wait is None:
         return None
@@ -66,18 +66,18 @@ _WORDS: Final = re.compile(
 
 
 def overflow_code(status: int, reported: str | None, message: str) -> str | None:
-    """`context_length_exceeded` when a refusal means that, else None. `reported` is the code or type that
-    came with it."""
+    """`context_length_exceeded` if the refusal means that, else None. `reported` is the code or type in
+    it."""
     if status not in _STATUSES or reported == CODE:
         return None
     return CODE if reported in _CODES or _WORDS.search(message) else None
 
 
-# Where servers put an error's text when there is no `error` object: Mistral, FastAPI and vLLM, others.
+# Where servers put an error's text without an `error` object: Mistral, FastAPI and vLLM, others.
 _MESSAGE_FIELDS: Final = ("message", "detail", "error_description", "reason")
 _FORGOTTEN: Final = "previous_response_not_found"
 _LINKS: Final = ("previous_response_id", "response_id")  # what an error about the link names as its parameter
-_NOT_THERE: Final = (404, 405)  # without an error of an API: most often another API is there
+_NOT_THERE: Final = (404, 405)  # without an API's error: most often another API answered
 _WRONG_KEY: Final = (401, 403, 407)
 # what servers call it in a 403
 _KEY_ERRORS: Final = frozenset(
@@ -138,20 +138,21 @@ def refusal(
 
 
 def said_in(body: bytes, clean: Clean = str) -> str:
-    """The beginning of a body for the operator's log: in one line, without keys."""
+    """The beginning of a body for the operator's log: on one line, without keys."""
     text = clean(body[: 16 * _LONGEST_SAID].decode("utf-8", "replace"))
     return printable(" ".join(text[: 2 * _LONGEST_SAID].split()))[:_LONGEST_SAID]
 
 
 def _is_about_the_key(status: int, fields: Mapping[str, Any], reported: str | None) -> bool:
-    """A 403 may be about what the client asks for too: that is what its error says then."""
+    """Whether the refusal is about the key. A 403 may be about the request instead: then its error says
+    so."""
     if status != 403:
         return status in _WRONG_KEY
     return not fields or reported is None or reported.lower() in _KEY_ERRORS
 
 
 def has_forgotten(error: UpstreamError, response_id: str) -> bool:
-    """Whether an upstream refuses to go on from the response that it gave this id: it does not know it any
+    """Whether the upstream refuses to continue its response with this id: it does not know the response any
     more, or may not use it."""
     if error.code == _FORGOTTEN:
         return True
@@ -160,7 +161,7 @@ def has_forgotten(error: UpstreamError, response_id: str) -> bool:
 
 
 def in_band_refusal(body: bytes, clean: Clean = str) -> UpstreamError | None:
-    """The error in the JSON body of an answer that claims success, None when there is none in it."""
+    """The error in the JSON body of an answer with a good status, or None."""
     fields = _error_fields(body)
     if not fields:
         return None
@@ -171,7 +172,7 @@ def in_band_refusal(body: bytes, clean: Clean = str) -> UpstreamError | None:
 
 
 def _error_fields(body: bytes) -> dict[str, Any]:
-    """The error object, from wherever it stands."""
+    """The error object, wherever it is in the body."""
     try:
         value = decode_json(body)
     except WireError:
@@ -197,7 +198,7 @@ def _text(fields: dict[str, Any], name: str) -> str | None:
 
 
 def _name(fields: dict[str, Any], name: str, clean: Clean) -> str | None:
-    """What programs read: one that is longer than any real one is cut."""
+    """A code for programs: one longer than any real code is cut."""
     text = _text(fields, name)
     return None if text is None else clean(text[:_LONGEST_MESSAGE])[:LONGEST_NAME]
 

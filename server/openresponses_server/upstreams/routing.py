@@ -1,4 +1,4 @@
-"""Which upstream serves a model, and under which name it knows it."""
+"""Which upstream serves a model, and the model's name there."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from openresponses_server.upstreams.base import Upstream, called
 from openresponses_server.upstreams.catalog import Catalog, best_match, is_pattern
 from openresponses_server.upstreams.targets import Configured, Target, configured, demo
 
-_MOST_ALIASES = 8  # how many aliases may lead to each other
-_MOST_KEPT = 1024  # targets of names and owners, from one request to the next
+_MOST_ALIASES = 8  # length of a chain of aliases
+_MOST_KEPT = 1024  # cached targets of names and owners
 _LONGEST_KEPT = 128  # characters of a name
 
 
 class Router:
-    """Names → targets. In this order: an alias; an upstream that names the model; the one with the
-    longest pattern for it; `upstream/model`; the first upstream that takes every name."""
+    """Maps names to targets. In this order: an alias; an upstream that names the model; the upstream with the
+    longest matching pattern; `upstream/model`; the first upstream that accepts every name."""
 
     def __init__(
         self,
@@ -33,7 +33,7 @@ class Router:
         catalog: Catalog | None = None,
     ) -> None:
         self.catalog = catalog or Catalog({})
-        """What is known of the models that are served."""
+        """The capabilities of the served models."""
         self._upstreams = {each.name: each for each in upstreams}
         self._aliases = aliases or {}
         self._default = default
@@ -45,7 +45,7 @@ class Router:
                 self._served.setdefault(pattern, each)
 
     def target_of(self, model: str | None, owner: str) -> Target:
-        """What `resolve` finds, bound to this owner."""
+        """The result of `resolve`, bound to this owner."""
         if self._kept_of != self.catalog.version or len(self._kept) >= _MOST_KEPT:
             self._kept.clear()
             self._kept_of = self.catalog.version
@@ -57,8 +57,8 @@ class Router:
         return found
 
     def resolve(self, model: str | None) -> Target:
-        """Raises InvalidRequestError for a name that is too long, HttpError 400 when no model is named and
-        none is the obvious one, 404 when the named one is not served."""
+        """Raises InvalidRequestError for a name that is too long, HttpError 400 if no model is named and
+        there is no obvious one, 404 if the named one is not served."""
         wanted = model if model is not None else self._only_model()
         check_name(wanted, "model")
         found = self._find(self._unaliased(wanted))
@@ -78,11 +78,11 @@ class Router:
         return (each.upstream for each in self._upstreams.values())
 
     def outgoing(self, model: str) -> str:
-        """The name under which requests for this model go out."""
+        """The model's name in requests to the upstream."""
         return self.resolve(model).model
 
     def serves(self, upstream: Upstream, model: str) -> bool:
-        """Whether a model that an upstream has is asked for there under its own name."""
+        """Whether a request for an upstream's model by its own name reaches that upstream."""
         found = self._find(self._unaliased(model))
         return found is not None and found[0].upstream is upstream and found[1] == model
 
@@ -149,8 +149,8 @@ class Router:
 
 
 def build_router(settings: Settings, sealer: Sealer, recordings: Files | None = None) -> Router:
-    """The routes of these settings; with `recordings`, or a folder for them in the settings, what upstreams
-    are asked and send is recorded. Raises SettingsError for an upstream that can't be used."""
+    """The router of these settings; with `recordings`, or a folder for them in the settings, it records the
+    exchanges with upstreams. Raises SettingsError for an upstream that can't be used."""
     recorded, traced = _taps(settings, recordings)
     upstreams = []
     for number, each in enumerate(settings.upstreams):
@@ -174,7 +174,7 @@ def build_router(settings: Settings, sealer: Sealer, recordings: Files | None = 
 
 
 def _taps(settings: Settings, recordings: Files | None) -> tuple[list[Tap], list[Tap]]:
-    """What records upstreams, and what records them for the traces of responses."""
+    """The recorders of upstreams, and of the traces of responses."""
     if recordings is None and settings.record is not None:
         recordings = files_in(settings.record, settings.record_bytes)
     traced: list[Tap] = []

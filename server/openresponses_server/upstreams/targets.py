@@ -1,4 +1,4 @@
-"""Settings of an upstream and its profile → where requests go, and how it wants them."""
+"""Turns the settings of an upstream and its profile into the target of requests."""
 
 from __future__ import annotations
 
@@ -48,17 +48,19 @@ _OF_ADDRESSES: Final = (
     *("url", "api_key", "api_key_env", "headers", "pass_through"),
     *("proxy", "socket", "verify", "ca_file", "client_cert", "client_key"),
 )
-"""Fields that an upstream without an address has no use for."""
+"""Fields that don't apply to an upstream without an address."""
 
 
 class Target(NamedTuple):
-    """Where a request goes: `model` is the name that goes out; `options` are what this upstream wants, of the
-    type that its dialect says, and `traits` what a server with these does; `sealer` seals opaque reasoning;
-    `fallbacks` are asked in their order when this one is down or busy. `shared` is the upstream for several
-    runs that share one request, `choice` which of its choices a run reads. `able` is what is known of the
-    model, `reasoning_as` the form in which its raw reasoning is shown; `text_after_tools` is as in
-    `Dialect`; `counts`: the input tokens that it reports are of what it was sent, by its model's
-    tokenizer."""
+    """The target of a request.
+
+    `model` is the name in the request; `options` are the upstream's, of the type of its dialect, and `traits`
+    the abilities of a server with these options; `sealer` seals opaque reasoning; `fallbacks` are asked in
+    order if this one is down or busy. `shared` is the upstream for several runs that share one request,
+    `choice` the index of the choice that a run reads. `able` has the model's capabilities, `reasoning_as` the
+    form in which its raw reasoning is shown; `text_after_tools` is as in `Dialect`; `counts`: the reported
+    input tokens are those of the request, by the model's tokenizer.
+    """
 
     upstream: Upstream
     dialect: UpstreamDialect
@@ -76,19 +78,19 @@ class Target(NamedTuple):
     counts: bool = True
 
     def bound(self, owner: str) -> Target:
-        """The same for requests of this owner: what it seals opens for them alone."""
+        """The same for requests of this owner: its seals can be opened by this owner only."""
         fallbacks = tuple(each.bound(owner) for each in self.fallbacks)
         return self._replace(sealer=self.sealer.bound(owner), fallbacks=fallbacks)
 
     def for_choices(self, n: int) -> Target:
-        """The same for a request for so many choices, shared by their runs where the upstream takes `n`."""
+        """The same for a request for so many choices; their runs share it if the upstream supports `n`."""
         return self._replace(
             shared=SharedUpstream(self.upstream, n) if self.traits.takes_choices else None,
             fallbacks=tuple(each.for_choices(n) for each in self.fallbacks),
         )
 
     def of_choice(self, number: int) -> Target:
-        """The same for the run that makes this choice."""
+        """The same for the run of this choice."""
         mine = self._replace(fallbacks=tuple(each.of_choice(number) for each in self.fallbacks))
         if self.shared is None:
             return mine
@@ -107,15 +109,15 @@ class Target(NamedTuple):
         *,
         stream: bool = True,
     ) -> Outgoing:
-        """The request as it goes out; without `stream` it asks for a whole answer. Raises
-        InvalidRequestError for what can't be sent there."""
+        """The request to send; without `stream` it asks for a whole answer. Raises InvalidRequestError for a
+        request that the upstream can't express."""
         choices = 1 if self.shared is None else self.shared.readers
         context = RequestContext(history, self.model, self.options, self.sealer, identities, choices, stream)
         return self.dialect.side.request(request, context)
 
 
 class Configured(NamedTuple):
-    """One upstream of the settings, ready to be used; `settings` has its name. `counts` is as in `Target`."""
+    """One upstream of the settings; `settings` has its name. `counts` is as in `Target`."""
 
     settings: UpstreamSettings
     name: str
@@ -126,7 +128,7 @@ class Configured(NamedTuple):
     counts: bool = True
 
     def target(self, model: str, fallbacks: tuple[Target, ...] = ()) -> Target:
-        """For a request under this name."""
+        """The target of a request for this name."""
         outgoing = self.settings.model or model
         return Target(
             self.upstream,
@@ -155,8 +157,8 @@ def demo(sealer: Sealer, taps: Sequence[Tap] = ()) -> Configured:
 def configured(
     given: UpstreamSettings, settings: Settings, sealer: Sealer, taps: Sequence[Tap] = ()
 ) -> Configured:
-    """The upstream of these settings; what it is asked and sends is recorded by each of the `taps`. Raises
-    SettingsError naming it and what is wrong."""
+    """The upstream of these settings, whose exchanges each of the `taps` records. Raises SettingsError with
+    its name and what is wrong."""
     folder = None if settings.profiles is None else Path(settings.profiles)
     known = None if given.profile is None else profile(given.profile, folder)
     name = given.name or given.profile or UNNAMED
@@ -188,7 +190,7 @@ def configured(
     url = given.url or (at.url if at else None)
     if url is None:
         raise SettingsError(f"{called(name)}: profile {given.profile} has no address for dialect {spoken!r}")
-    from openresponses_server.upstreams.http import HttpUpstream  # the demo model and `--help` do without
+    from openresponses_server.upstreams.http import HttpUpstream  # the demo model and `--help` don't need it
 
     secrets = header_secrets(given.headers)
     address = None
@@ -222,15 +224,15 @@ def configured(
             shown_as=address,
         )
     except SettingsError:
-        raise  # it names its own field
+        raise  # the error names its field
     except ValueError as error:
         raise SettingsError(f"{called(name)}: {error}", ".url") from error
     return Configured(given, name, client, dialect, options, sealer, counts=source is None)
 
 
 def _place(given: UpstreamSettings, url: str, dialect: HttpDialect) -> tuple[str, str | None]:
-    """The address without the dialect's own path, which people copy with it, and the socket that stands for
-    its host. Raises SettingsError."""
+    """The address without the dialect's own path, which people copy with it, and the socket if the address
+    names one. Raises SettingsError."""
     socket = given.socket
     if url.startswith(SOCKET):
         if socket is not None:
@@ -253,8 +255,8 @@ def _place(given: UpstreamSettings, url: str, dialect: HttpDialect) -> tuple[str
 def _connecting(
     given: UpstreamSettings, name: str, base: str, socket: str | None
 ) -> tuple[Connect, Sequence[str]]:
-    """What makes the connections to an upstream at this address, and the secrets that proxies are shown.
-    Raises SettingsError for what they can't be made with, ValueError for the address."""
+    """The factory of connections to an upstream at this address, and the secrets that proxies get. Raises
+    SettingsError for settings that don't allow connections, ValueError for the address."""
     from openresponses_server.http.client.connection import request_target_of
     from openresponses_server.http.client.pool import Connections
     from openresponses_server.http.client.ways import Trust, Way, WayError
@@ -293,7 +295,7 @@ def _process(
 
 
 def _tapped(upstream: Upstream, dialect: str, taps: Sequence[Tap]) -> Upstream:
-    """The same, which is not reached over HTTP, with what it is asked and sends recorded."""
+    """Records the exchanges of an upstream that is not reached over HTTP."""
     for tap in taps:
         from openresponses_server.upstreams.recording.recorded import RecordedUpstream
 
@@ -321,12 +323,12 @@ def _proxy_secrets(given: UpstreamSettings) -> Sequence[str]:
     try:
         return Proxy(expanded(given.proxy)).secrets
     except ValueError:
-        return ()  # it can't be used, which is said elsewhere
+        return ()  # its error is reported elsewhere
 
 
 def _key(given: UpstreamSettings, known: Profile | None) -> str | None:
-    """The upstream's key; a profile's variable counts at the profile's own address only, so that a key is not
-    sent to another server."""
+    """The upstream's key. A profile's variable applies only to the profile's own address, so that no other
+    server gets the key."""
     own = api_key(given)
     if own is not None or known is None or known.api_key_env is None or given.url is not None:
         return own

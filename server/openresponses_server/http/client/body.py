@@ -1,5 +1,5 @@
-"""The body of an upstream's response as it arrives: buffered, within a bound, or given to a receiver at
-once."""
+"""The body of an upstream's response as it arrives: buffered, within a limit, or given to a receiver
+immediately."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ PIECE: Final = 32 * 1024
 """Bytes that one callback translates at most: about half a millisecond's work."""
 
 _FEW: Final = 2 * 1024  # bytes up to which a piece is small
-_UNTIMED: Final = 15  # small pieces that are let through in an iteration before the clock is read
+_UNTIMED: Final = 15  # small pieces allowed in an iteration before the clock is read
 _SHARE: Final = 0.001  # seconds of one iteration
 
 Callback = Callable[[], None]
 
 
 class FairScheduler:
-    """Shares the time of the running event loop among responses. An iteration ends when a callback runs that
-    was scheduled in it."""
+    """Shares the time of the running event loop among responses. An iteration ends when a callback scheduled
+    in it runs."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._few: deque[Callback] = deque()
         self._many: deque[Callback] = deque()
         self.untimed = 0
-        """Small pieces that were let through in this iteration before the clock was read."""
+        """Small pieces allowed in this iteration before the clock was read."""
         self._began = 0.0  # when it was
         self.is_timed = False
         """It was."""
@@ -102,10 +102,11 @@ class ReadFlow(Protocol):
 
 
 class Body:
-    """Of one answer: a `Content`. What had come before a failure is given before the failure.
+    """The body of one answer: a `Content`.
 
-    What comes while the sink takes it is given in the callback in which it arrived, or in its turn; else it
-    is kept, and beyond a bound nothing more is taken from the connection.
+    Bytes that arrived before a failure are given before the failure. While the sink accepts them, bytes are
+    given in the callback in which they arrived, or in their turn; else they are buffered, and beyond a limit
+    reading from the connection is paused.
     """
 
     __slots__ = (
@@ -130,7 +131,7 @@ class Body:
         self._scheduler = scheduler
         self._flow = flow
         self._sink: Sink | None = None
-        self._flowing = False  # there is a sink, which has not paused it
+        self._flowing = False  # there is a sink, and it has not paused the body
         self._in_line = False  # its turn will come
         self._pieces: list[bytes] = []  # a deque takes 0.7 KB, and most streams have a piece at a time
         self._size = 0
@@ -139,9 +140,8 @@ class Body:
         self._given_end = False
         self._error: BaseException | None = None
 
-    # ── the connection's side ──────────────────────────────────────────────────────────────────────────
     def feed(self, data: bytes) -> None:
-        """These bytes have come."""
+        """Bytes were received."""
         self.heard = True
         size = len(data)
         if self._flowing and not self._in_line:
@@ -159,7 +159,7 @@ class Body:
             self._buffer(data)
 
     def end(self, error: BaseException | None = None) -> None:
-        """Nothing more will come: it has ended, or it broke."""
+        """The body has ended, or it broke."""
         if not self._ended:
             self._ended = True
             self._error = error
@@ -173,10 +173,9 @@ class Body:
             self._paused = True
             self._flow.pause()
 
-    # ── the sink's side ────────────────────────────────────────────────────────────────────────────────
     @property
     def is_complete(self) -> bool:
-        """All of it has come, and nothing of it is left to be given."""
+        """All of it was received and given."""
         return self._ended and self._error is None and not self._pieces
 
     @property
@@ -207,7 +206,7 @@ class Body:
         self._scheduler.schedule(self._size, self._deliver)
 
     def _deliver(self) -> None:
-        """Give what is kept, as far as this pass of the event loop allows it."""
+        """Give the buffered bytes, as far as this iteration of the event loop allows it."""
         self._in_line = False
         while self._flowing:
             data = self._next(PIECE)
@@ -218,11 +217,11 @@ class Body:
                 return
             self._sink.feed(data)  # type: ignore[union-attr]
             if len(data) == PIECE and self._scheduler.must_wait(PIECE):
-                self._wait_in_line()  # which gives nothing should it be paused by then
+                self._wait_in_line()  # gives nothing if the body is paused by then
                 return
 
     def _next(self, most: int) -> bytes:
-        """What is here, `most` bytes of it at most; b"" when nothing is."""
+        """At most `most` of the buffered bytes; b"" if there are none."""
         pieces = self._pieces
         if not pieces:
             return b""
@@ -240,8 +239,8 @@ class Body:
 
 
 class EncodedBody(Body):
-    """One that came in a `content-encoding` although none was asked for; what is given is decoded. Pieces are
-    made one at a time, so that a few bytes never become many at once."""
+    """A body with a `content-encoding` although none was requested; gives it decoded. It decodes one piece at
+    a time, so that a few bytes never become many at once."""
 
     __slots__ = ("_coding", "_decoded", "_left")
 
@@ -282,7 +281,7 @@ class EncodedBody(Body):
         return data[:most]
 
     def _decode(self) -> bytes:
-        """The next piece; b"" when nothing is here, and when it has ended as its encoding ends."""
+        """The next piece; b"" if nothing is buffered, and at the end of the encoding."""
         while self._coding is not None:
             if data := next(self._decoded, b""):
                 return data
@@ -297,8 +296,8 @@ class EncodedBody(Body):
 
 
 def body_of(encoding: str, flow: ReadFlow, scheduler: FairScheduler) -> Body:
-    """For an answer with this `content-encoding`, "" for none. Raises InvalidAnswer for one that can't be
-    undone."""
+    """The body of an answer with this `content-encoding`, "" for none. Raises InvalidAnswer for an unknown
+    one."""
     try:
         coding = decoding([encoding]) if encoding else None
     except HttpError as error:

@@ -1,4 +1,4 @@
-"""One connection to a server: a request after the other, each with its answer."""
+"""One connection to a server: requests one after the other, each with its answer."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import httptools
 from openresponses_server.http.client.body import Body, FairScheduler, body_of
 from openresponses_server.http.client.failures import ConnectionLost, InvalidAnswer, InvalidRequest
 
-_PIECE: Final = 256 * 1024  # bytes of a request that are written at once
+_PIECE: Final = 256 * 1024  # bytes of a request written at once
 _LARGEST_HEAD: Final = 64 * 1024  # bytes before, between and behind a body's, which a parser may keep
 _NO_ANSWER: Final = "it closed the connection before its answer"
 _CUT: Final = "it closed the connection within its answer"
@@ -25,20 +25,21 @@ _TLS_ALERT: Final = b"\x15\x03"
 _NOT_HTTP: Final = (
     httptools.HttpParserError,
     httptools.HttpParserCallbackError,
-    httptools.HttpParserUpgrade,  # nothing else was asked for
+    httptools.HttpParserUpgrade,  # no upgrade was requested
 )
 
 
 class _Stage(Enum):
-    """Where a connection is."""
+    """The state of a connection."""
 
     FREE = auto()
     ASKED = auto()
-    ANSWERED = auto()  # the head is here, and the body comes
+    ANSWERED = auto()  # the head was received, the body follows
 
 
 class Http1Response:
-    """To one request. `headers` have names in lower case; of several with one name it is the first."""
+    """The answer to one request. `headers` have names in lower case; of several with one name the first
+    counts."""
 
     __slots__ = ("_connection", "content", "headers", "status")
 
@@ -49,12 +50,12 @@ class Http1Response:
         self.content = body
 
     def close(self) -> None:
-        """Nothing more is wanted: the connection is closed when something might still come."""
+        """Drop the rest: the connection is closed if more may arrive."""
         self._connection.abandon(self.content)
 
 
 class _NotConnected(asyncio.Transport):
-    """In the place of a transport until there is one."""
+    """Stands in for a transport until there is one."""
 
     def is_closing(self) -> bool:
         return True
@@ -67,7 +68,7 @@ _NOT_CONNECTED: Final = _NotConnected()
 
 
 class Connection(asyncio.Protocol):
-    """`free` is called when it can be asked again, `closed` when it can't any more."""
+    """`free` is called when the connection can be reused, `closed` when it can't any more."""
 
     def __init__(
         self,
@@ -84,7 +85,7 @@ class Connection(asyncio.Protocol):
         # A list's own method: of a burst with thousands of chunks none costs a call in Python.
         self.on_body = self._pieces.append
         self._parser: httptools.HttpResponseParser | None = httptools.HttpResponseParser(self)
-        # what servers are seen to send, and what does not change where an answer ends
+        # deviations that servers send, and that do not change where an answer ends
         self._parser.set_dangerous_leniencies(
             lenient_headers=True, lenient_optional_cr_before_lf=True, lenient_spaces_after_chunk_size=True
         )
@@ -94,16 +95,16 @@ class Connection(asyncio.Protocol):
         self._body: Body | None = None
         self._ends_with_connection = False
         self._is_sent = True  # all of the request
-        self._lost: Exception | None = None  # why there is no connection any more
+        self._lost: Exception | None = None  # why the connection ended
         self._write_resumed: asyncio.Future[None] | None = None
         self.requests = 0
         self.has_received = False
-        """A byte has come since the latest request."""
+        """A byte was received since the latest request."""
         self.free_since = 0.0
 
     @property
     def is_stale(self) -> bool:
-        """Its server had closed it before it heard of the latest request."""
+        """The server had closed it before it received the latest request."""
         return self.requests > 1 and not self.has_received
 
     @property
@@ -111,8 +112,8 @@ class Connection(asyncio.Protocol):
         return self._parser is None or self._transport.is_closing()
 
     async def ask(self, head: bytes, body: bytes, seconds: float) -> Http1Response:
-        """Send a request; its answer, when the head of that is here. Raises OSError, as TimeoutError when
-        that takes longer than so many seconds."""
+        """Send a request; returns its answer once the head is received. Raises OSError, as TimeoutError after
+        so many seconds."""
         self.requests += 1
         if self._parser is None:  # closed since it was made
             raise self._lost or ConnectionLost("it closed the connection before the request")
@@ -137,8 +138,8 @@ class Connection(asyncio.Protocol):
             timer.cancel()
 
     async def _send(self, head: bytes, body: bytes, answered: asyncio.Future[Http1Response]) -> None:
-        """Write it piece by piece: at once, copying it to the system would hold up the event loop (40 MB:
-        0.3 s). An answer that comes before the end ends it."""
+        """Write it piece by piece: copying all of it to the system at once would block the event loop (40 MB:
+        0.3 s). An early answer ends it."""
         self._transport.write(head)
         for start in range(0, len(body), _PIECE):
             self._transport.write(body[start : start + _PIECE])
@@ -151,7 +152,7 @@ class Connection(asyncio.Protocol):
         self._is_sent = True
 
     def abandon(self, body: Body) -> None:
-        """Whoever reads this body wants nothing more of it."""
+        """The reader of this body needs nothing more of it."""
         if self._body is body:
             self.abort()
 
@@ -159,9 +160,8 @@ class Connection(asyncio.Protocol):
         """Close at once."""
         self._transport.abort()
 
-    # ── asyncio's side ─────────────────────────────────────────────────────────────────────────────────
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # uvloop has classes of its own
+        self._transport = cast(asyncio.Transport, transport)  # uvloop has its own classes
         if self._parser is None:  # through a proxy something may come, or end, before this
             self._transport.abort()
 
@@ -183,7 +183,7 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self.has_received = True
         if self._parser is None or self._stage is _Stage.FREE:
-            self._parser = None  # nothing was asked: it is of no use any more
+            self._parser = None  # there was no request: the connection is useless now
             self.abort()
             return
         try:
@@ -205,7 +205,6 @@ class Connection(asyncio.Protocol):
                 self._fail(InvalidAnswer("its head or what is behind its body is too large"))
                 self.abort()
 
-    # ── the parser's side ──────────────────────────────────────────────────────────────────────────────
     def on_message_begin(self) -> None:
         if self._stage is not _Stage.ASKED:
             raise InvalidAnswer("it sent an answer to nothing")
@@ -244,7 +243,7 @@ class Connection(asyncio.Protocol):
             body.end()
 
     def _flush_pieces(self) -> None:
-        """What was parsed to the body."""
+        """Give the parsed bytes to the body."""
         pieces, body = self._pieces, self._body
         if pieces and body is not None:
             self._head = 0
@@ -261,7 +260,6 @@ class Connection(asyncio.Protocol):
         if body is not None:
             body.end(None if is_end else error or ConnectionLost(_CUT))
 
-    # ── the body's side ────────────────────────────────────────────────────────────────────────────────
     def pause(self) -> None:
         if not self.is_closing:
             self._transport.pause_reading()
@@ -282,7 +280,7 @@ def _is_chunked(headers: Mapping[str, str]) -> bool:
 
 
 def _as_invalid(error: Exception, data: bytes) -> InvalidAnswer:
-    """What the parser says of bytes that it can't read."""
+    """The parser's message about bytes that it can't read."""
     if isinstance(error.__context__, InvalidAnswer):  # one of our own, from its callback
         return error.__context__
     tls = data.startswith(_TLS_ALERT)
@@ -298,19 +296,17 @@ def _time_out(answered: asyncio.Future[Http1Response]) -> None:
         answered.set_exception(TimeoutError())
 
 
-# An address and headers → the head of a request.
-
 PORTS: Final = {"http": 80, "https": 443}
-"""Of addresses that name none."""
+"""The ports of addresses that name none."""
 _AS_IT_IS: Final = "/:@!$&'()*+,;=~%-._"  # what a path has that need not be quoted, and what is already
 _OWN: Final = (
     ("user-agent", f"openresponses-bridge/{version('openresponses-bridge')}"),
-    ("accept-encoding", "identity"),  # an encoder would hold tokens back
+    ("accept-encoding", "identity"),  # compression would delay tokens
 )
 
 
 class Origin(NamedTuple):
-    """What a connection is made to: `host` in ASCII, without brackets; a literal one needs no look-up."""
+    """The endpoint of a connection: `host` in ASCII, without brackets; a literal address needs no look-up."""
 
     tls: bool
     host: str
@@ -319,8 +315,8 @@ class Origin(NamedTuple):
 
 
 class RequestTarget(NamedTuple):
-    """Where an address is. `target` is what a request line names; `headers` are those that the address makes,
-    by their names in lower case."""
+    """A parsed address. `target` is for the request line; `headers` follow from the address, with names in
+    lower case."""
 
     origin: Origin
     target: str
@@ -352,8 +348,8 @@ def request_target_of(url: str) -> RequestTarget:
 
 
 def head_of(method: str, target: RequestTarget, headers: Mapping[str, str], length: int) -> bytes:
-    """The head of a request with a body of `length` bytes; `headers` replace ours of the same names. Raises
-    InvalidRequest for one that would not end where its line does."""
+    """The head of a request with a body of `length` bytes; `headers` replace default ones of the same names.
+    Raises InvalidRequest for a header that would not end where its line does."""
     lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
     if lines.count("\n") != len(headers) or lines.count("\r") != len(headers) or "\0" in lines:
         raise InvalidRequest("a header has a line end in it")
@@ -365,19 +361,19 @@ def head_of(method: str, target: RequestTarget, headers: Mapping[str, str], leng
 
 @lru_cache(maxsize=256)
 def _begun(method: str, target: RequestTarget, names: tuple[str, ...]) -> str:
-    """The lines of a head that are ours; `names` are those that the request's own headers have."""
+    """The default lines of a head; `names` are those of the request's own headers."""
     given = {name.lower() for name in names}
     own = "".join([f"{name}: {value}\r\n" for name, value in (*target.headers, *_OWN) if name not in given])
     return f"{method} {target.target} HTTP/1.1\r\n{own}"
 
 
 def ascii_host(host: str) -> str:
-    """A host's name as it is looked up and named to a server. Raises ValueError when it can't be one."""
+    """A host's name for look-ups and for the server. Raises ValueError if it is invalid."""
     return host if host.isascii() else host.encode("idna").decode()
 
 
 def named_host(host: str) -> str:
-    """A host as an address has it: an IPv6 address in brackets."""
+    """A host as in an address: an IPv6 address in brackets."""
     return f"[{host}]" if ":" in host else host
 
 

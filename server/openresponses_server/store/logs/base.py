@@ -1,9 +1,6 @@
-"""Event logs behind one interface: what a run sends, readable from any number on, by any number of
-readers, while it runs and for a while after.
-
-A log is bounded, and may be lost; what was stored is not. A reader that gets `LogGap` or `LogGone` goes on
-from the store's frames.
-"""
+"""The interface of event logs: the events that a run sends, readable from any number on, by any number of
+readers, during the run and for a while after it. A log is bounded and may be lost; the store is not. A reader
+that gets `LogGap` or `LogGone` continues with the store's frames."""
 
 from __future__ import annotations
 
@@ -14,16 +11,16 @@ from openresponses_server.errors import Outage
 from openresponses_server.store.frames import Frames
 
 LINGER: Final = 10.0
-"""Seconds that a log stays after its run has ended and is stored: for those who were reading it."""
+"""Seconds that a log stays after its run has ended and is stored: for its readers."""
 
 MARKED: Final = 300.0
-"""Seconds that it is known of a log that it was discarded."""
+"""Seconds that a discarded log is remembered."""
 
 LIFETIME: Final = 24 * 3600.0
 """Seconds that a log stays when nobody closes it; longer than any run."""
 
 CHUNK_BYTES: Final = 64 * 1024
-"""About how much a reader that is behind gets at once."""
+"""About how many bytes a reader that is behind gets at once."""
 
 
 class LogGone(Exception):
@@ -35,8 +32,8 @@ class LogGone(Exception):
 
 
 class LogGap(Exception):
-    """The log has frames after those that were read, but not the next ones: its limit was passed, or part
-    of it was lost. `expected` is the number that is missing, `found` the first that is there."""
+    """The log has later frames, but not the next ones: its limit was exceeded, or part of it was lost.
+    `expected` is the missing number, `found` the first present one."""
 
     def __init__(self, run_id: str, expected: int, found: int) -> None:
         super().__init__(f"the event log of run {run_id} goes on at {found}, not at {expected}")
@@ -55,45 +52,44 @@ class LogError(Outage):
 
 
 Answered = Callable[[Frames, bool], None]
-"""Called with frames that a log was given, and whether they are known to be there."""
+"""Called with frames given to a log, and whether they are known to be appended."""
 
 
 class EventLog(Protocol):
-    """One writer per run, any number of readers. Readers never hold the writer up. One that is `at_hand`
-    waits for no other machine and never raises LogError."""
+    """An event log: one writer per run, any number of readers. Readers never block the writer. A log that is
+    `at_hand` waits for no other machine and never raises LogError."""
 
     at_hand: bool
 
     async def check(self) -> None:
-        """Ask once whether its server answers. Raises LogError."""
+        """Check once whether the log's server answers. Raises LogError."""
         ...
 
     async def open(self, run_id: str) -> None:
-        """Begin an empty log; called before the run's id is sent anywhere. What was there is deleted. Raises
-        LogGone when it was discarded."""
+        """Open an empty log and delete an existing one; called before the run's id is sent anywhere. Raises
+        LogGone if it was discarded."""
         ...
 
     async def append(self, run_id: str, frames: Frames) -> None:
-        """Add the next frames; they are there for every reader when this returns.
-
-        Raises LogGone when the log is closed, was discarded or never opened (unless its server lost it: then
-        it begins anew), LogError when its server can't be reached. May then be called again.
-        """
+        """Append frames; every reader can read them when this returns. Raises LogGone if the log is closed,
+        was discarded or never opened (if its server lost the log, it begins anew), LogError if the server
+        can't be reached. May be called again after that."""
         ...
 
     def add(self, run_id: str, frames: Frames, answered: Answered) -> bool:
-        """The same in a plain call, once for each read of an upstream: whether they are there. Otherwise
-        `answered` is called later, where there is no task; frames that are not known to be there can be
-        appended. Raises LogGone."""
+        """The same as a plain call, once for each read from an upstream: whether the frames are appended.
+        Otherwise `answered` is called later, without a task; frames that are not known to be appended may be
+        appended again. Raises LogGone."""
         ...
 
     def read(self, run_id: str, after: int = -1, *, wait: bool = True) -> AsyncIterator[Frames]:
-        """The frames with a number above `after`, to the byte, then, with `wait`, those to come until the log
-        is closed. Raises LogGone, LogGap, LogError; the frames before that were whole."""
+        """The frames with a number above `after`, byte for byte; with `wait` also future ones until the log
+        is closed. Raises LogGone, LogGap, LogError; all frames before that were complete."""
         ...
 
     async def close(self, run_id: str) -> None:
-        """The run has ended: readers end behind its last frame, and after a while the log goes."""
+        """Close the log at the end of its run: readers end after its last frame, and later the log is
+        deleted."""
         ...
 
     async def discard(self, run_id: str) -> None:

@@ -17,7 +17,7 @@ _MAX_BYTES: Final = 256 * 1024 * 1024
 
 
 class _Log:
-    """The frames of one run, and since when they are there or closed."""
+    """The frames of one run, and when its log was opened or closed."""
 
     __slots__ = ("closed_at", "opened_at", "window")
 
@@ -28,9 +28,12 @@ class _Log:
 
 
 class MemoryLog:
-    """Logs of runs in this process. One log holds its last `max_log_bytes`, all of them together
-    `max_bytes`: the oldest that are closed go first, then the first halves of the largest. A closed one goes
-    after `linger` seconds, one that nobody closes after `lifetime`, also while nothing happens."""
+    """Logs of runs in this process.
+
+    A log keeps its last `max_log_bytes`, all logs together `max_bytes`: the oldest closed ones are dropped
+    first, then the first halves of the largest. A closed log is dropped after `linger` seconds, one that
+    nobody closes after `lifetime`, even while nothing happens.
+    """
 
     at_hand = True
 
@@ -50,7 +53,7 @@ class MemoryLog:
         self._max_bytes = max_bytes
         self._clock = clock
         self._logs: dict[str, _Log] = {}
-        self._closed: OrderedDict[str, _Log] = OrderedDict()  # as they were closed
+        self._closed: OrderedDict[str, _Log] = OrderedDict()  # in the order of closing
         self._discarded: dict[str, float] = {}  # when
         self._bytes = 0
         self._timer: asyncio.TimerHandle | None = None
@@ -117,8 +120,8 @@ class MemoryLog:
             log.window.empty(LogGone(run_id))
 
     def _make_room(self) -> None:
-        """Closed logs first, then the first halves of the open ones, the largest first; all halves at most,
-        so that this is not to be done again soon."""
+        """Drop closed logs first, then the first halves of the open ones, the largest first; at most all
+        halves, so that this is not needed again soon."""
         self._expire()
         if self._bytes <= self._max_bytes:
             return
@@ -128,8 +131,8 @@ class MemoryLog:
             self._bytes -= window.cut(window.bytes // 2)
 
     def _expire(self) -> None:
-        """Drop closed logs whose time is over, and more while there is too much. Readers that are
-        within one keep it and read on."""
+        """Drop expired closed logs, and more while there is too much. Readers of a dropped log keep it and
+        read on."""
         now = self._clock()
         wait = min(self._linger, self._lifetime, self._marked)
         while self._closed:
@@ -145,7 +148,7 @@ class MemoryLog:
             self._timer = asyncio.get_running_loop().call_later(wait, self._look_again)
 
     def _look_again(self) -> None:
-        """When nothing else happens."""
+        """Drop logs while nothing else happens."""
         self._timer = None
         now = self._clock()
         for run_id, log in list(self._logs.items()):

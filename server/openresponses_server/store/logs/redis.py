@@ -1,8 +1,6 @@
-"""Event logs as Redis Streams: what one worker appends, every worker reads.
-
-One stream per run, its entries as in `redis_entries`. Of a log that was discarded a last entry is left for a
-while, so that a writer elsewhere, which does not know that, does not begin it anew.
-"""
+"""Event logs as Redis Streams: every worker reads what one worker appends. One stream per run, with the
+entries of `redis_entries`. A discarded log leaves a last entry for a while, so that a writer elsewhere that
+does not know about it does not open it again."""
 
 from __future__ import annotations
 
@@ -34,15 +32,13 @@ from openresponses_server.store.logs.redis_entries import (
 from openresponses_server.store.logs.redis_reading import Pages, Tails
 
 _PAGING: Final = 7
-"""Connections for all readers that are behind."""
+"""Connections for all readers that have fallen behind."""
 
 
 class RedisLog:
-    """Logs in the Redis at `url` (`redis://` or `rediss://`), under keys that begin with `prefix`.
-
-    A stream keeps about its last `max_entries` appends. Without answer from Redis a call is tried again
-    for `patience` seconds before it is a LogError. Any number of readers share a few connections.
-    """
+    """Logs in the Redis at `url` (`redis://` or `rediss://`), under keys that begin with `prefix`. A stream
+    keeps about its last `max_entries` appends. A call that Redis does not answer is retried for `patience`
+    seconds before it is a LogError. Any number of readers share a few connections."""
 
     at_hand = False
 
@@ -60,7 +56,7 @@ class RedisLog:
             "socket_connect_timeout": 5.0,
             "socket_timeout": 5.0,
             "health_check_interval": 30,
-            "retry": Retry(NoBackoff(), 0),  # how often and how long is for `Calls` to say
+            "retry": Retry(NoBackoff(), 0),  # `Calls` does the retries
         }
         self._writer: Redis = Redis.from_url(url, **shared)
         self._follower: Redis = Redis.from_url(url, **shared)
@@ -72,8 +68,8 @@ class RedisLog:
         self._lifetime = _milliseconds(lifetime)
         self._max_entries = max_entries
         self._expiring: set[str] = set()
-        """Open logs of this worker that Redis will drop some day; none after an outage, as a Redis that was
-        restarted has forgotten them."""
+        """Open logs of this worker that Redis will expire; empty after an outage, as a restarted Redis has
+        lost them."""
         self._persist = Calls(patience, self._expiring.clear)
         self._appends = Appends(self._writer.connection_pool, self._expiring.clear, max_entries)
         self._pages = Pages(self._pager, self._persist)
@@ -141,7 +137,7 @@ class RedisLog:
         try:
             await self._persist(add)
         except NotAbove as error:
-            # After an outage the last entry may be this very one, of which only the answer was lost.
+            # After an outage the last entry may be this one, if only the answer was lost.
             if not await self._persist(lambda: self._writer.xrange(key, entry, entry)):
                 raise LogGone(run_id) from error
 
@@ -174,7 +170,7 @@ class RedisLog:
                 pipe.pexpire(key, _milliseconds(MARKED))
                 try:
                     await pipe.execute()
-                except ResponseError:  # Redis is full, and deletes nothing where it may add nothing
+                except ResponseError:  # a full Redis that refuses to add refuses to delete too
                     await self._writer.delete(key)
 
         await self._persist(bury)

@@ -1,8 +1,8 @@
-"""Entries added to logs in Redis over one connection, which no entry waits for: what is there at one moment,
-of all runs of this process, leaves in one write, and answers are read as they come.
+"""Appends entries to logs in Redis over one connection, without waiting for each answer.
 
-A command of Redis' client takes several times the CPU of that, and a token waits for each. Whatever goes
-wrong here is for the client to find out once more and to deal with: an entry that was added twice is
+The entries of one moment, of all runs of this process, leave in one write, and answers are read as they
+arrive. A command of Redis' client takes several times the CPU, and a token waits for each. After any failure
+the caller repeats the call with the client, which handles the error: an entry that was added twice is
 recognised.
 """
 
@@ -23,10 +23,10 @@ from openresponses_server.store.frames import Frames
 from openresponses_server.store.logs.redis_entries import DATA, FIRST, entry_id
 
 _ANSWERED_WITHIN: Final = 5.0  # seconds, as with the client
-_MOST_UNSENT: Final = 16 * 1024 * 1024  # bytes; what comes beyond is left to the client
+_MOST_UNSENT: Final = 16 * 1024 * 1024  # bytes; further entries are left to the client
 
 Answered = Callable[[bool], None]
-"""Called with whether an entry is known to be there."""
+"""Called with whether an entry is known to be appended."""
 
 
 class Appends:
@@ -40,7 +40,7 @@ class Appends:
         self._connecting = asyncio.Lock()
         self._closed = False
         self.connection: AppendConnection | None = None
-        """The last one that was made."""
+        """The last connection that was made."""
 
     async def append(self, key: str, frames: Frames) -> bool:
         """Add these to the stream there is at `key`, over a new connection if need be; whether they are known

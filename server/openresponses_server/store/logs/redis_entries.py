@@ -1,8 +1,7 @@
 """The entries of a log's stream in Redis.
 
-The id of an entry is made of the number of its last event, so that Redis finds a reader's position and an
-append that is made again is recognised. The first entry says that the log was opened, the last that it is
-closed, or that it was discarded.
+The id of an entry is made from the number of its last event, so that Redis finds a reader's position and
+recognises a repeated append. The first entry marks the log as open, the last one as closed or discarded.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ Entry = tuple[bytes, dict[bytes, bytes]]
 
 OPENED: Final = b"0-1"
 CLOSED: Final = b"18446744073709551615-0"
-"""Above every event: nothing can follow it."""
+"""Above every event: nothing can be appended after it."""
 
 _GONE: Final = b"g"
 MARK: Final[dict[Any, Any]] = {b"m": b""}
@@ -36,32 +35,33 @@ _HIGHEST: Final = 2**63
 
 
 def entry_id(sequence: int) -> bytes:
-    """Of the entry whose last event has this number. One above it, since 0-0 can't be the id of an entry."""
+    """The id of the entry whose last event has this number. It is one above the number, since 0-0 is not a
+    valid id."""
     return b"%d-0" % (min(sequence, _HIGHEST) + 1)
 
 
 def place_after(sequence: int) -> bytes:
-    """Where what follows this event is read from; from the beginning below 0."""
+    """The id after which the events following this one are read; the beginning if it is below 0."""
     return OPENED if sequence < 0 else entry_id(sequence)
 
 
 def last_number(entry: bytes) -> int:
-    """The number of the last event in the entry with this id; below 0 for the first mark."""
+    """The number of the last event in the entry with this id; below 0 for the opening mark."""
     return int(entry.partition(b"-")[0]) - 1
 
 
 def fields_of(frames: Frames) -> dict[Any, Any]:
-    """What an entry holds of these."""
+    """An entry's fields for these frames."""
     return {FIRST: frames.first, DATA: frames.data}
 
 
 def is_discard_mark(entry: Entry) -> bool:
-    """Whether it stands for a log that was discarded."""
+    """Whether the entry marks a discarded log."""
     return _GONE in entry[1]
 
 
 def frames_in(entries: Iterable[Entry]) -> list[Frames]:
-    """Entries that follow one another as one, up to a size; marks left out."""
+    """Joins consecutive entries up to a size; marks are left out."""
     found: list[Frames] = []
     run: list[Frames] = []
     size = 0
@@ -82,8 +82,6 @@ def _as_one(run: list[Frames]) -> list[Frames]:
     return [] if together is None else [together]
 
 
-# Calls to Redis: made again while it does not answer, for a while, and its errors as ours.
-
 T = TypeVar("T")
 
 _NOT_ABOVE: Final = "equal or smaller than"
@@ -95,15 +93,15 @@ class NotAbove(Exception):
 
 
 class Calls:
-    """Without answer from Redis a call is made again for `patience` seconds before it is a LogError. Each
-    time, `on_outage` is called."""
+    """Calls to Redis. A call that Redis does not answer is retried for `patience` seconds before it is a
+    LogError; `on_outage` is called for each retry."""
 
     def __init__(self, patience: float, on_outage: Callable[[], None]) -> None:
         self._patience = patience
         self._on_outage = on_outage
 
     async def __call__(self, call: Callable[[], Awaitable[T]]) -> T:
-        """What the call gives; it can be made twice. Raises LogError and NotAbove."""
+        """The result of the call, which may be made twice. Raises LogError and NotAbove."""
         deadline = time.monotonic() + self._patience
         pause = 0.02
         while True:

@@ -1,7 +1,7 @@
-"""The ends of live logs in Redis, read once for all readers of this process.
+"""Reads the ends of live logs in Redis once for all readers of this process.
 
-One task and one connection read all of them, so that what readers cost Redis does not depend on how many they
-are. What it reads stays for a while in a window per run. Who has fallen behind that reads pages of its own.
+One task and one connection read all of them, so the cost for Redis does not depend on the number of readers.
+Recent entries stay in a window per run; a reader that has fallen behind it reads pages of its own.
 """
 
 from __future__ import annotations
@@ -28,25 +28,24 @@ from openresponses_server.store.logs.redis_entries import (
 )
 from openresponses_server.store.logs.window import Window
 
-# What is in a log in Redis, read page by page: by who begins, and by who has fallen behind.
-
 _FIRST: Final = 16  # entries of the first page
 _MOST_ENTRIES: Final = 256
 _BEYOND: Final = 2**63
-"""More than any number of an event."""
+"""Above the number of any event."""
 
 
 class Pages:
-    """A reader has one page in hand, which is about `CHUNK_BYTES` long or one entry. The pages of all readers
-    come over the few connections of `redis`, and wait for one, however long."""
+    """Reads logs page by page, for readers that begin or have fallen behind. A reader holds one page of about
+    `CHUNK_BYTES`, or one entry. The pages of all readers share the few connections of `redis`, and wait for
+    one however long that takes."""
 
     def __init__(self, redis: Redis, calls: Calls) -> None:
         self._redis = redis
         self._calls = calls
 
     async def read(self, key: str, run_id: str, after: int, until: int = _BEYOND) -> AsyncIterator[Frames]:
-        """The frames with a number above `after`, to one that has the number `until`, or else to the present
-        end of the log. Raises LogGone, LogGap, LogError."""
+        """The frames with a number above `after`, up to the number `until`, or to the present end of the log.
+        Raises LogGone, LogGap, LogError."""
         place, count = place_after(after), _FIRST
         while after < until:
             entries = await self._page(key, place, count)
@@ -75,7 +74,7 @@ class Pages:
                 return
 
     async def last(self, key: str) -> list[Entry]:
-        """The last two entries, the very last first; fewer when there are not so many. Raises LogError."""
+        """The last two entries, newest first; fewer if the log is shorter. Raises LogError."""
         found: Any = await self._calls(lambda: self._redis.xrevrange(key, count=2))
         entries: list[Entry] = found
         return entries
@@ -87,9 +86,9 @@ class Pages:
 
 
 _ENTRIES_AT_ONCE: Final = 64  # of each log
-_BLOCK: Final = 0.1  # seconds that Redis waits for entries; a log that is new to the reading waits as long
-_CHECKED_EVERY: Final = 5.0  # seconds without an entry after which it is looked whether the log is there
-_UNREAD: Final = 1.0  # seconds that the end of a log is read on when its last reader has left
+_BLOCK: Final = 0.1  # seconds that Redis waits for entries; a log added to the reading waits as long
+_CHECKED_EVERY: Final = 5.0  # seconds without an entry after which the log's existence is checked
+_UNREAD: Final = 1.0  # seconds of reading after the last reader has left
 _MOST: Final = 1024 * 1024  # bytes of one window
 _LEAST: Final = 128 * 1024
 _MOST_TOGETHER: Final = 64 * 1024 * 1024  # of all windows
@@ -98,7 +97,7 @@ _log = structlog.get_logger(__name__)
 
 
 class Tail:
-    """What follows the event `start` of one log, from where `place` says on."""
+    """The end of one log: the events after `start`, read from the position `place` on."""
 
     def __init__(self, run_id: str, start: int) -> None:
         self.start = start
@@ -110,7 +109,7 @@ class Tail:
 
     @contextmanager
     def reader(self) -> Iterator[None]:
-        """It is read while this lasts."""
+        """Count a reader while the context lasts."""
         self._readers += 1
         try:
             yield
@@ -119,12 +118,12 @@ class Tail:
             self.unread_since = time.monotonic()
 
     def wanted(self, now: float) -> bool:
-        """Whether there is anything to read for."""
+        """Whether anybody needs further entries."""
         unread = not self._readers and now - self.unread_since > _UNREAD
         return not (unread or self.window.ended)
 
     def feed(self, entries: list[Entry], most: int) -> None:
-        """The next ones; the window keeps its newest `most` bytes."""
+        """Add entries; the window keeps its newest `most` bytes."""
         self.seen_at = time.monotonic()
         for frames in frames_in(entries):
             self.window.append(frames)
@@ -138,7 +137,7 @@ class Tail:
 
 
 class Tails:
-    """Those that have readers, by their keys. `pages` reads what lies before them."""
+    """The tails with readers, by their keys. `pages` reads earlier events."""
 
     def __init__(self, redis: Redis, calls: Calls, pages: Pages) -> None:
         self._redis = redis
@@ -161,18 +160,18 @@ class Tails:
                         after = frames.last
                         yield frames
                     return
-                except LogGap as gap:  # to this reader, or in the log: then the pages have it too
+                except LogGap as gap:  # for this reader, or in the log: then the pages raise it too
                     until = gap.found - 1
 
     async def close(self) -> None:
-        """End the reading; who still reads gets LogError."""
+        """Stop reading; remaining readers get LogError."""
         reading = self._reading
         while reading is not None and not reading.done():
             reading.cancel()  # again, since the client may take a cancellation for its own timeout
             await asyncio.wait([reading], timeout=_CANCELLED_AGAIN)
 
     async def _begin(self, key: str, run_id: str, after: int) -> Tail:
-        """The tail from there on, or from where the log ends now. Raises LogGone, LogError."""
+        """A new tail from that event on, or from the log's present end. Raises LogGone, LogError."""
         last = await self._pages.last(key)
         if not last or is_discard_mark(last[0]):
             raise LogGone(run_id)
@@ -188,7 +187,7 @@ class Tails:
         return tail
 
     async def _read_all(self) -> None:
-        """For as long as there is anything to read for."""
+        """Read while any tail is wanted."""
         failure: Exception = LogError()
         try:
             while self._look_over():
@@ -212,11 +211,11 @@ class Tails:
 
     @property
     def _room(self) -> int:
-        """Bytes that each window may have."""
+        """The limit in bytes of each window."""
         return min(_MOST, max(_LEAST, _MOST_TOGETHER // max(len(self._tails), 1)))
 
     def _look_over(self) -> bool:
-        """Leave out what nobody reads; whether anything is left."""
+        """Remove tails that nobody reads; whether any is left."""
         now = time.monotonic()
         for key, tail in list(self._tails.items()):
             if not tail.wanted(now):
@@ -224,7 +223,7 @@ class Tails:
         return bool(self._tails)
 
     async def _check(self) -> None:
-        """Those that had nothing for a while may have been lost."""
+        """Check tails without recent entries: their logs may have been lost."""
         now = time.monotonic()
         quiet = {key: tail for key, tail in self._tails.items() if now - tail.seen_at > _CHECKED_EVERY}
         if not quiet:

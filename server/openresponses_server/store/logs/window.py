@@ -1,4 +1,5 @@
-"""Frames of one run in memory, for any number of readers, and one event for all who wait at their end."""
+"""The newest frames of one run in memory, for any number of readers, with one event for all readers that wait
+at the end."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ Refused = Callable[[int, str], None]
 
 
 class BinaryLines(Protocol):
-    """A binary file, as far as it is read here."""
+    """The methods of a binary file that an import uses."""
 
     def readline(self, limit: int, /) -> bytes: ...
 

@@ -1,5 +1,5 @@
-"""What goes over the pipes: one JSON object a line, without the field `jsonrpc`. Of what comes only the parts
-are decoded that say where it belongs."""
+"""Messages over the pipes: one JSON object a line, without the field `jsonrpc`. Only the parts that say where
+a received message belongs are decoded."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ METHOD_NOT_FOUND: Final = -32601  # JSON-RPC 2.0, "Error object"
 
 
 class Named(Struct):
-    """An object of which its id counts."""
+    """An object of which only the id is read."""
 
     id: str = ""
 
 
 class TurnState(Named):
-    """A turn, and how it stands."""
+    """A turn and its status."""
 
     status: str = ""
 
 
 class Params(Struct, rename="camel"):
-    """Where a notification or request belongs."""
+    """The thread and turn of a notification or request."""
 
     thread_id: str = ""
     turn_id: str = ""
@@ -62,13 +62,13 @@ class Incoming(Struct):
 
     @property
     def status(self) -> str:
-        """How the turn stands that it is about."""
+        """The status of the turn in this message."""
         turn = None if self.params is None else self.params.turn
         return "" if turn is None else turn.status
 
 
 class AgentItem(Struct):
-    """The item of an `item/completed`, as far as it is an answer."""
+    """The item of an `item/completed`, as far as it is a message."""
 
     type: str = ""
     text: str = ""
@@ -87,7 +87,7 @@ _completed: Final = msgspec.json.Decoder(_ItemCompleted)
 
 
 def incoming(line: bytes) -> Incoming | None:
-    """What a line says; None for one that is not a message."""
+    """The message in a line; None if it is not a message."""
     try:
         return _incoming.decode(line)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
@@ -112,10 +112,8 @@ def params_of(line: bytes) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-# What goes wrong with a process, as errors of an upstream.
-
 _SOON: Final = "1"  # seconds
-_MOST_MESSAGE: Final = 500  # characters of what Codex says of an error
+_MOST_MESSAGE: Final = 500  # characters of Codex's text of an error
 
 
 def _error(status: int, code: str, name: str, what: str, cause: str = "") -> UpstreamError:
@@ -123,7 +121,7 @@ def _error(status: int, code: str, name: str, what: str, cause: str = "") -> Ups
 
 
 def not_started(name: str, cause: str, retry_after: float | None = None) -> UpstreamError:
-    """Its process can't be started, or has not been ready in time."""
+    """The process can't be started, or was not ready in time."""
     error = _error(503, UpstreamError.UNREACHABLE, name, "can't be started", cause)
     if retry_after is not None:
         error.headers["retry-after"] = str(max(1, round(retry_after)))
@@ -131,41 +129,41 @@ def not_started(name: str, cause: str, retry_after: float | None = None) -> Upst
 
 
 def ended(name: str, cause: str) -> UpstreamError:
-    """Its process has ended."""
+    """The process has ended."""
     return _error(502, UpstreamError.DISCONNECTED, name, "has stopped in the middle of the answer", cause)
 
 
 def silent(name: str, what: str) -> UpstreamError:
-    """It does not answer."""
+    """Codex does not answer."""
     return _error(504, UpstreamError.TIMEOUT, name, "went silent", f"it did not {what} in time")
 
 
 def invalid(name: str, what: str) -> UpstreamError:
-    """It answers with something else."""
+    """Codex answers with something unexpected."""
     return _error(502, UpstreamError.INVALID_RESPONSE, name, "answered with something else", what)
 
 
 def refused(name: str, method: str, message: str) -> UpstreamError:
-    """It refuses a request of ours."""
+    """Codex refuses a request."""
     what = f"refused the turn: {message[:_MOST_MESSAGE] or 'it does not say why'}"
     return _error(502, UpstreamError.INVALID_RESPONSE, name, what, f"it refused {method}")
 
 
 def slow_client(name: str, most: int) -> UpstreamError:
-    """Nobody takes what it says."""
+    """The client does not read the output."""
     what = f"said more than {most} bytes that the client did not take"
     return _error(502, UpstreamError.TOO_LONG, name, what)
 
 
 def not_asked(what: str) -> UpstreamError:
-    """An answer to something that was not asked."""
+    """An answer to an approval that was not requested."""
     return UpstreamError(
         400, what, code="invalid_value", error_type="invalid_request_error", param="input", cause=what
     )
 
 
 def busy(name: str, *, key: bool) -> UpstreamError:
-    """All turns are taken, or all that one key may have."""
+    """All turns are in use, or all that one key may have."""
     status = 429 if key else 503
     whose = " of this key" if key else ""
     error = UpstreamError(
@@ -178,11 +176,9 @@ def busy(name: str, *, key: bool) -> UpstreamError:
     return error
 
 
-# What Codex asks of its client, and the answers, as one table.
-
-
 class Question(NamedTuple):
-    """`accept` and `refuse` are the answers; `asks`: it is for leave, which a client may be asked for."""
+    """A kind of question that Codex sends. `accept` and `refuse` are the answers; `asks`: it is a request for
+    permission, which can be passed to a client."""
 
     kind: str
     accept: dict[str, Any]
@@ -223,15 +219,12 @@ def answer(method: str, params: dict[str, Any], *, accept: bool) -> dict[str, An
     return question.accept if accept else question.refuse
 
 
-# A stream of bytes as lines of a bounded length.
-
-
 class LineTooLong(ValueError):
-    """More bytes than a line may have have come without an end of line."""
+    """A line has more bytes than allowed."""
 
 
 class LineSplitter:
-    """Splits what is read. A line has at most `most` bytes; its cost is linear however it was cut up."""
+    """Splits bytes into lines of at most `most` bytes; the cost is linear however the bytes were cut."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -239,7 +232,7 @@ class LineSplitter:
         self._size = 0
 
     def feed(self, data: bytes) -> list[bytes]:
-        """The lines that are whole now, without their ends. Raises LineTooLong."""
+        """Add bytes; returns the lines completed by them, without their ends. Raises LineTooLong."""
         *whole, rest = data.split(b"\n")
         if whole:
             whole[0] = b"".join([*self._held, whole[0]])

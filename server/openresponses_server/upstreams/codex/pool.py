@@ -26,16 +26,16 @@ from openresponses_server.upstreams.codex.messages import Named
 from openresponses_server.upstreams.codex.process import CodexProcess
 from openresponses_server.upstreams.codex.turns import CodexTurn, IdleThreads, Seen, Thread, TurnRequest
 
-# The folders in which Codex works: the one of the settings for everybody, else one for each key.
-#
-# What a command writes is read by later turns in its folder (`AGENTS.md` speaks to each of them), so keys do
-# not share one. They lie in the data folder, since `workspace-write` lets every command write to `/tmp` too.
+# What a command writes is read by later turns in its folder (`AGENTS.md` instructs all of them), so keys do
+# not share a folder, unless the settings name one. The folders are in the data folder, since
+# `workspace-write` lets every command write to `/tmp` too.
 
 _PREFIX = "openresponses-codex-"
 
 
 class Folders:
-    """`shared` is that of the settings; of the others `most` are kept for keys without a thread."""
+    """The folders in which Codex works. `shared` is the one in the settings; otherwise each key has one, and
+    `most` are kept for keys without a thread."""
 
     def __init__(self, shared: str | None, most: int) -> None:
         self._shared = None if shared is None else str(Path(shared).expanduser())
@@ -45,11 +45,11 @@ class Folders:
 
     @property
     def of_processes(self) -> str:
-        """Where a process is started. Raises OSError when there can't be one."""
+        """The folder in which a process is started. Raises OSError if it can't be created."""
         return self._shared or str(self._root())
 
     def of(self, owner: str) -> str:
-        """Where the threads of this key work; empty for the first. Raises OSError when there can't be one."""
+        """The folder of this key's threads; empty for the first. Raises OSError if it can't be created."""
         if self._shared is not None:
             return self._shared
         if owner not in self._of:
@@ -58,13 +58,12 @@ class Folders:
         return self._of[owner]
 
     def surplus(self, in_use: Collection[str]) -> list[str]:
-        """Those that are forgotten, to be removed: of the keys that were not served for the longest time, and
-        of which none is in use."""
+        """The folders to remove: those of the keys that were served least recently and have none in use."""
         idle = [owner for owner in self._of if owner not in in_use]
         return [self._of.pop(owner) for owner in idle[: max(0, len(self._of) - self._most)]]
 
     def close(self) -> None:
-        """Remove all that were made."""
+        """Remove all created folders."""
         if self._made is not None:
             shutil.rmtree(self._made, ignore_errors=True)
             self._made = None
@@ -74,23 +73,25 @@ class Folders:
         if self._made is None:
             try:
                 made = tempfile.mkdtemp(prefix=_PREFIX, dir=make_private(data_folder()))
-            except OSError:  # a server without a data folder of its own
+            except OSError:  # a server without its own data folder
                 made = tempfile.mkdtemp(prefix=_PREFIX)
             self._made = Path(made)
         return self._made
 
 
-# The processes: started when they are needed, again when they have ended, and not too often.
-
 _FIRST_WAIT: Final = 0.5  # seconds, doubled by each failure that follows
 _LONGEST_WAIT: Final = 30.0
-_MOST_THREADS: Final = 500  # made by one process, after which another takes its place: it forgets none
+_MOST_THREADS: Final = 500  # made by one process before it is replaced: it never frees a thread
 _log = structlog.get_logger(__name__)
 
 
 class Processes:
-    """At most so many as the settings say, those aside that only finish their turns. `ended` is called with
-    each that can't be used any more. `folders` are those in which their threads work."""
+    """Starts processes when they are needed and restarts them with a delay after a failure.
+
+    There are at most as many as the settings say, except for retired ones that finish their turns. `ended` is
+    called with each process that can't be used any more. `folders` are the working directories of their
+    threads.
+    """
 
     def __init__(
         self,
@@ -112,7 +113,7 @@ class Processes:
         self._closed = False
 
     async def least_busy(self) -> CodexProcess:
-        """One for a new thread. Raises UpstreamError when none can be started."""
+        """A process for a new thread. Raises UpstreamError if none can be started."""
         await self._sweep()
         free = [each for each in self._running if not each.listeners]
         if free or len(self._running) >= self._settings.processes:
@@ -140,14 +141,14 @@ class Processes:
         return process
 
     def _put_off(self, *, at_once: bool = False) -> None:
-        """Start the next one later, the first time `at_once` if that is said."""
+        """Delay the start of the next process; with `at_once` not the first time."""
         wait = min(_FIRST_WAIT * 2**self._failures, _LONGEST_WAIT)
         wait = 0.0 if at_once and not self._failures else wait
         self._failures = min(self._failures + 1, 16)
         self._not_before = asyncio.get_running_loop().time() + wait
 
     async def _sweep(self) -> None:
-        """Take out what has ended, and retire what has made enough threads."""
+        """Remove processes that have ended, and retire those that have made enough threads."""
         dead = [each for each in self._running if each.failure is not None]
         self._running = [each for each in self._running if each.failure is None]
         for process in dead:
@@ -164,7 +165,7 @@ class Processes:
             await process.stop()
 
     def retire(self, process: CodexProcess) -> None:
-        """It gets no new threads, and ends with its last turn."""
+        """Retire the process: it gets no new threads, and ends with its last turn."""
         if process in self._running:
             self._running.remove(process)
             self._retired.append(process)
@@ -200,9 +201,9 @@ class Pool:
         self._threads: WeakSet[Thread] = WeakSet()
         self._tasks: set[asyncio.Task[None]] = set()
 
-    # ── beginning ──────────────────────────────────────────────────────────────────────────────────
     async def begin(self, request: TurnRequest, owner: str, conversation: str) -> Thread:
-        """A thread on which the turn runs. Raises UpstreamError, also for approvals that nobody waits for."""
+        """A thread that runs the turn. Raises UpstreamError, also for answers to approvals that nobody waits
+        for."""
         if request.approvals:
             return self._go_on(request, owner)
         thread = self._idle.pop(Seen(owner, conversation, request).digest())
@@ -212,7 +213,7 @@ class Pool:
             except UpstreamError:
                 if thread.process.failure is None:
                     raise
-                # it ended between two turns, which is nobody's loss
+                # it ended between two turns, so no turn is lost
         thread = await self._new_thread(request, Seen(owner, conversation, request), owner)
         return await self._start_turn(thread, request)
 
@@ -226,7 +227,7 @@ class Pool:
             "sandbox": settings.sandbox,
             "approvalPolicy": policy,
             "developerInstructions": request.instructions,
-            "ephemeral": True,  # what was said is in our store, or nowhere
+            "ephemeral": True,  # conversations are in the server's store only
         }
         process.threads_made += 1
         found = await self._ask(process, "thread/start", params)
@@ -240,7 +241,7 @@ class Pool:
         return thread
 
     def _folder(self, owner: str) -> str:
-        """Where this key's threads work; what too many others have left is removed."""
+        """The working directory of this key's threads; removes folders of keys beyond the limit."""
         folders = self.processes.folders
         folder = folders.of(owner)
         for surplus in folders.surplus({owner, *(each.owner for each in self._threads)}):
@@ -291,10 +292,9 @@ class Pool:
         thread.turn.resolve(given)
         return thread
 
-    # ── leaving ────────────────────────────────────────────────────────────────────────────────────
     def leave(self, thread: Thread) -> None:
-        """The client has what it gets: the thread waits for the next turn, or for an approval; a turn that
-        still runs is interrupted."""
+        """The client's response is complete: the thread waits for the next turn or for an approval; a turn
+        that still runs is interrupted."""
         turn = thread.turn
         assert turn is not None
         if turn.whole and turn.error is None:
@@ -325,14 +325,14 @@ class Pool:
             del self._paused[approval_id]
 
     async def _give_up(self, thread: Thread, approvals: tuple[str, ...]) -> None:
-        """Nobody has answered."""
+        """Interrupt a turn whose approvals were not answered in time."""
         await asyncio.sleep(self._settings.approval_seconds)
         if thread.turn is not None and any(self._paused.get(each) is thread for each in approvals):
             self._unpause(thread)
             await self._interrupt(thread, thread.turn)
 
     async def _interrupt(self, thread: Thread, turn: CodexTurn) -> None:
-        """End a turn, and forget its thread: what it has seen is not what its client has."""
+        """End a turn and close its thread: its history differs from the client's."""
         process = thread.process
         try:
             async with asyncio.timeout(self._settings.stop_seconds):
@@ -349,7 +349,7 @@ class Pool:
         await self._close_thread(thread)
 
     async def _close_thread(self, thread: Thread) -> None:
-        """It has no turns any more."""
+        """Release a thread that runs no more turns."""
         thread.process.listeners.pop(thread.id, None)
         await self._drop(thread)
 
@@ -371,11 +371,9 @@ class Pool:
         await self.processes.close()
 
 
-# How many turns run at once, of all keys and of each one, and who waits for how long.
-
-
 class TurnSlots:
-    """In the order in which they came; one whose key has all its turns lets others pass."""
+    """Limits the turns that run at once, in sum and per key. The others wait in a queue, in order; a key that
+    has all its turns lets others pass."""
 
     def __init__(self, name: str, settings: CodexSettings) -> None:
         self._name = name
@@ -385,7 +383,8 @@ class TurnSlots:
 
     @asynccontextmanager
     async def acquire(self, owner: str) -> AsyncIterator[None]:
-        """One turn. Raises UpstreamError when the queue is full, or has been waited in for too long."""
+        """Acquire a slot for one turn. Raises UpstreamError if the queue is full, or the wait takes too
+        long."""
         await self._wait_for_slot(owner)
         try:
             yield
@@ -397,7 +396,7 @@ class TurnSlots:
 
     def _is_free(self, owner: str) -> bool:
         settings = self._settings
-        # without keys all clients are one
+        # without keys all clients are one owner
         of_key = settings.turns_per_key if owner else settings.turns
         return self._acquired.total() < settings.turns and self._acquired[owner] < of_key
 

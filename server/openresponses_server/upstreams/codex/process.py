@@ -1,4 +1,5 @@
-"""One `codex app-server`: started, initialised once, asked, and ended with all that it has started."""
+"""One `codex app-server` process: started, initialised once, sent requests, and ended together with its
+children."""
 
 from __future__ import annotations
 
@@ -31,8 +32,6 @@ from openresponses_server.upstreams.codex.messages import (
     params_of,
 )
 
-# How the process is started: its command line, and an environment without the server's secrets.
-
 # folders, languages and certificates; keys and proxies with passwords are given by name in the settings
 _PASSED: Final = (
     "PATH",
@@ -61,15 +60,13 @@ def environment_of(settings: CodexSettings) -> dict[str, str]:
 
 
 def command_of(settings: CodexSettings) -> list[str]:
-    """The command line: the launcher, and what it becomes."""
+    """The command line: the launcher, which replaces itself with Codex."""
     launcher = resources.files(__package__).joinpath("launcher.py")
     python = [sys.executable, "-I", "-S", str(launcher), str(os.getpid())]
     return [*python, settings.path, "app-server", *settings.args]
 
 
-# What a process writes to its standard error, as log lines: bounded, and without its secrets.
-
-_LONGEST: Final = 500  # characters of a line that are logged
+_LONGEST: Final = 500  # logged characters of a line
 _PER_WINDOW: Final = 20  # lines
 _WINDOW: Final = 10.0  # seconds
 _STDERR_READ: Final = 16 * 1024
@@ -77,8 +74,8 @@ _log = structlog.get_logger(__name__)
 
 
 async def log_stderr(stream: asyncio.StreamReader, name: str, clean: Callable[[str], str]) -> None:
-    """Read it to its end, so that the process never waits for it. Of a window only so many lines are logged,
-    and then how many were left out."""
+    """Log a process's standard error, bounded and without secrets. Reads to the end, so that the process
+    never blocks; logs a bounded number of lines in each window, and then how many were left out."""
     loop = asyncio.get_running_loop()
     begun, lines, rest = loop.time(), 0, b""
     while data := await stream.read(_STDERR_READ):
@@ -98,23 +95,23 @@ async def log_stderr(stream: asyncio.StreamReader, name: str, clean: Callable[[s
 
 
 _READ: Final = 256 * 1024
-_BUFFERED: Final = 64 * 1024  # half of what waits to be read before its pipe does
-_UNREAD: Final = 64 * 1024 * 1024  # bytes that it has not read of what was written to it
-_MOST_KINDS: Final = 1000  # of notifications; of those beyond nothing is logged
+_BUFFERED: Final = 64 * 1024  # half of the bytes that are buffered before reading pauses
+_UNREAD: Final = 64 * 1024 * 1024  # written bytes that the process has not read
+_MOST_KINDS: Final = 1000  # of notifications; further ones are not logged
 _NOT_FOUND: Final = 127  # exit code of the launcher, and of shells
 _LONGEST_KIND: Final = 100
 _CLIENT: Final = {"name": "openresponses_bridge", "title": "openresponses-bridge", "version": "1"}
 
 
 class ThreadListener(Protocol):
-    """A thread of the process, to which its lines go."""
+    """The receiver of one thread's lines."""
 
     def notification_received(self, line: bytes, message: Incoming) -> None:
-        """A notification."""
+        """A notification arrived."""
         ...
 
     def request_received(self, line: bytes, message: Incoming) -> None:
-        """A request, which is answered through `CodexProcess.answer`."""
+        """A request arrived; answer it with `CodexProcess.answer`."""
         ...
 
     def process_lost(self, error: UpstreamError) -> None:
@@ -134,12 +131,12 @@ class CodexProcess:
         self.threads_made = 0
         self.turns_ended = 0
         self.failure: UpstreamError | None = None
-        """Why it can't be used any more; None while it can."""
+        """Why the process can't be used any more; None while it can."""
         self.ready = False
         self._waiting: dict[int, asyncio.Future[msgspec.Raw]] = {}
         self._last_id = 0
         self._unreadable = 0
-        self._kinds: set[str] = set()  # of notifications that have come
+        self._kinds: set[str] = set()  # of received notifications
         self._process: asyncio.subprocess.Process | None = None
         self._transport: asyncio.SubprocessTransport | None = None
         self._tasks: list[asyncio.Task[None]] = []
@@ -149,7 +146,7 @@ class CodexProcess:
         return None if self._process is None else self._process.pid
 
     async def start(self) -> None:
-        """Start and initialise it. Raises UpstreamError, and then nothing of it is left."""
+        """Start and initialise the process. Raises UpstreamError, and then has ended it."""
         try:
             await self._spawn()
             params = {"clientInfo": _CLIENT, "capabilities": None}
@@ -175,7 +172,7 @@ class CodexProcess:
                 stderr=asyncio.subprocess.PIPE,
                 env=environment_of(self._settings),
                 cwd=self._cwd,
-                start_new_session=True,  # a group of its own, to be ended with all that it has started
+                start_new_session=True,  # its own process group, to be ended with its children
             )
         except OSError as error:
             raise messages.not_started(self._name, error.strerror or type(error).__name__) from error
@@ -188,9 +185,9 @@ class CodexProcess:
         ]
         _log.info("codex.started", upstream=self._name, pid=process.pid)
 
-    # ── asking ─────────────────────────────────────────────────────────────────────────────────────
     async def request(self, method: str, params: dict[str, Any], seconds: float | None = None) -> msgspec.Raw:
-        """The result. Raises UpstreamError when it refuses, ends, or does not answer in time."""
+        """Send a request; returns its result. Raises UpstreamError if Codex refuses, ends, or does not answer
+        in time."""
         if self.failure is not None:
             raise self.failure
         self._last_id += 1
@@ -209,7 +206,7 @@ class CodexProcess:
             del self._waiting[number]
 
     def answer(self, request_id: int | str, result: Any) -> None:
-        """Answer a request of its own."""
+        """Answer a request of Codex."""
         self._write({"id": request_id, "result": result})
 
     def _write(self, message: dict[str, Any]) -> None:
@@ -224,7 +221,6 @@ class CodexProcess:
             return
         pipe.write(encode(message) + b"\n")
 
-    # ── listening ──────────────────────────────────────────────────────────────────────────────────
     async def _listen(self, stream: asyncio.StreamReader) -> None:
         lines = LineSplitter(self._settings.line_bytes)
         try:
@@ -263,7 +259,7 @@ class CodexProcess:
                 listener.notification_received(line, message)
 
     def _log_unknown_kind(self, method: str) -> None:
-        """Log a kind of notification that nobody knows, once: a Codex that is newer than its table."""
+        """Log each unknown kind of notification once: Codex is newer than the table of kinds."""
         kind = method[:_LONGEST_KIND]
         if kind in self._kinds or len(self._kinds) >= _MOST_KINDS:
             return
@@ -281,7 +277,7 @@ class CodexProcess:
             future.set_result(message.result)
 
     def _receive_request(self, line: bytes, message: Incoming) -> None:
-        """Every request is answered: one that waits for ever would stop its turn."""
+        """Answer every request: an unanswered one would block its turn for ever."""
         assert message.id is not None
         listener = self.listeners.get(message.thread_id)
         if listener is not None:
@@ -295,13 +291,12 @@ class CodexProcess:
             self.answer(message.id, result)
 
     def refuse(self, request_id: int | str) -> None:
-        """A request of a kind that nobody answers."""
+        """Refuse a request of a kind that the server does not support."""
         error = {"code": METHOD_NOT_FOUND, "message": "this client does not answer it"}
         self._write({"id": request_id, "error": error})
 
-    # ── the end ────────────────────────────────────────────────────────────────────────────────────
     def _fail(self, error: UpstreamError) -> None:
-        """It can't be used any more."""
+        """Mark the process as unusable and fail everything that waits for it."""
         if self.failure is not None:
             return
         self.failure = error
@@ -319,7 +314,7 @@ class CodexProcess:
                 os.killpg(self._process.pid, signal.SIGKILL)
 
     async def stop(self) -> None:
-        """End it and all that it has started: by closing its input, and then by force."""
+        """End the process and its children: close its input, then kill them."""
         process = self._process
         if process is None or self._transport is None:
             return
@@ -334,7 +329,7 @@ class CodexProcess:
                 await process.wait()
         self._kill()
         await process.wait()
-        # nothing holds the other ends of its pipes now, unless something has left its group
+        # only a process that left the group can still hold the other ends of the pipes
         await asyncio.wait(self._tasks, timeout=self._settings.stop_seconds)
         await end_tasks(self._tasks)
         self._transport.close()

@@ -1,4 +1,5 @@
-"""One turn as it is read: what Codex says of it, up to its end or to a question for the client."""
+"""One turn: Codex's messages, up to its end or to a question for the client; and the threads between
+turns."""
 
 from __future__ import annotations
 
@@ -19,14 +20,14 @@ from openresponses_server.upstreams.codex import messages
 from openresponses_server.upstreams.codex.messages import QUESTIONS, Incoming, answer, params_of, said_in
 from openresponses_server.upstreams.codex.process import CodexProcess
 
-_OURS: Final = "bridge/"  # what only we may say
+_OURS: Final = "bridge/"  # types that only this server may send
 _RESOLVED: Final = "serverRequest/resolved"
-_ONE_LINE: Final = bytes.maketrans(b"\r", b" ")  # within JSON a white space, in a stream of events an end
+_ONE_LINE: Final = bytes.maketrans(b"\r", b" ")  # white space in JSON, but a line end in a stream of events
 _MOST_QUESTIONS: Final = 64  # that wait at once
 
 
 class Question(NamedTuple):
-    """What Codex waits for: its own id for the answer, and the request as it came."""
+    """A question of Codex: its own id for the answer, and the request as received."""
 
     request_id: int | str
     method: str
@@ -34,8 +35,8 @@ class Question(NamedTuple):
 
 
 class CodexTurn:
-    """A listener of one thread, from the turn's start to its end. `over` when Codex has ended it, `whole`
-    when by itself; `questions` are those that its client has not answered, by the ids that it knows."""
+    """The listener of one thread during a turn. `over`: the turn has ended; `whole`: it completed.
+    `questions` are those that the client has not answered, by the ids that the client knows."""
 
     def __init__(self, name: str, process: CodexProcess, settings: CodexSettings) -> None:
         self._name = name
@@ -52,7 +53,6 @@ class CodexTurn:
         self.said: list[str] = []
         self.questions: dict[str, Question] = {}
 
-    # ── from Codex ─────────────────────────────────────────────────────────────────────────────────
     def notification_received(self, line: bytes, message: Incoming) -> None:
         turn_id = message.turn_id
         if self.over or message.method.startswith(_OURS) or message.method == _RESOLVED:
@@ -96,14 +96,13 @@ class CodexTurn:
             self.error = messages.slow_client(self._name, self._settings.turn_bytes)
             self._lines, self._size = [], 0
 
-    # ── for the client ─────────────────────────────────────────────────────────────────────────────
     @property
     def paused(self) -> bool:
-        """It waits for its client, which knows what for."""
+        """The turn waits for an answer of its client, which has been sent the question."""
         return bool(self.questions) and self._shown and not self.over and self.error is None
 
     def resolve(self, approvals: dict[str, bool]) -> None:
-        """Answer these questions. Those that are left are shown again."""
+        """Answer these questions. Unanswered ones are shown again."""
         self._shown = False
         for approval_id, accept in approvals.items():
             asked = self.questions.pop(approval_id, None)
@@ -119,8 +118,8 @@ class CodexTurn:
         )
 
     async def read(self, idle: float) -> bytes:
-        """What has come, as a stream of events; b"" at the end. Raises UpstreamError, after what came before
-        it has been taken."""
+        """The received messages, as a stream of events; b"" at the end. Raises UpstreamError after everything
+        before it was read."""
         while not self._lines:
             if self.error is not None:
                 raise self.error
@@ -139,28 +138,25 @@ class CodexTurn:
         return b"".join(b"data: " + line.translate(_ONE_LINE) + b"\n\n" for line in lines)
 
     async def ended(self) -> None:
-        """Wait until it is over or lost."""
+        """Wait until the turn is over or its process has ended."""
         while not self.over and self.error is None:
             await self.change()
 
     async def change(self) -> None:
-        """Wait until something has come."""
+        """Wait for a message."""
         self._changed.clear()
         await self._changed.wait()
 
 
-# Which thread of Codex a request goes on with: the one that has seen what the request says came before.
-#
-# A conversation is known by what both sides have seen of it, whatever brought its history: a client, a
-# `previous_response_id`, a conversation. What a thread has seen is kept as one hash, of the messages without
-# their ids, in which what the assistant says in several messages is one text. A thread is never taken for a
-# history that it has not seen: such a request gets a new one, with its history.
+# A request continues the thread whose history it has.  A thread's history is stored as one hash of its
+# messages, without their ids, and with the assistant's consecutive messages joined into one text. A request
+# whose history no thread has gets a new thread, with its history.
 
 _ASSISTANT: Final = "assistant"
 
 
 class TurnRequest(Struct):
-    """What the dialect makes of a request; see `openresponses_bridge.dialects.codex.request`."""
+    """A request as the dialect encodes it; see `openresponses_bridge.dialects.codex.request`."""
 
     model: str | None
     instructions: str | None
@@ -173,7 +169,7 @@ class TurnRequest(Struct):
 
 
 class Seen:
-    """What was seen of a conversation, in order: the history of a request, and what follows."""
+    """The digest of a conversation, in order: the history of a request, and the items after it."""
 
     def __init__(self, owner: str, conversation: str, request: TurnRequest) -> None:
         begun = [owner, conversation, request.model, request.instructions]
@@ -197,7 +193,7 @@ class Seen:
                 self._hash.update(encode(item))
 
     def add_input(self, parts: Iterable[dict[str, Any]]) -> None:
-        """The parts of a user's messages, as a turn starts with them: of several messages or of one."""
+        """The parts of one or more user messages, as `turn/start` has them."""
         self._settle()
         for part in parts:
             self._hash.update(encode(part))
@@ -219,7 +215,7 @@ class Seen:
 
 
 class Thread:
-    """A thread of a process, and what it has `seen`. `turn` is the one that runs."""
+    """A thread of a process, and the history that it has `seen`. `turn` is the running one."""
 
     def __init__(self, thread_id: str, process: CodexProcess, seen: Seen, owner: str) -> None:
         self.id = thread_id
@@ -230,7 +226,7 @@ class Thread:
 
 
 class IdleThreads:
-    """Threads between two turns by what they have seen, the one that was used last at the end."""
+    """Threads between two turns, by the digest of their history; the last used one is at the end."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -240,8 +236,8 @@ class IdleThreads:
         return len(self._threads)
 
     def put(self, thread: Thread, state: bytes) -> list[Thread]:
-        """Its turn has ended. Those that are dropped for it: one that has seen the same, and the one that was
-        not used for the longest time."""
+        """Add a thread whose turn has ended. Returns the threads dropped for it: one with the same history,
+        and the least recently used one."""
         same = self._threads.pop(state, None)
         self._threads[state] = thread
         dropped = [] if same is None else [same]
@@ -250,11 +246,11 @@ class IdleThreads:
         return dropped
 
     def pop(self, state: bytes) -> Thread | None:
-        """The one that has seen this, if its process still runs. It is not idle any more."""
+        """Remove and return the thread with this history, if its process still runs."""
         found = self._threads.pop(state, None)
         return None if found is None or found.process.failure is not None else found
 
     def discard(self, process: CodexProcess) -> None:
-        """The process has ended."""
+        """Remove the threads of a process that has ended."""
         for state in [state for state, each in self._threads.items() if each.process is process]:
             del self._threads[state]

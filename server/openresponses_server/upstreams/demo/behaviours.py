@@ -1,7 +1,7 @@
-"""What the demo model can do, as one table: a name, the words that ask for it, and what it plays.
+"""The behaviours of the demo model, as one table: a name, the words that ask for it, and what it plays.
 
-A play yields the choices of Chat Completions chunks, in order: `{"delta": …}`, `{"finish_reason": …}`;
-an `{"error": …}` is sent in band, and a play that ends without a finish reason is a cut stream.
+A play yields the choices of Chat Completions chunks, in order: `{"delta": …}`, `{"finish_reason": …}`; an
+`{"error": …}` is sent in band, and a play that ends without a finish reason is a cut stream.
 """
 
 from __future__ import annotations
@@ -13,15 +13,13 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from msgspec import Struct
 
-# A value that fits a JSON schema, chosen by rule and from the user's own words, never at random.
-
 _MAX_DEPTH: Final = 12
 _BUDGET: Final = 100_000
-_MOST_WORDS: Final = 10_000  # characters that are looked through
+_MOST_WORDS: Final = 10_000  # searched characters
 _LARGEST: Final = 10**300
 _PATCH: Final = "*** Begin Patch\n*** Add File: demo.txt\n+Hello from the demo model\n*** End Patch\n"
 
-# what strings of these formats look like
+# examples of strings in these formats
 _FORMATS: Final = {
     "date": "2026-01-01",
     "date-time": "2026-01-01T00:00:00Z",
@@ -32,7 +30,7 @@ _FORMATS: Final = {
     "ipv4": "192.0.2.1",
 }
 
-# property names → the words of the request they take, first match wins
+# property names → the words of the request to use; the first match counts
 _QUOTED: Final = re.compile('["“`]([^"“”`]++)["”`]')
 _PLACE: Final = re.compile(r"\b(?:in|at|for|to|near)\s+([A-Z][\w'’-]*(?:,?\s+[A-Z][\w'’-]*)*)")
 _PATCH_TEXT: Final = re.compile(
@@ -49,11 +47,13 @@ _NAMES: Final[tuple[tuple[re.Pattern[str], re.Pattern[str] | None, str | None], 
 
 
 def sample(schema: Any, words: str, name: str = "value") -> Any:
-    """A value of `schema` (JSON Schema, as far as tools use it). `words` is what the user said, `name`
-    what the value is called. Only required properties are filled, all when none is said to be.
+    """A value that fits `schema` (JSON Schema, as far as tools use it), chosen by rule and from the user's
+    words, never at random.
 
-    A schema may say anything in any place: what has the wrong type counts as not said, and beyond a
-    budget everything is null."""
+    `words` are the user's words, `name` is the value's name. Only required properties are filled, or all if
+    none is required. A schema may contain anything: values of a wrong type are ignored, and beyond a budget
+    everything is null.
+    """
     return _Sampler(schema, words).value(schema, name, 0)
 
 
@@ -173,18 +173,18 @@ T = TypeVar("T")
 
 
 def _of(kind: type[T], value: Any) -> T:
-    """The value if it is of this type, else an empty one."""
+    """The value if it has this type, else an empty one."""
     return value if isinstance(value, kind) else kind()
 
 
 def _count(value: Any, otherwise: int) -> int:
-    """What a schema says as a number of things; 3.0 is one too."""
+    """A count in a schema; 3.0 is one too."""
     number = _number(value)
     return otherwise if number is None or number < 0 or number != number // 1 else int(number)
 
 
 def _number(value: Any) -> int | float | None:
-    """A number that is one and that JSON can hold."""
+    """A number, if it is one and fits into JSON."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return value if abs(value) < _LARGEST else None
@@ -201,12 +201,10 @@ _MAKERS: Final = {
 }
 
 
-# What the demo model understands of a Chat Completions request.
-
 _CAMEL: Final = re.compile(r"([a-z])([A-Z])")
 _WORD: Final = re.compile(r"[A-Za-z]+")
 _ASKS_FOR_A_TOOL: Final = re.compile(r"\b(call|use|run|invoke|tool|function)\b", re.IGNORECASE)
-# words of tool names that say nothing about what the tool is for
+# words of tool names that say nothing about the tool's purpose
 _EMPTY_WORDS: Final = frozenset({"get", "set", "the", "a", "an", "to", "of", "in", "do", "current", "tool"})
 
 
@@ -231,7 +229,7 @@ class DemoTurn(Struct, frozen=True):
     prompt_words: int
 
     def chosen_tools(self) -> list[dict[str, Any]]:
-        """The functions to call now: those the request forces, else those the user's words ask for."""
+        """The functions to call now: forced ones, else those that the user's words ask for."""
         if not self.tools or self.tool_choice == "none":
             return []
         if isinstance(self.tool_choice, dict):
@@ -250,7 +248,7 @@ class DemoTurn(Struct, frozen=True):
         return [tool for tool in self.tools if tool.get("name") == name][:1] or self.tools[:1]
 
     def _named(self) -> list[dict[str, Any]]:
-        """The tools whose names are said, word for word; where none is, the one of which most is said."""
+        """The tools that the user's words name; if none is named, the one with most matching words."""
         said = {word.lower() for word in _WORD.findall(self.text)}
         names = [set(_words_of(str(tool.get("name", "")))) for tool in self.tools]
         whole = [tool for tool, name in zip(self.tools, names, strict=True) if name and name <= said]
@@ -265,7 +263,7 @@ class DemoTurn(Struct, frozen=True):
 
 
 def read_turn(body: dict[str, Any]) -> DemoTurn:
-    """The turn that a request's body asks for."""
+    """The turn in a request's body."""
     messages = [message for message in body.get("messages", []) if isinstance(message, dict)]
     users = [at for at, message in enumerate(messages) if message.get("role") == "user"]
     last = users[-1] if users else -1
@@ -324,7 +322,7 @@ STOP: Final[Step] = {"finish_reason": "stop"}
 
 
 class Behaviour(NamedTuple):
-    """`words` in the last user message ask for it, as does the model name `demo-<name>`. `pause` is the
+    """`words` in the last user message ask for it, and so does the model name `demo-<name>`. `pause` is the
     wait before each piece, in seconds."""
 
     words: re.Pattern[str] | None

@@ -1,1 +1,1 @@
-"""Upstreams and recordings: what records one that is asked, and what answers in the place of one."""
+"""Upstreams and recordings: recording an upstream, and answering from a recording."""

@@ -1,5 +1,5 @@
-"""A recording in the place of an upstream's connections: each request is answered as a recorded one was, with
-its status, the ends of its chunks, its pauses and its end."""
+"""A recording instead of an upstream's connections: each request gets the answer of a recorded one, with its
+status, chunks, pauses and end."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ from openresponses_server.upstreams.recording.recorded import TIMEOUT, Recording
 NOT_RECORDED: Final = "not_recorded"
 CHANGED: Final = "recording_changed"
 _JSON: Final = {"content-type": "application/json"}
-_AT_ONCE: Final = 64  # records that are read together, on a thread
-_MOST_AT_ONCE: Final = 1024 * 1024  # characters, after which no more are read
-_NAMED: Final = 5  # models that a message names
+_AT_ONCE: Final = 64  # records read at once, on a thread
+_MOST_AT_ONCE: Final = 1024 * 1024  # characters, after which reading stops
+_NAMED: Final = 5  # models named in a message
 _log = structlog.get_logger(__name__)
 
 
 class PlayedRequests:
-    """Requests that these exchanges of a recording answer. `name` is the upstream's."""
+    """Answers requests from these exchanges of a recording. `name` is the upstream's."""
 
     def __init__(
         self, recording: Recording, exchanges: Sequence[Exchange], playback: Playback, name: str
@@ -61,7 +61,7 @@ class PlayedRequests:
     async def request(
         self, method: str, _url: str, *, headers: Mapping[str, str], data: bytes = b""
     ) -> HttpResponse:
-        """As it was answered then. Raises what a connection would, where there was no answer."""
+        """The recorded answer. Raises the error of a connection if there was no answer."""
         if method != "POST":
             listed = {"object": "list", "data": [{"id": model, "object": "model"} for model in self._models]}
             return PlayedAnswer(200, _JSON, _body(encode(listed)))
@@ -85,7 +85,7 @@ class PlayedRequests:
             if isinstance(record, Ended):
                 await reading.reach(record.at)
                 if record.code == TIMEOUT or record.how == "left":
-                    raise TimeoutError  # nobody waited any longer
+                    raise TimeoutError  # the client had stopped waiting
                 raise ConnectionLost(record.reason)
             if isinstance(record, Answered):
                 await reading.reach(record.at)
@@ -103,7 +103,7 @@ class PlayedRequests:
 
 
 class Queue:
-    """Which exchange answers the next request."""
+    """Chooses the exchange that answers the next request."""
 
     def __init__(self, exchanges: Sequence[Exchange], playback: Playback) -> None:
         self._by_request = playback.match == "request"
@@ -115,7 +115,7 @@ class Queue:
             self._lines.setdefault(self._line(each.wanted), []).append(each)
 
     def next(self, body: bytes) -> tuple[Exchange | None, str]:
-        """The exchange for a request with this body, else why there is none."""
+        """The exchange for a request with this body, else the reason why there is none."""
         try:
             asked = wanted(decode_json(body))
         except (WireError, RecursionError):
@@ -163,7 +163,7 @@ class PlayedAnswer:
 
 
 def _body(data: bytes) -> TaskSource:
-    """A body that is there at once."""
+    """A body that arrives at once."""
     pieces = iter((data,))
 
     async def read() -> bytes:
@@ -173,7 +173,7 @@ def _body(data: bytes) -> TaskSource:
 
 
 async def _piece(reading: _Reading) -> bytes:
-    """The next of a recorded body."""
+    """The next chunk of a recorded body."""
     record = await reading.next()
     if record is not None:
         await reading.reach(record.at)
@@ -187,12 +187,12 @@ async def _piece(reading: _Reading) -> bytes:
 
 
 class _Unreadable(ConnectionLost):
-    """The recording has changed, or can't be read any more."""
+    """The recording has changed, or can no longer be read."""
 
 
 class _Reading:
-    """The records of one exchange and its clock, which runs `speed` times as fast; without one nothing is
-    waited for."""
+    """The records of one exchange and its clock, which runs `speed` times as fast; without a speed nothing
+    waits."""
 
     def __init__(self, recording: Recording, exchange: Exchange, speed: float | None) -> None:
         self._records = recording.records(exchange)
@@ -202,7 +202,7 @@ class _Reading:
         self._began = time.monotonic()
 
     async def next(self) -> Answered | Chunk | Ended | None:
-        """The next record but the request itself; None at the end."""
+        """The next record except the request; None at the end."""
         while True:
             if not self._ready:
                 self._ready = (await self._several())[::-1]
@@ -219,14 +219,14 @@ class _Reading:
             raise _Unreadable("the recording can't be read any more") from error
 
     async def reach(self, at: float) -> None:
-        """Wait until the recording was there."""
+        """Wait until this time of the recording."""
         left = 0.0
         if self._speed is not None:
             left = self._began + (at - self._asked_at) / self._speed - time.monotonic()
         await asyncio.sleep(max(left, 0.0))
 
     def close(self) -> None:
-        with suppress(ValueError):  # a thread still reads: the file is closed when that is done
+        with suppress(ValueError):  # a thread still reads: the file is closed afterwards
             self._records.close()
 
 
@@ -241,12 +241,9 @@ def _several(records: Iterator[Record]) -> list[Record]:
     return found
 
 
-# Which recordings an upstream's settings name: the one that it is, the one that is made of it.
-
-
 class PlayedUpstream:
-    """The recording that is an upstream; `dialect` is the one that was asked for, if one was. Raises
-    SettingsError about `.url`."""
+    """An upstream that plays a recording; `dialect` is the requested one, if any. Raises SettingsError about
+    `.url`."""
 
     def __init__(self, path: Path, dialect: str | None) -> None:
         try:
@@ -268,7 +265,7 @@ class PlayedUpstream:
             raise SettingsError(f"{path} has {what}", ".url")
 
     def connect(self, playback: Playback) -> Connect:
-        """What answers in the place of connections."""
+        """The factory of the player, instead of connections."""
 
         def answering(name: str, _timeouts: Timeouts) -> Requests:
             return PlayedRequests(self.recording, self.exchanges, playback, name)
@@ -279,8 +276,8 @@ class PlayedUpstream:
 def recorded_connect(
     tap: Tap, dialect: HttpDialect, url: str, secrets: Iterable[str], connect: Connect | None = None
 ) -> Connect:
-    """Connections to an upstream at this address, or what `connect` makes instead, that are recorded. Raises
-    ValueError for an address that can't be used."""
+    """The factory of recorded connections to an upstream at this address, or of recorded `connect`. Raises
+    ValueError for an invalid address."""
     base = dialect.address(url)
     password = urlsplit(base).password or ""
     hidden = [*secrets, password, unquote(password)]

@@ -1,5 +1,5 @@
-"""Recording what an upstream over HTTP is asked and sends: it stands between the upstream and its connections
-and changes nothing."""
+"""Records the exchanges with an upstream over HTTP: sits between the upstream and its connections and changes
+nothing."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ _LEFT: Final[tuple[Any, ...]] = ("left",)
 
 
 class RecordingRequests:
-    """Requests that are recorded where `policy` says, those for lists of models excepted. `dialect` is what
-    the upstream `name` speaks below `base`; `secrets` are masked beside what its headers carry."""
+    """Records requests where `policy` says, except those for lists of models. `dialect` is what the upstream
+    `name` speaks below `base`; `secrets` are masked in addition to those in its headers."""
 
     def __init__(
         self,
@@ -107,7 +107,7 @@ class RecordingRequests:
 
 
 class _Recorded:
-    """An answer whose body is recorded as it comes."""
+    """An answer whose body is recorded as it arrives."""
 
     def __init__(self, answer: HttpResponse, recorder: ExchangeRecorder) -> None:
         self._answer = answer
@@ -126,8 +126,8 @@ class _Recorded:
 
 
 class _RecordedSource:
-    """A source between another one and its sink: what passes is recorded. `cut` says how an exchange ends
-    whose answer ends with an error."""
+    """Records the data between a source and its sink. `cut` returns the recorded end of an exchange whose
+    answer ends with an error."""
 
     whole = False
 
@@ -140,7 +140,7 @@ class _RecordedSource:
         self._sink: Sink | None = None
         self.pause, self.resume = source.pause, source.resume
         self.ending: tuple[Any, ...] = _LEFT
-        """How the exchange ends when it is closed now."""
+        """The end to record if the exchange is closed now."""
 
     def start(self, sink: Sink) -> None:
         self._sink = sink
@@ -185,8 +185,8 @@ def _cut_connection(error: Exception) -> tuple[Any, ...]:
 async def recorder_of(
     target: RecordingTarget, secrets: Secrets, asked: Asked, body: bytes
 ) -> ExchangeRecorder:
-    """What records this exchange, with the model that the body names; a large body is masked on a thread, and
-    for many secrets any."""
+    """The recorder of this exchange, with the model in the body; a thread masks a large body, or any body if
+    there are many secrets."""
 
     def shown() -> Asked:
         secrets.make_ready()
@@ -196,13 +196,12 @@ async def recorder_of(
     return ExchangeRecorder(target.file, secrets, await on_thread(shown, begun=True) if is_long else shown())
 
 
-# Recording an upstream that is not reached over HTTP, as one that is would have sent it.
-
 _NO_ANSWER = {UpstreamError.TIMEOUT: TIMEOUT, UpstreamError.UNREACHABLE: UNREACHABLE}
 
 
 class RecordedUpstream(UpstreamWrapper):
-    """An `Upstream` whose exchanges are recorded where `policy` says; `dialect` is what it speaks."""
+    """An `Upstream` that is not reached over HTTP, whose exchanges are recorded, as HTTP would have carried
+    them, where `policy` says; `dialect` is what it speaks."""
 
     def __init__(self, upstream: Upstream, policy: RecordingPolicy, dialect: str) -> None:
         super().__init__(upstream)
@@ -262,12 +261,12 @@ class _RecordedReply(_RecordedSource):
         self.losses, self.whole = reply.losses, reply.whole
 
     async def drain(self) -> None:
-        """Wait for what is left when the stream has said its end, as an upstream over HTTP does: so it is
-        known that nothing more came."""
+        """Wait for the rest after the end of the stream, as an upstream over HTTP does, to record that
+        nothing more came."""
         if self.ending == _LEFT:
             rest = Discard()
             self.start(rest)
-            with suppress(TimeoutError):  # its client has had all that it wanted
+            with suppress(TimeoutError):  # its client had everything it wanted
                 async with asyncio.timeout(DRAIN_SECONDS):
                     await rest.ended.wait()
 
@@ -278,7 +277,7 @@ def _cut_reply(error: Exception) -> tuple[Any, ...]:
 
 
 def _refused(recorder: ExchangeRecorder, error: UpstreamError) -> tuple[Any, ...]:
-    """Write the answer of one that refuses; how the exchange ends."""
+    """Record a refusal; returns the end of the exchange."""
     if error.code in _NO_ANSWER:
         return ("failed", _NO_ANSWER[error.code], error.cause)
     recorder.answer(error.http_status, {"content-type": "application/json", **error.headers})
