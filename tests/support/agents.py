@@ -25,7 +25,7 @@ DIALECTS = ("anthropic", "chat")
 
 
 def scripted(dialect: str, answers: Sequence[Answer]) -> list[Script]:
-    """The answers as an upstream of this dialect streams them."""
+    """The answers, streamed as an upstream of this dialect does."""
     return [Script(_FRAMES[dialect](answer)) for answer in answers]
 
 
@@ -159,7 +159,7 @@ class Agent(Struct):
 async def agent(
     upstream: ScriptedUpstream, dialect: str, tools: ToolRegistry, able: Capabilities | None = None
 ) -> AsyncIterator[Agent]:
-    """An agent whose model is what the upstream has scripted under `MODEL`, able to do what is said."""
+    """An agent whose model is the upstream's script under `MODEL`, with these abilities."""
     settings = Settings(
         upstreams=[UpstreamSettings(url=upstream.url, dialect=dialect, name=MODEL)],
         models={} if able is None else {MODEL: able},

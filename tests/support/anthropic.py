@@ -1,4 +1,4 @@
-"""Anthropic streams to feed, recorded and made up, and what they add up to, read without our own code."""
+"""Anthropic streams to feed, recorded and generated, and their results, read without our own code."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -122,7 +122,7 @@ class Fed:
         return [case.where for case in self.inbound.diagnostics if case.kind == kind]
 
     def chunks(self, outbound: Outbound | None = None) -> list[Json]:
-        """What the events so far are as an Anthropic stream again."""
+        """The events so far, encoded as an Anthropic stream again."""
         out = outbound or Outbound(self.sealer)
         made = [chunk for event in self.events for chunk in out.feed(event)] + out.close()
         return parse_sse(encode_sse(made))
@@ -173,8 +173,8 @@ _GROWS = {"text_delta": "text", "thinking_delta": "thinking", "signature_delta":
 
 
 def add_up(chunks: Iterable[Json]) -> Json:
-    """The message that a stream's chunks are, by the API's documentation. Blocks have to follow one
-    another; a second message in the same list is not read."""
+    """The message in a stream's chunks, by the API's documentation. Blocks have to follow one another; a
+    second message in the same list is not read."""
     message: Json = {}
     inputs: list[str] = []
     for chunk in chunks:

@@ -1,4 +1,4 @@
-"""Made-up Anthropic messages, and the streams they could have come in."""
+"""Generated Anthropic messages, and streams of them."""
 
 import json
 from typing import Any

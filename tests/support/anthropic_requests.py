@@ -1,4 +1,4 @@
-"""Requests of ours for the Messages API: short ways to write them, and to see what came of them."""
+"""Requests to the Messages API: short ways to write them and to inspect the result."""
 
 import json
 from base64 import b64encode
@@ -37,7 +37,7 @@ def out(
     identities: ToolIdentityMap | None = None,
     **fields: Any,
 ) -> tuple[Json, list[str]]:
-    """(body, where the losses stand), after the checker of the API's rules has seen the body."""
+    """(body, places of the losses), after the check of the API's rules."""
     body, noted = to_messages(
         request(input, **fields),
         history=history,

@@ -18,7 +18,7 @@ CLIENT_BLOCKS = {"text", "tool_use", "compaction", *THINKING}
 
 
 def violations(body: Json) -> list[str]:
-    """What the API would refuse; empty when it is a good request."""
+    """The reasons for which the API would refuse it; empty for a valid request."""
     checks = (_fields, _turns, _blocks, _pairing, _thinking, _tools, _cache)
     return [f"{check.__name__}: {problem}" for check in checks for problem in check(body)]
 

@@ -1,4 +1,4 @@
-"""A private authority and what it vouches for: servers on this machine, and clients."""
+"""A private certificate authority for servers on this machine and for clients."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NAMES = ("localhost", "127.0.0.1", "model.example")
 
 
 class Authority:
-    """Its own certificate is `file`; what it makes stands in the same folder."""
+    """The authority's own certificate is `file`; the certificates that it issues are in the same folder."""
 
     def __init__(self, folder: Path, name: str = "test authority") -> None:
         self._folder = folder

@@ -1,4 +1,4 @@
-"""Chat Completions frames to feed, and what came of them in few words."""
+"""Chat Completions frames to feed, and short forms of the results."""
 
 import json
 from itertools import count
@@ -109,7 +109,7 @@ class Ran(NamedTuple):
 
 
 def run(*frames: bytes, think_tags: bool = True, close: bool = True, **options: Any) -> Ran:
-    """Feed these frames to a new machine. The sequence numbers are checked on the way (law E2)."""
+    """Feed these frames to a new machine, checking the sequence numbers (law E2)."""
     machine = new_machine(**options)
     inbound = Inbound(machine, think_tags=think_tags)
     events = [event for data in frames for event in inbound.feed(data)]

@@ -22,7 +22,7 @@ _PARTS = {
 
 
 def violations(body: Json) -> list[str]:
-    """What is wrong with a request, one line each."""
+    """The violations of a request, one line each."""
     return [*_messages(body), *_pairing(body), *_tools(body)]
 
 

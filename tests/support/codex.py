@@ -28,7 +28,7 @@ def ended(status: str = "completed", **turn: Any) -> Frame:
 
 
 def said(delta: str, id: str = "msg_a") -> Frame:
-    """A piece of a message."""
+    """A delta of a message."""
     return notify("item/agentMessage/delta", itemId=id, delta=delta)
 
 

@@ -78,7 +78,7 @@ def say(turn: Turn, words: list[str]) -> None:
 
 
 def history(turn: Turn, _words: list[str]) -> None:
-    """What the thread was given before, as JSON."""
+    """The thread's earlier input, as JSON."""
     turn.say(json.dumps(threads[turn.thread]["items"]))
     turn.end()
 
@@ -114,7 +114,7 @@ def run_command(turn: Turn, words: list[str]) -> None:
 
 
 def ask(turn: Turn, words: list[str]) -> None:
-    """Ask for leave for a command, as often as is said at once, and say what was decided."""
+    """Ask for permission for a command, as often at once as the text says, and report the decision."""
     times = int(words[0]) if words else 1
     item = {"type": "commandExecution", "id": f"cmd_{turn.id}", "command": "rm -r x", "status": "inProgress"}
     turn.notify("item/started", item=item)
@@ -136,7 +136,7 @@ def ask(turn: Turn, words: list[str]) -> None:
 
 
 def ask_oddly(turn: Turn, _words: list[str]) -> None:
-    """Ask for something that no client of this kind knows, and of a thread that nobody has."""
+    """Ask for something that no client of this kind supports, and of an unknown thread."""
     with turn.decided:
         questions[turn.id] = turn
         params = {"threadId": turn.thread, "turnId": turn.id}
@@ -150,7 +150,7 @@ def ask_oddly(turn: Turn, _words: list[str]) -> None:
 
 
 def wait(turn: Turn, words: list[str]) -> None:
-    """Say something and then nothing, until it is interrupted."""
+    """Send something and then wait for the interruption."""
     turn.notify("item/agentMessage/delta", itemId=f"msg_{turn.id}", delta="Wait")
     if "deaf" in words:
         time.sleep(60)
@@ -158,7 +158,7 @@ def wait(turn: Turn, words: list[str]) -> None:
 
 
 def flood(turn: Turn, words: list[str]) -> None:
-    """More than a client takes."""
+    """Send more than a client reads."""
     for _ in range(int(words[0])):
         turn.notify("item/agentMessage/delta", itemId=f"msg_{turn.id}", delta="x" * 1000)
     note(method="flooded")
@@ -172,7 +172,7 @@ def die(turn: Turn, words: list[str]) -> None:
 
 
 def lie(turn: Turn, words: list[str]) -> None:
-    """Lines that are no messages, answers that nobody waits for, turns and threads of others."""
+    """Send lines that are not messages, unexpected answers, and turns and threads of others."""
     raw(b'not JSON at all\n\xff\xfe\n[1, 2]\n{"id": 1e999}\n' + b"[" * 5000 + b"\n\n\r\n")
     send({"id": 999_999, "result": {}})
     send({"id": "x", "result": {}})
@@ -185,7 +185,7 @@ def lie(turn: Turn, words: list[str]) -> None:
 
 
 def new_kinds(turn: Turn, words: list[str]) -> None:
-    """Notifications of kinds that only a newer Codex knows."""
+    """Send notifications of kinds that only a newer Codex has."""
     for name in ("turn/invented", "turn/invented", "thread/invented", "codex/event/invented"):
         turn.notify(name)
     say(turn, words)
@@ -202,7 +202,7 @@ def fail(turn: Turn, _words: list[str]) -> None:
 
 
 def spawn(turn: Turn, _words: list[str]) -> None:
-    """Leave a process of its own behind, which ignores the closing of its input."""
+    """Leave a child process behind that ignores the closing of its input."""
     child = os.fork()
     if child == 0:
         time.sleep(60)

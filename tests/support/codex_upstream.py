@@ -34,7 +34,7 @@ class Codex:
 
     @property
     def pids(self) -> list[int]:
-        """The processes that were started, in their order."""
+        """The ids of the started processes, in order."""
         return [line["pid"] for line in self.log if "argv" in line]
 
     def sent(self, method: str) -> list[dict[str, Any]]:
@@ -57,7 +57,7 @@ class Codex:
 
 @contextmanager
 def codex(folder: Path, **more: Any) -> Iterator[Codex]:
-    """Shut down in the end, and then none of its processes is left."""
+    """The application, shut down at the end; then none of its processes is left."""
     found = Codex(folder, **more)
     try:
         yield found
@@ -89,7 +89,7 @@ def settings_of(folder: Path, log: Path, **more: Any) -> Settings:
 
 
 def is_alive(pid: int) -> bool:
-    """Whether this process runs; one that has ended and was not waited for does not."""
+    """Whether this process runs; an ended process that nobody waited for counts as ended."""
     try:
         os.kill(pid, 0)
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"

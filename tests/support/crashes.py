@@ -1,4 +1,4 @@
-"""A crash from the clients' side: what they saw, what is there afterwards, and whether that fits."""
+"""A crash as clients see it: what they received, what is stored afterwards, and whether the two fit."""
 
 import asyncio
 import json
@@ -21,7 +21,7 @@ _TERMINAL = {f"response.{status}" for status in _ENDED}
 
 
 class Saved(Struct):
-    """What the store had of a response when its worker died."""
+    """The stored part of a response when its worker died."""
 
     status: str
     last: int
@@ -42,7 +42,7 @@ def start_streams(base: str, count: int, words: int, **more: Any) -> list[Reader
 
 
 def saved(store: str, ids: list[str]) -> dict[str, Saved]:
-    """What is there, read from the store itself."""
+    """The stored response, read from the store itself."""
 
     async def look() -> dict[str, Saved]:
         opened = open_store(store)
@@ -61,7 +61,7 @@ def saved(store: str, ids: list[str]) -> dict[str, Saved]:
 
 
 def resume_all(base: str, readers: Sequence[Reader | SocketReader]) -> dict[str, Reader]:
-    """Each client asks for what follows the last number it saw."""
+    """Each client requests the events after the last number that it received."""
     resumed = {}
     for reader in readers:
         if reader.response_id is not None:
@@ -74,7 +74,7 @@ def resume_all(base: str, readers: Sequence[Reader | SocketReader]) -> dict[str,
 def check_client(
     before: Reader | SocketReader, after: Reader, whole: Reader, had: Saved | None, final: dict[str, Any]
 ) -> None:
-    """No gap, no repeat, no change; a truthful terminal; all that was saved is there."""
+    """Checks: no gap, no repeat, no change; a truthful terminal; everything that was saved is there."""
     seen, rest, kept = before.events, after.events, whole.events
     last = max(seen)
     assert sorted(seen) == list(range(last + 1)), "the first stream has a gap"
@@ -104,7 +104,7 @@ def check_client(
 
 
 def wait_until_settled(base: str, ids: list[str], seconds: float = 15.0) -> dict[str, dict[str, Any]]:
-    """The responses when they have ended."""
+    """Wait for the responses to end, and return them."""
     deadline = time.monotonic() + seconds
     ended: dict[str, dict[str, Any]] = {}
     while len(ended) < len(ids):
@@ -120,7 +120,7 @@ def wait_until_settled(base: str, ids: list[str], seconds: float = 15.0) -> dict
 
 
 def follow_all(base: str, readers: list[Reader]) -> list[Reader]:
-    """Somebody else reads along with each, at this worker."""
+    """Another client follows each of them at this worker."""
     followers = []
     for reader in readers:
         while reader.response_id is None:
@@ -130,7 +130,7 @@ def follow_all(base: str, readers: list[Reader]) -> list[Reader]:
 
 
 def check_one_end(reader: Reader) -> None:
-    """A whole stream with one terminal event, which is its last, on one connection."""
+    """Checks for a whole stream with one terminal event, its last one, on one connection."""
     events = reader.events
     assert reader.done, "the stream did not come to its end"
     assert list(events) == list(range(len(events))), "the stream has a gap"

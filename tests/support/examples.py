@@ -25,7 +25,7 @@ def example(name: str) -> ModuleType:
 
 
 def lines_of_code(path: Path) -> int:
-    """Lines with something in them, beside the docstring."""
+    """Non-empty lines, without the docstring."""
     text = path.read_text(encoding="utf-8")
     docstring = ast.parse(text).body[0]
     assert docstring.end_lineno is not None

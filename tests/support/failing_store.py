@@ -1,4 +1,4 @@
-"""A store that fails when a test says so."""
+"""A store that fails on a test's command."""
 
 import time
 from collections.abc import Callable
@@ -11,8 +11,8 @@ from openresponses_server.store.usage import UsageStore
 
 
 class FailingStore:
-    """A store in memory. Calls of what is named in `down` raise; what is named in `mute` is done and they
-    raise, as if the answers were lost. `calls` are the names of those made, but for asking the time."""
+    """A store in memory. Calls named in `down` raise; calls named in `mute` are executed and then raise, as
+    if the answers were lost. `calls` are the names of all calls except those for the time."""
 
     is_loaded = True
 
@@ -25,7 +25,7 @@ class FailingStore:
 
     @property
     def usage(self) -> UsageStore:
-        """Its calls fail and are noted as the others."""
+        """Its calls fail and are recorded like the others."""
         return cast(UsageStore, self)
 
     @property

@@ -1,4 +1,4 @@
-"""An inbound translator under test: every event it gives is held to the laws that hold always (`Run`)."""
+"""An inbound translator under test: all its events are checked against the laws that always hold (`Run`)."""
 
 import json
 from collections.abc import Callable, Iterable
@@ -16,7 +16,7 @@ Frame = bytes | dict[str, Any]
 
 
 def encoded(frame: Frame) -> bytes:
-    """A frame as it travels."""
+    """An encoded frame."""
     return frame if isinstance(frame, bytes) else json.dumps(frame).encode()
 
 
@@ -40,11 +40,11 @@ class Fed:
             self.close()
 
     def feed(self, frame: Frame) -> list[str]:
-        """The types of the events that one frame gives."""
+        """The types of the events from one frame."""
         return self._watch(self.inbound.feed(encoded(frame)))
 
     def close(self) -> list[str]:
-        """The same for the end. Nothing is left open then."""
+        """The same for the end. Nothing is left open after it."""
         sent = self._watch(self.inbound.close())
         assert not (broken := self.run.validator.close()), [str(each) for each in broken]
         return sent

@@ -1,4 +1,4 @@
-"""Streams of other servers that speak Responses, spoiled on purpose and read by the responses dialect."""
+"""Streams of other servers of the Responses API, spoiled on purpose and read by the responses dialect."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -56,7 +56,7 @@ def text_of(item: Json) -> str:
 
 
 def response(status: str = "in_progress", **fields: Any) -> Json:
-    """As little of a response as servers send."""
+    """The smallest response that servers send."""
     return {"id": "resp_u", "created_at": 1_700_000_000, "model": "up", "status": status, **fields}
 
 

@@ -74,7 +74,7 @@ class InProcess:
     def turns(
         self, messages: Iterable[bytes], headers: Iterable[tuple[bytes, bytes]] = ()
     ) -> list[list[dict[str, Any]]]:
-        """What came back for each message on one WebSocket, up to the message that ends its turn."""
+        """The answers to each message on one WebSocket, up to the message that ends its turn."""
         return self.run(self._converse(list(messages), list(headers)))
 
     async def _exchange(
@@ -145,7 +145,7 @@ class InProcess:
 
 
 async def _end_all() -> None:
-    """Tasks that libraries leave for the life of a process."""
+    """End the tasks that libraries keep for the life of a process."""
     left = asyncio.all_tasks() - {asyncio.current_task()}
     for task in left:
         task.cancel()

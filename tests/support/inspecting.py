@@ -1,4 +1,4 @@
-"""The inspector's page as a person uses it. With SCREENSHOTS pictures of it are left in that folder."""
+"""The inspector's page as a person uses it. With SCREENSHOTS, pictures of it are saved in that folder."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def picture(page: Any, name: str) -> None:
 
 
 def cut_off(page: Any, selector: str) -> list[str]:
-    """The texts of visible elements that have no room for them, and those of hidden ones."""
+    """The texts of visible elements that are cut off, and of hidden ones."""
     found: list[str] = page.eval_on_selector_all(
         selector,
         """all => all.filter(each => {

@@ -1,4 +1,4 @@
-"""A server on a port of this machine, whose connections are closed and let go of when it ends."""
+"""A server on a port of this machine; its connections are closed and released when it ends."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Handle = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 @asynccontextmanager
 async def listening(handle: Handle, tls: ssl.SSLContext | None = None) -> AsyncIterator[int]:
-    """Its port. A connection that breaks or is left ends its `handle` quietly."""
+    """The server's port. A connection that breaks or is closed ends its `handle` quietly."""
     tasks: set[asyncio.Task[None]] = set()
 
     async def handled(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

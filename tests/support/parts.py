@@ -1,4 +1,4 @@
-"""Streams written as plain JSON, decoded to VS Code parts, and what the parts say."""
+"""Streams written as plain JSON, decoded to VS Code parts, and short forms of the parts."""
 
 import json
 from collections.abc import Iterable
@@ -22,8 +22,8 @@ Raw = dict[str, Any]
 
 
 class Decoded:
-    """All parts of a stream and what was reported beside them. `raw` are events as JSON or as structs; with
-    `close`, the stream has ended."""
+    """All parts of a stream and its diagnostics. `raw` are events as JSON or as structs; with `close`, the
+    stream has ended."""
 
     def __init__(self, raw: Iterable[Raw | Event], close: bool = True, **options: Any) -> None:
         self.decoder = PartDecoder(**options)
@@ -67,7 +67,7 @@ class Decoded:
         return [part.data for part in parts if part.mime_type == mime_type]
 
     def notes(self, kind: str) -> dict[str, str]:
-        """Where the diagnostics of a kind stood, and what they say."""
+        """The places and texts of the diagnostics of one kind."""
         return {case.where: case.what for case in self.result.diagnostics if case.kind == kind}
 
 

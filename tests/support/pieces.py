@@ -1,4 +1,4 @@
-"""What a server writes past ASGI's `send`."""
+"""Observes the pieces that a server writes without ASGI's `send`."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,7 +23,7 @@ class Written(Struct):
     scopes: list[object] = field(default_factory=list)
 
     def note(self, went: bool, was_paused: bool, transport: Any) -> bool:
-        """What became of one piece; whether it went out."""
+        """Record the outcome of one piece; whether it was written."""
         if went:
             self.count += 1
             self.paused += was_paused
@@ -35,7 +35,7 @@ class Written(Struct):
 
 @contextmanager
 def watched_writing() -> Iterator[Written]:
-    """Of all connections that are made while the context lasts."""
+    """Watch all connections made while the context lasts."""
     written = Written()
     real = pieces._write_piece
 

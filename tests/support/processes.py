@@ -1,4 +1,4 @@
-"""`serve` as a process of its own, started from the command line."""
+"""`serve` as a separate process, started from the command line."""
 
 import os
 import re
@@ -18,7 +18,7 @@ SERVE = (sys.executable, "-m", "openresponses_server", "serve", "--port", "0")
 
 @contextmanager
 def started(*flags: str, folder: Path | None = None) -> Iterator[subprocess.Popen[str]]:
-    """It is ended with all its workers, however the test went. `folder` is its user's data folder."""
+    """The process, ended with all its workers even after a failure. `folder` is its user's data folder."""
     process = subprocess.Popen(
         [*SERVE, *flags],
         cwd=REPOSITORY,
@@ -37,7 +37,7 @@ def started(*flags: str, folder: Path | None = None) -> Iterator[subprocess.Pope
 
 
 def base_of(process: subprocess.Popen[str]) -> str:
-    """The address in its greeting."""
+    """The address that it prints at the start."""
     assert process.stdout is not None
     assert select.select([process.stdout], [], [], 20)[0], "no greeting"
     address = re.search(r"http://\S+", process.stdout.readline())

@@ -1,5 +1,5 @@
-"""Contexts for tests of prompts: the seed's two edits, a conversation with everything in it, a counter that
-can be foretold."""
+"""Contexts for tests of prompts: the seed's two edits, a conversation with everything in it, and a
+predictable counter."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -104,7 +104,7 @@ def two_edits(rounds: int = 1) -> PromptContext:
 
 
 def everything() -> PromptContext:
-    """One of each thing that a prompt can hold."""
+    """A prompt with one of everything that it can contain."""
     thought = ThinkingDataItem("Two files.", parts=[ThinkingPart("Two files.", signature="c2ln")])
     sealed = ThinkingDataItem("", parts=[ThinkingPart(redacted="cmVk"), ThinkingPart("Then the rest.")])
     return PromptContext(

@@ -20,7 +20,7 @@ _UPSTREAM: Final = "127.0.0.1:8080"
 
 
 def program(name: str) -> str:
-    """Where it is; skips the test where it is not."""
+    """The program's path; skips the test if it is not installed."""
     found = shutil.which(name, path=f"{os.environ.get('PATH', '')}:/usr/sbin")
     if found is None:
         pytest.skip(f"{name} is not installed")
@@ -28,7 +28,7 @@ def program(name: str) -> str:
 
 
 def _changed(text: str, *changes: tuple[str, str]) -> str:
-    """The file with what has to be another here; each change has to be one."""
+    """The file with these changes; each has to change something."""
     for before, after in changes:
         assert before in text, before
         text = text.replace(before, after)

@@ -1,4 +1,4 @@
-"""A proxy over HTTP that does as it is said: tunnels (CONNECT) and requests that it passes on."""
+"""A scripted HTTP proxy: it opens tunnels (CONNECT) and forwards requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A hostile client: bytes on a socket, and frames of a WebSocket that nobody checked."""
+"""A hostile client: raw bytes on a socket, and unchecked frames of a WebSocket."""
 
 import json
 import socket
@@ -24,7 +24,7 @@ class Raw:
         self.socket = connection
 
     def send(self, data: bytes) -> bool:
-        """Whether the server took it all."""
+        """Send bytes; whether the server accepted all of them."""
         try:
             self.socket.sendall(data)
         except OSError:
@@ -32,7 +32,7 @@ class Raw:
         return True
 
     def read(self, *, until: bytes | None = None, seconds: float = 10.0) -> bytes:
-        """What comes until these bytes, the end of the connection or of the time."""
+        """The bytes received until these bytes, the end of the connection or of the time."""
         got = bytearray()
         size = 0
         ends = time.monotonic() + seconds
@@ -50,7 +50,7 @@ class Raw:
         return bytes(got)
 
     def is_open(self) -> bool:
-        """Whether the server has left it open; what it has sent is dropped."""
+        """Whether the server keeps the connection open; discards received bytes."""
         self.socket.settimeout(0.001)
         try:
             while self.socket.recv(1 << 20):

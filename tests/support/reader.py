@@ -1,4 +1,4 @@
-"""Somebody who does what the documents say: their commands and files, in an empty folder."""
+"""A reader who follows the documents: runs their commands and files in an empty folder."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from tests.support.wheel import clean_environment
 
 
 class Reader:
-    """Somebody in an empty folder with the package installed: `port` is where the server that they start is,
-    instead of the one that a page names; `path` is their PATH."""
+    """A reader in an empty folder with the package installed: `port` replaces the port that a page names for
+    its server; `path` is the reader's PATH."""
 
     def __init__(self, python: Path, folder: Path) -> None:
         self.folder = folder
@@ -44,7 +44,7 @@ class Reader:
         return re.sub(r"(127\.0\.0\.1:|--port )8[0-9]{3}\b", rf"\g<1>{self.port}", text)
 
     def run(self, command: str, *, code: int = 0, **variables: str) -> str:
-        """A command of a page to its end; what it printed."""
+        """Run a command of a page to its end; returns its output."""
         done = subprocess.run(
             ["sh", "-c", self.placed(command)],
             cwd=self.folder,

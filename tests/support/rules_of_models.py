@@ -1,4 +1,4 @@
-"""Models that answer by what they see: a rule looks at a request and says the answer, in each dialect."""
+"""Models that answer by rules: a rule reads a request and returns the answer, in each dialect."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -11,8 +11,8 @@ from tests.support.upstream import Received, Script
 
 
 class Seen(Struct, frozen=True):
-    """A request as its model sees it: `tools` by name, `asked` are the texts of users, `system` those of the
-    system, `results` what came of calls, by their ids. Texts are joined by lines."""
+    """A request as its model sees it: `tools` by name, `asked` are the users' texts, `system` the system's
+    texts, `results` the outputs of calls, by their ids. Texts are joined by lines."""
 
     tools: dict[str, dict[str, Any]]
     system: str
@@ -21,7 +21,7 @@ class Seen(Struct, frozen=True):
 
     @property
     def last(self) -> str:
-        """What came of the last call, "" before the first."""
+        """The output of the last call, "" before the first."""
         return next(reversed(self.results.values()), "")
 
 
@@ -79,6 +79,6 @@ def _texts(content: Any) -> Iterator[str]:
 
 
 def named(seen: Seen, ending: str) -> str:
-    """The one tool whose name ends so: namespaces may stand before it."""
+    """The only tool whose name ends like this: namespaces may precede it."""
     (found,) = [name for name in seen.tools if name.endswith(ending)]
     return found

@@ -46,7 +46,7 @@ def validator(name: str) -> Draft202012Validator:
 
 @cache
 def quick_validator(name: str) -> jsonschema_rs.Draft202012Validator:
-    """The same of the other engine, which is some seventy times as quick."""
+    """The same from the other engine, which is about seventy times as fast."""
     if name not in schemas():
         raise KeyError(f"the published document has no schema {name!r}")
     return jsonschema_rs.Draft202012Validator({**document(), "$ref": f"#/components/schemas/{name}"})
@@ -60,8 +60,8 @@ def event_schemas() -> dict[str, str]:
 
 
 def violations(name: str, instance: Any) -> list[str]:
-    """What the schema has against the instance, one line each with its path; empty when it is valid.
-    AssertionError: the two engines disagree."""
+    """The schema's violations in the instance, one line each with its path; empty if it is valid. Raises
+    AssertionError if the two engines disagree."""
     if quick_validator(name).is_valid(instance):
         return []
     found = [_describe(error) for error in validator(name).iter_errors(instance)]
@@ -70,7 +70,7 @@ def violations(name: str, instance: Any) -> list[str]:
 
 
 def event_violations(event: dict[str, Any]) -> list[str]:
-    """The same for an event, judged by the schema that its type names."""
+    """The same for an event, with the schema of its type."""
     name = event_schemas().get(event.get("type", ""))
     return violations(name, event) if name else [f"$.type: {event.get('type')!r} is not a published event"]
 
@@ -83,7 +83,7 @@ def _registry() -> "Registry[Any]":
 
 
 def _describe(error: ValidationError) -> str:
-    """One line on what is wrong; of a failed union, what is wrong with the branch that was meant."""
+    """One line about an error; for a failed union, about the branch that was meant."""
     branches: dict[Any, list[ValidationError]] = {}
     for inner in error.context or ():
         branches.setdefault(inner.relative_schema_path[0], []).append(inner)

@@ -1,4 +1,4 @@
-"""Streams written by hand as plain JSON, event by event, to be judged and to be spoiled."""
+"""Streams written by hand as plain JSON, event by event, for validating and for spoiling."""
 
 from collections.abc import Iterator, Sequence
 from copy import deepcopy
@@ -35,7 +35,7 @@ CITATION = {
 
 
 class Script:
-    """Builds a clean stream. Each method appends whole items; `events` is what came of it."""
+    """Builds a clean stream. Each method appends whole items; `events` is the result."""
 
     def __init__(self, *, queued: bool = False, **response: Any) -> None:
         self.events: list[Event] = []

@@ -74,7 +74,7 @@ class OwnRedis:
         _wait_for("redis-server", lambda: redis.Redis.from_url(self.url).ping())
 
     def freeze(self) -> None:
-        """It takes what is sent and answers nothing."""
+        """Freeze the process: connections accept bytes and get no answer."""
         assert self._process is not None
         self._process.send_signal(signal.SIGSTOP)
 

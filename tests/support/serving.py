@@ -1,4 +1,4 @@
-"""The server on a thread and a free port, and plain requests to it."""
+"""The server on a thread and a free port, and simple requests to it."""
 
 import http.client
 import json
@@ -101,7 +101,7 @@ def call(base: str, method: str, path: str, body: Any = None, headers: dict[str,
 def opened(
     base: str, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None
 ) -> Iterator[http.client.HTTPResponse]:
-    """The same, not read yet; the connection closes with the context."""
+    """The same, not yet read; the connection closes with the context."""
     address = urlsplit(base)
     connection = http.client.HTTPConnection(address.hostname or "", address.port, timeout=20)
     payload = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
@@ -123,7 +123,7 @@ def respond(base: str, headers: dict[str, str] | None = None, **request: Any) ->
 
 
 def stream(base: str, headers: dict[str, str] | None = None, **request: Any) -> Reply:
-    """The same, streamed; the stream is held to every rule."""
+    """The same, streamed; validates the stream against every rule."""
     reply = respond(base, headers, stream=True, **request)
     assert reply.status == 200, reply.body
     assert violations(reply) == []
@@ -146,7 +146,7 @@ def wait_for(base: str, response_id: str, *statuses: str) -> dict[str, Any]:
 
 
 def violations(reply: Reply) -> list[str]:
-    """What the validator has against a streamed answer."""
+    """The validator's findings in a streamed answer."""
     validator = StreamValidator()
     for frame in reply.frames:
         validator.feed_frame(frame)

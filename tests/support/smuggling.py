@@ -1,4 +1,5 @@
-"""Requests whose end a server and the proxy before it may see in different places, and what hides in them."""
+"""Requests whose end a server and the proxy before it may see in different places, and the requests hidden in
+them."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ _HEALTH: Final = "GET /healthz HTTP/1.1"
 
 
 class Shape(NamedTuple):
-    """One request: its head up to the blank line, and what is sent behind that."""
+    """One request: its head up to the blank line, and the bytes after it."""
 
     name: str
     head: bytes
@@ -28,12 +29,12 @@ class Shape(NamedTuple):
 
     @property
     def data(self) -> bytes:
-        """All of it."""
+        """The bytes of the whole request."""
         return self.head + self.body
 
 
 def shapes(hidden: bytes, key: str = "") -> list[Shape]:
-    """Each with `hidden` in a place that a body has; `key` is shown in its own head."""
+    """Requests with `hidden` somewhere in the body; their own heads have `key`."""
     sized, chunks = f"Content-Length: {len(hidden)}", b"%x\r\n%b\r\n0\r\n\r\n" % (len(hidden), hidden)
     shown = [f"Authorization: Bearer {key}"] if key else []
     found: list[Shape] = []

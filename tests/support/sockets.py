@@ -1,4 +1,4 @@
-"""A client of the WebSocket transport; every turn that it reads is held to every rule."""
+"""A client of the WebSocket transport; it validates every turn against every rule."""
 
 import json
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ WAIT = 10.0
 
 
 class SocketTurn(Struct):
-    """What came back for one message."""
+    """The answer to one message."""
 
     events: list[dict[str, Any]]
 
@@ -31,7 +31,7 @@ class SocketTurn(Struct):
 
     @property
     def error(self) -> dict[str, Any]:
-        """The envelope, which must be all that came."""
+        """The error envelope, which has to be the only message."""
         (envelope,) = self.events
         assert envelope["type"] == "error"
         return envelope
@@ -60,7 +60,7 @@ class Socket:
         return sent
 
     def rest(self, *before: dict[str, Any]) -> SocketTurn:
-        """What comes until the turn ends."""
+        """The messages until the turn ends."""
         events = list(before)
         while not events or events[-1]["type"] not in LAST:
             events.append(self.receive())
@@ -74,7 +74,7 @@ class Socket:
         return self.rest()
 
     def raw(self, message: str | bytes) -> SocketTurn:
-        """The same for a message as it is."""
+        """The same for a raw message."""
         self.connection.send(message)
         return self.rest()
 

@@ -18,7 +18,7 @@ from openresponses_server.store.stores import open_store, sqlite_later
 
 
 class Place:
-    """Somewhere that stores can be opened, several at once and one after another, on the same data."""
+    """A place to open stores on the same data, at the same time or one after another."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -34,7 +34,7 @@ class Place:
 
 
 class MemoryPlace(Place):
-    """Whatever is opened is the same store: nothing else sees its data."""
+    """Always the same store: nothing else sees its data."""
 
     def __init__(self) -> None:
         super().__init__("memory:")
@@ -56,7 +56,7 @@ class LaterPlace(Place):
 
 
 def emptied(url: str) -> str:
-    """The database without what the test before left."""
+    """The database, without the data of the previous test."""
     with psycopg.connect(url.replace("+psycopg", ""), autocommit=True) as admin:
         admin.execute("TRUNCATE responses, usage_days, usage_agents, usage_writers CASCADE")
     return url
@@ -90,5 +90,5 @@ def frame(number: int, text: str = "x") -> bytes:
 
 
 def frames(first: int, last: int, text: str = "x") -> Frames:
-    """Some frames that hold their number."""
+    """Frames that contain their number."""
     return Frames(first, last, b"".join(frame(number, text) for number in range(first, last + 1)))

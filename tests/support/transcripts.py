@@ -38,13 +38,13 @@ def short(event: Event) -> str:
 
 
 class Transcript:
-    """A file in the making."""
+    """Collects the lines of a transcript."""
 
     def __init__(self) -> None:
         self._lines: list[str] = []
 
     def did(self, what: str) -> None:
-        """Something was done that is not a frame."""
+        """Add a step that is not a frame."""
         self._lines.append(what)
 
     def received(self, value: Any) -> None:

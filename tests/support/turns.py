@@ -1,4 +1,4 @@
-"""What a scripted Chat upstream plays in the turns of one conversation."""
+"""The scripts of a Chat upstream for the turns of one conversation."""
 
 import json
 from typing import Any
@@ -9,7 +9,7 @@ _USAGE = {"prompt_tokens": 11, "completion_tokens": 7, "total_tokens": 18}
 
 
 class InTurn(dict[str, Script]):
-    """Scripts for one request after another, whichever model it names."""
+    """Scripts for consecutive requests, whichever model they name."""
 
     def __init__(self, *scripts: Script) -> None:
         super().__init__()

@@ -1,5 +1,5 @@
-"""A server that plays scripts, on a thread of its own: it can cut, hang, reset and lie,
-which no well-behaved web framework lets one do."""
+"""A server that plays scripts, on its own thread: it can cut, hang, reset and lie, which well-behaved web
+frameworks don't allow."""
 
 import asyncio
 import json
@@ -32,8 +32,8 @@ class Script(Struct, frozen=True):
 
 
 class Received(Struct):
-    """One request as it came. `gone_at` is when the client closed the connection before the end of the
-    answer, on the monotonic clock; `sent` counts the bytes of the body that were taken."""
+    """One received request. `gone_at` is the time on the monotonic clock at which the client closed the
+    connection before the end of the answer; `sent` counts the bytes of the body that it read."""
 
     method: str
     path: str
@@ -68,7 +68,7 @@ def text(*pieces: str, finish_reason: str = "stop") -> list[Step]:
 
 
 def paced(*pieces: str, every: float = 0.005) -> Script:
-    """Each of these in a read of its own."""
+    """Each of these arrives in a separate read."""
     steps = [step for piece in pieces for step in (every, chunk(content=piece))]
     return Script([*steps, every, *text("end")])
 

@@ -1,4 +1,4 @@
-"""Waiting for something to hold instead of for some time."""
+"""Waiting for a condition instead of for some time."""
 
 import asyncio
 import time
@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 
 async def until(holds: Callable[[], bool], seconds: float = 10.0) -> None:
-    """Until it holds. TimeoutError when it does not in time."""
+    """Wait until the condition holds. Raises TimeoutError if it does not in time."""
     async with asyncio.timeout(seconds):
         while not holds():
             await asyncio.sleep(0.005)

@@ -1,5 +1,5 @@
-"""Server processes that are started from the command line and killed without warning, and clients that
-note every byte they were sent."""
+"""Server processes, started from the command line and killed without warning, and clients that record every
+received byte."""
 
 import http.client
 import json
@@ -51,7 +51,7 @@ class Worker:
 
     @property
     def pid(self) -> int:
-        """Of its process."""
+        """The id of its process."""
         return self._process.pid
 
     def kill(self) -> None:
@@ -61,19 +61,19 @@ class Worker:
         self._close()
 
     def freeze(self) -> None:
-        """It does nothing any more, and holds all that it has."""
+        """Stop the process without ending it: it keeps everything that it holds."""
         self._process.send_signal(signal.SIGSTOP)
 
     def thaw(self) -> None:
-        """It goes on."""
+        """Continue the process."""
         self._process.send_signal(signal.SIGCONT)
 
     def ask_to_stop(self) -> None:
-        """As a deployment does; it goes on with what it has begun."""
+        """Ask the worker to stop, as a deployment does; it finishes what it has begun."""
         self._process.send_signal(signal.SIGTERM)
 
     def stop(self) -> None:
-        """As somebody does who waits for it."""
+        """Ask the worker to stop, and wait for its end."""
         if self._process.poll() is None:
             self._process.send_signal(signal.SIGINT)
             try:
@@ -109,7 +109,7 @@ class Worker:
 
 @contextmanager
 def working(folder: Path, store: str, event_log: str = "memory://", config: str = CONFIG) -> Iterator[Worker]:
-    """A worker that is stopped in the end, however it fared."""
+    """A worker, stopped at the end even after a failure."""
     worker = Worker(folder, store, event_log, config)
     try:
         yield worker
@@ -134,12 +134,12 @@ class Reader:
 
     @property
     def frames(self) -> list[bytes]:
-        """What came whole; a frame that was cut counts as not seen."""
+        """The complete frames; a cut frame counts as not received."""
         return [each + b"\n\n" for each in self.data.split(b"\n\n")[:-1] if not each.startswith(b":")]
 
     @property
     def events(self) -> dict[int, bytes]:
-        """The frames by their numbers, in the order in which they came."""
+        """The received frames by their numbers, in order."""
         found = [each for each in self.frames if each != DONE]
         numbered = {number_of(each): each for each in found}
         assert len(numbered) == len(found), "a number came twice"
@@ -172,7 +172,7 @@ class Reader:
 
 
 class SocketReader:
-    """The same over a WebSocket, for one turn; what came is kept as frames."""
+    """The same over a WebSocket, for one turn; it keeps the received frames."""
 
     def __init__(self, base: str, body: dict[str, object]) -> None:
         self._request = base.replace("http", "ws", 1) + "/v1/responses", {"type": "response.create", **body}
@@ -205,7 +205,7 @@ class SocketReader:
 
 
 def response_id_in(events: dict[int, bytes]) -> str | None:
-    """Whose events these are; None without the first."""
+    """The id of the response of these events; None without the first event."""
     return json.loads(events[0].split(b"data: ", 1)[1])["response"]["id"] if 0 in events else None
 
 
