@@ -190,13 +190,6 @@ ROWS: dict[str, tuple[Any, ...]] = {
     "server/openresponses_server/settings/files.py:_VARIABLE": ("sub", "$", "${", "${A", ("${A:-", "a", "")),
     "server/openresponses_server/commands/init.py:_NAME": ("fullmatch", "a", "_", "1"),
     "server/openresponses_server/settings/files.py:_HASH": ("fullmatch", ("sha256:", "a", "")),
-    "server/openresponses_server/http/connection.py:_LINES": (
-        "fullmatch",
-        "a",
-        ("a\0", "b", ""),
-        "a\0b\r\n",
-        ("", "a\0b\r\n", "x"),
-    ),
     "server/openresponses_server/errors.py:_ERROR_STATUS": ("fullmatch", "4"),
     "server/openresponses_server/settings/hosts.py:_AUTHORITY": (
         "fullmatch",

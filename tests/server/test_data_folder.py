@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from openresponses_server.agents.coding.running import folder_of
-from openresponses_server.commands.checks import _folder
+from openresponses_server.commands.checks import _check_folder
 from openresponses_server.observation.recordings.writer import RecordingFile
 from openresponses_server.settings.data_folder import data_folder, kept_key, make_private
 from openresponses_server.store.sql.locations import database_url, make_private_file
@@ -16,7 +16,7 @@ from openresponses_server.upstreams.codex.pool import Folders
 FIRST: dict[str, Callable[[], object]] = {
     "agent": lambda: folder_of("codex"),
     "codex": lambda: Folders(None, 1).of_processes,
-    "doctor": _folder,
+    "doctor": _check_folder,
     "recording": lambda: RecordingFile(data_folder() / "deep" / "er" / "r.jsonl").create(),
     "sealing": lambda: kept_key(data_folder()),
     "store": lambda: make_private_file(database_url("sqlite:")),
@@ -51,9 +51,9 @@ def test_one_that_is_there_keeps_its_rights(first: str) -> None:
 
 
 def test_doctor_says_that_others_can_enter_it() -> None:
-    assert _folder().state == "ok"
+    assert _check_folder().state == "ok"
     data_folder().chmod(0o755)
-    assert (_folder().state, "chmod 700" in _folder().message) == ("note", True)
+    assert (_check_folder().state, "chmod 700" in _check_folder().message) == ("note", True)
 
 
 def test_a_file_in_the_way_is_an_error(tmp_path: Path) -> None:

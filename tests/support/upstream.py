@@ -155,6 +155,8 @@ class ScriptedUpstream:
         if play.done():
             leave.cancel()
             await asyncio.wait([leave])
+            if isinstance(play.exception(), ConnectionError):  # it was found out by writing
+                received.gone_at = time.monotonic()
             return play.exception() is None and play.result()
         received.gone_at = time.monotonic()
         play.cancel()
