@@ -40,7 +40,7 @@ _UNREADABLE: Final = (msgspec.MsgspecError, WireError, RecursionError, UnicodeEr
 
 
 class BadLine(ValueError):
-    """A line that can't be imported; the message says what is wrong with it."""
+    """A line that can't be imported; the message says why."""
 
 
 class _RecordLine(Struct, forbid_unknown_fields=True):
@@ -170,7 +170,7 @@ def _record(line: _RecordLine) -> ReadRecord:
 
 
 def _check_columns(line: _RecordLine) -> None:
-    """What the database would refuse, or what would be found by nobody."""
+    """Refuse values that the database would refuse, or that nobody could find."""
     link = line.previous_response_id
     if not can_be_id(line.id):
         raise BadLine("id can't be the id of a response")

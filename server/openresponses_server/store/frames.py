@@ -1,4 +1,4 @@
-"""Server-sent events as they were sent, with the numbers of the first and the last of them."""
+"""The bytes of server-sent events, with the numbers of the first and the last event."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Frames(Struct, frozen=True, gc=False):
     data: bytes
 
     def after(self, sequence: int) -> Frames | None:
-        """Those with a number above `sequence`, to the byte as they were; None when there are none."""
+        """The frames with a number above `sequence`, byte for byte; None if there are none."""
         if sequence < self.first:
             return self
         if sequence >= self.last:
@@ -36,13 +36,13 @@ class Frames(Struct, frozen=True, gc=False):
 
     @property
     def ended(self) -> bool:
-        """Whether the last of them is a terminal event. Costs one look from behind, as long as that event."""
+        """Whether the last event is a terminal one. The cost is one search from the end, over that event."""
         before = self.data.rfind(_BLANK_LINE, 0, len(self.data) - len(_BLANK_LINE))
         return self.data.startswith(_ENDS, 0 if before < 0 else before + len(_BLANK_LINE))
 
 
 def joined(run: Sequence[Frames]) -> Frames | None:
-    """Frames that follow one another as one; None for none."""
+    """Consecutive frames as one; None for none."""
     if len(run) < 2:
         return run[0] if run else None
     return Frames(run[0].first, run[-1].last, b"".join([frames.data for frames in run]))
@@ -64,7 +64,7 @@ class Skipping:
         self._held = b""
 
     def rest(self, data: bytes) -> bytes:
-        """What of the next piece is not left out."""
+        """The part of the next piece that is kept."""
         if not self._left:
             return data
         data = self._held + data

@@ -1,4 +1,4 @@
-"""What came before a request: the chain that `previous_response_id` points to."""
+"""The history of a request: the chain that `previous_response_id` refers to."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Conversation(Struct, frozen=True):
 
 
 def empty_conversation() -> Conversation:
-    """What a conversation begins with."""
+    """The beginning of a conversation."""
     return Conversation([], {}, [])
 
 
@@ -107,11 +107,9 @@ async def shown(store: ResponseStore, before: Conversation, owner: str) -> Conve
     return replace(before, upstream=None)
 
 
-# Input items that are references (`item_reference`), resolved to the items that they name.
-#
-# What a client refers to may be in context already: the turns before bring it in, or the input holds it
-# itself. It is not sent twice, since a tool call that is sent twice has only one output; the references that
-# clients send along with `previous_response_id` are such.
+# A client may refer to items that are in the context already, by the turns before or by the input itself.
+# Such an item is not sent twice, since a tool call that is sent twice has only one output; clients send such
+# references along with `previous_response_id`.
 
 _NOT_FOUND: Final = "item_not_found"
 _SHOWN: Final = 80  # characters of an id

@@ -1,4 +1,4 @@
-"""Stored responses of one owner as a list, the newest first: what they are, without what they hold."""
+"""Lists of one owner's stored responses, newest first: metadata without contents."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ HEAD_BYTES: Final = 1000
 """So much of a response and of its last input item is read for a list, however long they are."""
 _AT_ONCE: Final = 100
 _LOOKED_AT: Final = 1000
-"""Of so many responses at most one call looks whether they fit."""
+"""The most responses that one call checks for a match."""
 _SHOWN: Final = 200  # characters of what was asked
 _MODEL: Final = re.compile(r'"model":"((?:[^"\\]|\\.){0,300})"')
 _TEXT: Final = re.compile(r'"(?:text|content|output)":"((?:[^"\\]|\\.){0,1000})')
@@ -86,7 +86,7 @@ class ListingStore(Protocol):
 async def page_of(
     store: ListingStore, owner: str, wanted: Wanted, after: str | None, limit: int
 ) -> ListedPage:
-    """A page of what is wanted. It looks at a bounded number of responses."""
+    """A page of matching responses. It checks a bounded number of responses."""
     found: list[Listed] = []
     looked_at = 0
     while looked_at < _LOOKED_AT:

@@ -59,9 +59,6 @@ def _outputs(response_id: str, body: bytes) -> dict[bytes, bytes]:
         return {id_bytes(item.id): encode(item) for item in decode_response(body).output}
 
 
-# Pages of a list: which positions a client asks for.
-
-
 class Window(Struct, frozen=True):
     """Which positions a page takes: those between `low` and `high`, both left out and None for no
     bound, read `downwards` or not and turned round when `reverse`."""
@@ -90,9 +87,6 @@ def position(ids: Sequence[bytes], param: str, item_id: str | None) -> int | Non
         raise CursorError(param, item_id) from None
 
 
-# Which of the responses in memory hold an item under an id.
-
-
 class ItemIndex:
     """(owner, item's id) → the ids of the responses that hold it."""
 
@@ -119,9 +113,6 @@ class ItemIndex:
     def clear(self) -> None:
         """Nothing is held any more."""
         self._found.clear()
-
-
-# From the links of a chain to its order.
 
 
 def in_order(response_id: str, links: Mapping[str, str | None]) -> list[str]:

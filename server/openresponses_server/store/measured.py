@@ -1,4 +1,4 @@
-"""Stores and event logs whose calls are measured: how long they take, and how they fail."""
+"""Stores and event logs whose calls are measured: duration and failure."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _USAGE: Final = "usage"
 _OF_USAGE: Final = ("add_usage", "forget_usage", "usage_of")
 # not `append` and `add`: a token waits for them
 _OF_LOG: Final = ("check", "open", "close", "discard")
-_UNMEASURED: Final = ("add", "at_hand")  # which are found at once
+_UNMEASURED: Final = ("add", "at_hand")  # found immediately
 _TIMEOUT: Final = "timeout"
 
 
@@ -84,7 +84,7 @@ def _timed(
         except Outage as error:
             failure = error.code
             raise
-        except asyncio.CancelledError:  # whoever called it waits no longer
+        except asyncio.CancelledError:  # the caller stopped waiting
             failure = _TIMEOUT
             raise
         finally:

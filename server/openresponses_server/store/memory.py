@@ -56,8 +56,6 @@ from openresponses_server.store.records import (
 )
 from openresponses_server.store.usage import MemoryUsage
 
-# Records in this process: bounded, and their items to be found by id.
-
 
 class Kept(Struct):
     """A record, its frames by the number of their first event, the ids of its output once it has ended,
@@ -102,7 +100,7 @@ class MemoryRecords:
         return list(self._records.values())
 
     def add(self, kept: Kept) -> None:
-        """Hold this one, in the place of what was there under its id."""
+        """Store this record, replacing the one with its id."""
         there = self._records.get(kept.row.id)
         if there is not None:
             self._drop(there)
@@ -118,14 +116,14 @@ class MemoryRecords:
         self._make_room(kept)
 
     def forget(self, kept: Kept) -> None:
-        """Show it no more. What later turns stand on is held for them."""
+        """Hide the record. Parts that later turns need are kept for them."""
         if self._stands(kept):
             self._hide(kept)
         else:
             self._drop_with_context(kept)
 
     def _stands(self, kept: Kept) -> bool:
-        """Whether a later turn of the same owner stands on it."""
+        """Whether a later turn of the same owner continues it."""
         later = self._later.get(kept.row.id, set()) - {kept.row.id}
         return any(owner_of(self._records[each]) == owner_of(kept) for each in later)
 
@@ -138,7 +136,7 @@ class MemoryRecords:
         self.grown(kept, size - kept.size)
 
     def _drop_with_context(self, kept: Kept) -> None:
-        """It, and what was held for it alone."""
+        """Remove the record, and the turns kept for it alone."""
         leaf: Kept | None = kept
         while leaf is not None:
             self._drop(leaf)
@@ -159,13 +157,13 @@ class MemoryRecords:
                 del self._later[link]
 
     def grown(self, kept: Kept, by: int) -> None:
-        """It holds so many bytes more."""
+        """Count further bytes of the record."""
         kept.size += by
         self._bytes += by
         self._make_room(kept)
 
     def name_output(self, kept: Kept, names: list[bytes]) -> None:
-        """It has ended, and its output has items with these ids."""
+        """Index the items of an ended response's output by these ids."""
         self._outputs.drop(kept.row.owner, kept.output, kept.row.id)
         kept.output = names
         self._outputs.add(kept.row.owner, names, kept.row.id)
@@ -181,7 +179,7 @@ class MemoryRecords:
         return ItemLocation(kept.row.id, item)
 
     def clear(self) -> None:
-        """Hold nothing."""
+        """Remove everything."""
         self._records.clear()
         self._inputs.clear()
         self._outputs.clear()
@@ -202,7 +200,7 @@ class MemoryRecords:
 
 
 def owner_of(kept: Kept) -> str:
-    """Whose it is, or was before it was deleted."""
+    """The record's owner, also after it was deleted."""
     return kept.row.owner.removeprefix(HIDDEN)
 
 
@@ -219,9 +217,6 @@ def is_made_by(row: Row, process: str) -> bool:
 def waits(row: Row) -> bool:
     """Whether it waits for any worker."""
     return row.lease_until is not None and row.lease_worker == NOBODY
-
-
-# Lists of what is stored in this process.
 
 
 class MemoryListing:

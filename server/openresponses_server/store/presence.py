@@ -1,5 +1,5 @@
-"""Which of the processes that share a store have stopped, known by what ends with a process and not by a
-lease that runs out."""
+"""Detects which processes of a store have stopped, by something that ends with a process rather than by a
+lease that expires."""
 
 from __future__ import annotations
 
@@ -127,27 +127,27 @@ T = TypeVar("T")
 
 
 class Presence(Protocol):
-    """One per process. It never raises: what can't be known is left to the leases."""
+    """One per process. It never raises: leases decide whatever it can't know."""
 
     async def appear(self) -> None:
         """Be seen by the others until `leave`, or until this process stops."""
         ...
 
     async def departed(self) -> set[str]:
-        """The names of processes that were there and have stopped; each until it is forgotten."""
+        """The names of processes that have stopped since they were seen, until they are forgotten."""
         ...
 
     async def forget(self, process: str) -> None:
-        """Nothing of this process is left to settle."""
+        """Forget a process whose runs are all settled."""
         ...
 
     async def leave(self) -> None:
-        """Be seen no longer."""
+        """Stop being seen."""
         ...
 
 
 class Alone:
-    """For a store that no other process can use."""
+    """The presence for a store that no other process can use."""
 
     async def appear(self) -> None:
         return None
@@ -163,7 +163,7 @@ class Alone:
 
 
 class SeveralWays:
-    """Seen in each of these ways; one suffices to know that a process has stopped."""
+    """Combines these ways; one of them suffices to detect a stopped process."""
 
     def __init__(self, ways: Sequence[Presence]) -> None:
         self._ways = ways

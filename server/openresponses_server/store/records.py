@@ -1,8 +1,5 @@
-"""Records ↔ what stores keep: plain columns, and JSON as bytes.
-
-JSON is bytes and not text or a JSON type, because PostgreSQL's text can't hold U+0000 and because what was
-sent must come back unchanged.
-"""
+"""Encodes and decodes stored records: plain columns, and JSON as bytes. JSON is neither text nor a JSON type,
+because PostgreSQL's text can't contain U+0000 and because sent bytes must come back unchanged."""
 
 from __future__ import annotations
 
@@ -80,7 +77,7 @@ class InputRow(Struct, frozen=True):
 
 
 def can_be_id(text: str) -> bool:
-    """Whether a store can hold this as an id: what it can't hold, it does not have."""
+    """Whether a store can use this as an id; a store has no records of other ids."""
     if not 0 < len(text) <= LONGEST_ID or "\0" in text:
         return False
     try:
@@ -133,7 +130,7 @@ def _upstream_of(body: bytes) -> UpstreamResponse | None:
 
 
 def is_hidden(owner: str) -> bool:
-    """Whether this is the owner of what was deleted."""
+    """Whether this is the owner of deleted records."""
     return owner.startswith(HIDDEN)
 
 
@@ -173,7 +170,7 @@ def _context_of(body: bytes) -> bytes:
 
 
 def record_of(row: Row, items: Iterable[bytes]) -> StoredResponse:
-    """The record that these columns and input items are. Raises UnreadableRecord."""
+    """The record in these columns and input items. Raises UnreadableRecord."""
     turn = turn_of(row.id, row.response, items)
     return StoredResponse(
         response=turn.response,
@@ -189,7 +186,7 @@ def record_of(row: Row, items: Iterable[bytes]) -> StoredResponse:
 
 
 def turn_of(response_id: str, body: bytes, items: Iterable[bytes]) -> StoredTurn:
-    """The turn that this JSON is. Raises UnreadableRecord."""
+    """The turn in this JSON. Raises UnreadableRecord."""
     with reading(response_id):
         response = decode_response(body)
         if response.id != response_id:
@@ -199,7 +196,7 @@ def turn_of(response_id: str, body: bytes, items: Iterable[bytes]) -> StoredTurn
 
 @contextmanager
 def reading(response_id: str) -> Iterator[None]:
-    """What is wrong with stored JSON is reported as such, and not as a peer's fault."""
+    """Report errors in stored JSON as such, not as a peer's fault."""
     try:
         yield
     except WireError as error:

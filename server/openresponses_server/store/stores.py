@@ -20,14 +20,12 @@ from openresponses_server.store.memory import MemoryStore
 from openresponses_server.store.presence import Presence
 from openresponses_server.store.sql.sqlite_file import file_at, file_in_order, name_of_file, presence_at
 
-# A store whose code is loaded while others are served already: for SQLAlchemy that is a third of a start.
-
 _PAUSE: Final = 0.1  # seconds, in which the server that makes the first call comes to listen
 
 
 def sqlite_later(path: Path, build: Callable[[], ResponseStore], pause: float = _PAUSE) -> ResponseStore:
-    """The store in a file that is in order, built in a thread so many seconds after its first call. All
-    others wait for that."""
+    """A store in a valid file, built in a thread so many seconds after its first call, which all other calls
+    wait for: loading SQLAlchemy is a third of the time of a start."""
     return cast(ResponseStore, _LaterStore(path, build, pause))
 
 
@@ -90,13 +88,13 @@ class _LaterStore(_Calls):
 
 
 def build_store(settings: Settings) -> ResponseStore:
-    """The store that these settings name."""
+    """The store of these settings."""
     with about("$.store"):
         return open_store(settings.store, settings.stored_responses)
 
 
 def serving_store(settings: Settings) -> ResponseStore:
-    """The same for a server, which is not to wait for the code of a database that is in order."""
+    """The same for a server, which should not wait for the code of a valid database."""
     # a library that is missing is said at once, by building
     path = file_in_order(settings.store) if find_spec("sqlalchemy") else None
     return build_store(settings) if path is None else sqlite_later(path, partial(build_store, settings))
@@ -117,7 +115,7 @@ def open_store(address: str, limit: int = 1000) -> ResponseStore:
 
 
 def shown_store(address: str) -> str:
-    """The store as messages name it: the file, or the address without a password."""
+    """The store's name in messages: the file, or the address without a password."""
     if address.partition(":")[0] == "memory":
         return "memory until the server ends"
     path = file_at(address)
@@ -146,9 +144,6 @@ _STORES: Final[dict[str, Callable[[str, int], ResponseStore]]] = {
     "postgresql": _database,
     "postgres": _database,
 }
-
-
-# An event log by its URL.
 
 
 def open_event_log(address: str) -> EventLog:

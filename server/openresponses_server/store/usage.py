@@ -112,7 +112,7 @@ class UsageStore(Protocol):
         ...
 
     async def forget_usage(self, before: float) -> None:
-        """Forget the days before that time (Unix seconds), and agents that were not used since."""
+        """Delete the days before that time (Unix seconds), and agents not used since."""
         ...
 
 
@@ -156,11 +156,11 @@ class UsageSums:
         )
 
     def owners(self) -> list[str]:
-        """Whose sums these are."""
+        """The owners of these sums."""
         return list(self._owners)
 
     def pop(self, owner: str) -> Spent:
-        """All of one owner, which are then forgotten here."""
+        """Remove and return all sums of one owner."""
         found = self.of(owner)
         self._owners.pop(owner, None)
         return found

@@ -34,10 +34,8 @@ from openresponses_server.store.usage import (
 )
 from openresponses_server.tasks import end_tasks, in_time
 
-# What each key's responses spend, as this process counts it before it goes to the store.
-#
-# Nothing of a response's path waits for a store: its end is entered here, in memory and bounded, and
-# `openresponses_server.store.usage_book` adds all of it to the store now and then.
+# Nothing in a response's path waits for a store: its end is entered here, in memory and bounded, and
+# `UsageKeeper` adds it to the store later.
 
 _LONGEST: Final = 200  # characters of a model's or agent's name
 
@@ -61,11 +59,11 @@ class UsageBook:
 
     @property
     def watched(self) -> bool:
-        """Somebody wants to know of requests when they leave, too."""
+        """Whether anybody wants to be notified of starting requests too."""
         return bool(self._callbacks)
 
     def on_change(self, callback: OnUsage) -> Callable[[], None]:
-        """Have it called with each change; returns what ends that."""
+        """Register a callback for each change; returns the function that unregisters it."""
         self._callbacks.append(callback)
 
         def remove() -> None:
@@ -96,11 +94,11 @@ class UsageBook:
         )
 
     def of(self, owner: str, since: str = "") -> Spent:
-        """What has not been handed out of one owner."""
+        """One owner's sums that have not been handed out."""
         return self._sums.of(owner, since)
 
     def drain(self) -> Spent:
-        """Everything that is to be stored, which is from then on not here."""
+        """Remove and return everything to be stored."""
         taken = Spent([], [])
         for owner in self._sums.owners():
             if self._any_key and not any(row.counts.total_tokens for row in self._sums.of(owner).days):
@@ -142,7 +140,7 @@ def _counts(usage: Usage | None, failed: bool) -> Counts:
 
 _EVERY: Final = 5.0  # seconds between two batches
 _FORGOTTEN_EVERY: Final = 3600.0  # seconds
-_LAST_PATIENCE: Final = 5.0  # seconds that the last batch of a process may take
+_LAST_PATIENCE: Final = 5.0  # seconds for the last batch of a process
 _log = structlog.get_logger(__name__)
 
 
@@ -175,9 +173,9 @@ class UsageKeeper:
                 _log.warning("usage.lost", reason=getattr(error, "in_full", "the store did not answer"))
 
     async def store_all(self) -> None:
-        """Store what has been counted so far. Raises StoreError, and then it is stored with the next."""
+        """Store the counts so far. Raises StoreError; then they are stored with the next ones."""
         async with self._one_at_a_time:
-            if self._leaving:  # perhaps it is stored, and only the answer was lost
+            if self._leaving:  # it may be stored, and only the answer lost
                 await self._send()
             self._leaving = self.book.drain()
             self._number += 1

@@ -1,7 +1,5 @@
-"""A database behind one interface: opened at first use, one transaction a call, failures as StoreError.
-
-Work is written once, as a function of a connection; each kind of database runs it in its own way.
-"""
+"""The interface of databases: opened at first use, one transaction per call, failures as StoreError. Work is
+written once, as a function of a connection; each kind of database runs it in its own way."""
 
 from __future__ import annotations
 
@@ -29,7 +27,7 @@ Work = Callable[[Connection], T]
 PATIENCE: Final = 10.0
 """Seconds to wait for a connection or a lock."""
 
-_CALL_SECONDS: Final = 60.0  # for one transaction, 10 MB records over a slow network included
+_CALL_SECONDS: Final = 60.0  # for one transaction, even of 10 MB records over a slow network
 
 
 class Database(ABC):
@@ -39,10 +37,10 @@ class Database(ABC):
         self._opened = False
         self._opening = asyncio.Lock()
         self.was_full = False
-        """A call failed because there was not room for it, and none of that size has been tried since."""
+        """A call failed for lack of space, and no call of that size has been tried since."""
 
     async def open(self) -> None:
-        """Connect and see to the tables. Raises StoreError."""
+        """Connect and check or make the tables. Raises StoreError."""
         async with self._opening:
             if not self._opened or self._has_moved():
                 self._opened = False
@@ -61,20 +59,20 @@ class Database(ABC):
         return await self._run(self._reading, work)
 
     async def write(self, work: Work[T]) -> T:
-        """Run one transaction: all of it is durable afterwards, or nothing is."""
+        """Run one transaction: afterwards all of it is durable, or nothing is."""
         return await self._run(self._writing, work)
 
     @abstractmethod
     async def write_at_once(self, write: UsualWrite) -> bool:
-        """The same for a usual write; False when nothing was written, and the general way is to be gone.
-        Raises StoreError."""
+        """The same for a usual write; False if nothing was written, and the caller should use the general
+        way. Raises StoreError."""
 
     @abstractmethod
     def presence(self, process: str, lease: float, name: str) -> Presence:
         """As `ResponseStore.presence`; `name` is the store's."""
 
     def _has_moved(self) -> bool:
-        """Whether the address stands for another database than the one that was opened."""
+        """Whether the address now names another database than the opened one."""
         return False
 
     @abstractmethod
@@ -100,7 +98,7 @@ class Database(ABC):
                 raise self._failure(error) from error
         except FAILURES as error:
             raise self._failure(error) from error
-        try:  # the server went away since the last call, and may be back; every call can be made again
+        try:  # the server went away since the last call, and may be back; every call can be repeated
             return await self._once(run, work)
         except FAILURES as error:
             raise self._failure(error) from error
@@ -116,7 +114,7 @@ class Database(ABC):
 
 
 def revision_of(connection: Connection) -> str | None:
-    """The migration that its tables are at; None without our tables."""
+    """The revision of its tables; None without our tables."""
     if not inspect(connection).has_table(VERSION_TABLE):
         return None
     revision: str | None = connection.scalar(text(f"SELECT version_num FROM {VERSION_TABLE}"))
@@ -124,7 +122,7 @@ def revision_of(connection: Connection) -> str | None:
 
 
 def check_usable(connection: Connection, revision: str) -> None:
-    """Raises StoreError when this code can't use tables of that migration."""
+    """Raises StoreError if this code can't use tables of that revision."""
     if revision > REVISION:
         known = inspect(connection).has_table(usable.name)
         oldest = connection.scalar(select(usable.c.oldest)) if known else None

@@ -1,7 +1,7 @@
-"""Deleting over a connection: what later turns stand on is hidden and goes with the last of them.
+"""Deletes over a connection: a turn that later turns continue is hidden, and deleted with the last of them.
 
-A row is hidden by its owner (see `records.HIDDEN`). It needs no time to go at: whoever removes a row looks
-whether the one before was kept for it alone.
+A row is hidden by its owner (see `records.HIDDEN`). It has no time of deletion: removing a row checks whether
+the row before was kept for it alone.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _EXPIRED: Final = (responses.c.expires_at <= bindparam("now")) & responses.c.lea
 
 
 def _stands_on(turn: Any) -> ColumnElement[bool]:
-    """Whether `later` is a turn of the same owner that stands on this one."""
+    """Whether `later` is a turn of the same owner that continues this one."""
     return and_(
         _later.c.previous_response_id == turn.c.id,
         _later.c.id != turn.c.id,
@@ -68,8 +68,8 @@ _PARTS: Final = [
 
 
 def _unneeded() -> Select[Any]:
-    """Of the turns with these ids, and then back from them, those that are deleted or expired and that
-    nothing stands on but what is found here already."""
+    """The deleted or expired turns among these ids, and before them, that no turn continues except those
+    found here already."""
 
     def over(turn: FromClause) -> ColumnElement[bool]:
         expired = (turn.c.expires_at <= bindparam("now")) & turn.c.lease_until.is_(None)
@@ -109,7 +109,7 @@ def delete_response(connection: Connection, response_id: str, owner: str, now: f
 
 
 def delete_expired(connection: Connection, now: float, most: int) -> int:
-    """Some of what expired at `now` or before; how many. 0 when nothing is left."""
+    """Delete some of the responses that had expired at `now`; returns how many, 0 when none is left."""
     found = connection.execute(_SOME_EXPIRED, {"now": now, "most": most}).all()
     last = [row for row in found if not row.needed]
     for ids in queries.portions(row.id for row in last):
@@ -120,7 +120,7 @@ def delete_expired(connection: Connection, now: float, most: int) -> int:
 
 
 def _hide(connection: Connection, response_id: str) -> bool:
-    """Keep of it what later turns stand on; False when none does any more."""
+    """Keep the parts that later turns need; False if no turn needs any."""
     found = connection.execute(_STILL_NEEDED, {"of_id": response_id}).one_or_none()
     if found is None:
         return False
@@ -133,8 +133,8 @@ def _hide(connection: Connection, response_id: str) -> bool:
 
 
 def _remove_unneeded(connection: Connection, candidates: Collection[str | None], now: float) -> int:
-    """Remove those that nothing stands on any more, and what was kept for them alone; how many of them were
-    not deleted before."""
+    """Remove turns that no turn continues any more, and those kept for them alone; returns how many of them
+    were not deleted before."""
     shown = 0
     while candidates:
         found: list[Any] = []

@@ -1,5 +1,5 @@
-"""A database's failure → the error that the client gets: what failed, without addresses or SQL. What only the
-operator may read is in the error's details, without passwords."""
+"""Turns a database's failure into the client's error: what failed, without addresses or SQL. The error's
+details are for the operator only, without passwords."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from openresponses_server.store.base import StoreError
 
 FAILURES: Final = (DBAPIError, PoolTimeout, TimeoutError, OSError, sqlite3.Error)
-"""What a call into a database raises when it fails."""
+"""The exceptions of a failed call to a database."""
 
 _FULL: Final = (StoreError.FULL, "The session store is full: nothing was stored.")
 _BUSY: Final = (StoreError.BUSY, "The session store is too busy: nothing was stored.")

@@ -56,7 +56,7 @@ def file_of(url: URL) -> Path:
 
 
 def shown(url: URL) -> str:
-    """The database as messages name it: the file, or the address without a password."""
+    """The database's name in messages: the file, or the address without a password."""
     if is_sqlite(url):
         return str(file_of(url))
     return url.set(drivername="postgresql", query={}).render_as_string(hide_password=True)

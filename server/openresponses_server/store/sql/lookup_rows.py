@@ -1,4 +1,4 @@
-"""The index of items by their ids in a database: its statements, and what runs them over a connection."""
+"""The index of items by their ids in a database, lists of responses, and conversations."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ _BODY: Final = select(responses.c.response).where(responses.c.id == bindparam("o
 
 
 def put_output_names(connection: Connection, dialect: str, response_id: str, response: Response) -> None:
-    """The response has ended: its items can be found."""
+    """Index the items of an ended response."""
     rows = [{"response_id": response_id, "item_id": name} for name in output_names(response)]
     if rows:
         connection.execute(queries.insert_output(dialect), rows)
@@ -128,8 +128,6 @@ def _made(connection: Connection, wanted: dict[str, set[bytes]]) -> dict[str, In
             found |= items_at({name: ItemLocation(response_id, None) for name in names}, {response_id: body})
     return found
 
-
-# Lists of stored responses, paged by the database over an index of owner and time.
 
 _MINE: Final = responses.c.owner == bindparam("of_owner")
 _PLACE: Final = tuple_(responses.c.created_at, responses.c.id)
@@ -195,8 +193,6 @@ def _narrowed(wanted: Wanted, only: Collection[str] | None) -> Select[Any]:
         statement = statement.where(responses.c.created_at < wanted.until)
     return statement
 
-
-# Conversations read over a connection: the turns of a chain, and pages of a response's input.
 
 _EVERY_POSITION: Final = (-1, 2**31 - 1)
 

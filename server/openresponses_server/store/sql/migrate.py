@@ -1,4 +1,4 @@
-"""Bringing a database to the tables that this code needs."""
+"""Upgrades a database to the tables of this code."""
 
 from __future__ import annotations
 
@@ -60,17 +60,15 @@ Index("ix_usage_agents_used_at", agents.c.used_at)
 
 # Any number, as long as it is always the same: who holds it upgrades.
 _ADVISORY_LOCK: Final = 6_310_553_921_404_117
-_LOOK: Final = 0.05  # seconds between two looks whether another process is done
+_LOOK: Final = 0.05  # seconds between two checks whether another process is done
 # Alembic keeps the migration that is running in module globals.
 _one_at_a_time: Final = threading.Lock()
 
 
 def upgrade(url: URL) -> tuple[str | None, str]:
-    """Run what is missing, in one transaction; the revisions before and after. Blocks.
-
-    Of several processes that try at once, one works and the others find it done. Raises StoreError, also for
-    a database that was made before the baseline.
-    """
+    """Run the missing migrations in one transaction; returns the revisions before and after. Blocks. Of
+    several processes that try at once, one does the work and the others find it done. Raises StoreError, also
+    for a database made before the baseline."""
     try:
         with _one_at_a_time:
             return _upgrade(url), REVISION
@@ -81,7 +79,7 @@ def upgrade(url: URL) -> tuple[str | None, str]:
 
 
 def is_set_up(url: URL) -> bool:
-    """Whether there is a database with our tables, of whatever revision; nothing is made. Blocks. Raises
+    """Whether a database with our tables exists, of any revision; makes nothing. Blocks. Raises
     StoreError."""
     if is_sqlite(url) and not file_of(url).exists():
         return False

@@ -34,16 +34,16 @@ from openresponses_server.store.sql.failures import FAILURES
 from openresponses_server.store.sql.sqlite_file import REVISION
 from openresponses_server.store.sql.usual_writes import UsualWrite, postgres_statement
 
-# Processes of any machine, each with a connection to PostgreSQL that bears its name: it is closed when its
-# process ends. A connection may be lost in other ways too, so that its end counts only when the process has
-# not come back and has renewed no lease for longer than living ones take for that.
+# Each process has a connection to PostgreSQL that bears its name and is closed when the process ends. A
+# connection may also be lost in other ways, so its end counts only if the process has not reconnected and has
+# renewed no lease for longer than living processes need.
 
 NAME: Final = "openresponses-bridge process "
 """Begins the `application_name` of such a connection."""
 
-_SHORTEST: Final = 3.0  # seconds that a process has to come back
+_SHORTEST: Final = 3.0  # seconds for a process to reconnect
 _OF_A_LEASE: Final = 0.4  # living ones renew it every quarter
-_LEAVING: Final = 1.0  # seconds that closing may take
+_LEAVING: Final = 1.0  # seconds for closing
 _log = structlog.get_logger(__name__)
 
 _NAMES: Final = text(
@@ -53,14 +53,14 @@ _NAMES: Final = text(
 
 
 class _Missed(Struct):
-    """A process whose connection is gone: since when, and until when its last lease was."""
+    """A process whose connection is gone: the time of that, and the end of its last lease."""
 
     since: float
     until: float | None
 
 
 class ProcessConnections:
-    """The connection of `process`, and a look at those of the others. `connect` makes the engine for one
+    """Keeps the connection of `process` and checks those of the others. `connect` makes the engine for one
     connection with this `application_name`."""
 
     def __init__(self, connect: Callable[[str], AsyncEngine], process: str, lease: float) -> None:
@@ -106,7 +106,7 @@ class ProcessConnections:
                 await self._disconnect()
 
     async def _looked(self) -> set[str] | None:
-        """The names of those that are connected; None when that can't be known."""
+        """The names of the connected processes; None if that can't be known."""
         try:
             if self._connection is None:
                 self._connection = await self._engine.connect()
@@ -126,7 +126,7 @@ class ProcessConnections:
         return await self._connection.run_sync(work)
 
     async def _lost(self, error: Exception) -> None:
-        """What ended this connection may have ended all of them: the others are to be seen anew first."""
+        """The failure that ended this connection may have ended all: observe the others anew first."""
         _log.warning("presence.failed", error=type(error).__name__)
         self._seen.clear()
         self._missed.clear()
@@ -140,15 +140,13 @@ class ProcessConnections:
         await self._engine.dispose()
 
 
-# What time it is by a server that many machines share.
-
-_HOLDS: Final = 5.0  # seconds until the server is asked again
-_DRIFT: Final = 0.001  # seconds by which two clocks may drift apart until then
+_HOLDS: Final = 5.0  # seconds until the next request for the time
+_DRIFT: Final = 0.001  # seconds of drift between two clocks until then
 
 
 class ServerClock:
-    """Another machine's clock, estimated from its answers. Of several answers the one that came quickest is
-    the most exact: its error is at most half the time that it took."""
+    """Another machine's clock, estimated from its answers. The quickest of several answers is the most exact:
+    its error is at most half its round trip."""
 
     def __init__(self) -> None:
         self._ahead = 0.0
@@ -157,12 +155,11 @@ class ServerClock:
 
     @property
     def doubtful(self) -> bool:
-        """Whether it is to be asked (again)."""
+        """Whether to ask it (again)."""
         return time.monotonic() - self._set_at > _HOLDS
 
     def set(self, its_time: float, asked_at: float) -> None:
-        """It answered with `its_time` (Unix seconds) and was asked at `asked_at` on this machine's monotonic
-        clock."""
+        """Add an answer: `its_time` (Unix seconds), asked at `asked_at` on this machine's monotonic clock."""
         answered_at = time.monotonic()
         unsure = (answered_at - asked_at) / 2
         self._set_at = answered_at
@@ -180,8 +177,7 @@ _RECYCLED_AFTER: Final = 1800  # seconds
 
 
 class _BinaryCursor(AsyncCursor[Any]):
-    """Asks for results in binary: as text, bytes come in hexadecimal, which is twice as much to send and
-    has to be read again."""
+    """Requests results in binary: as text, bytes are hexadecimal, twice as long and decoded again."""
 
     def __init__(self, connection: AsyncConnection[Any], *, row_factory: Any = None) -> None:
         super().__init__(connection, row_factory=row_factory)
@@ -200,8 +196,8 @@ _CONNECT: Final[dict[str, Any]] = {
 
 
 class Postgres(Database):
-    """Set up when it has none of our tables; else it must be at a revision that this version can use, and
-    stays there, as workers of another version may be at it."""
+    """Makes the tables in a database without them; otherwise the tables have to be at a revision that this
+    version can use, and stay there, since workers of another version may use them."""
 
     def __init__(self, url: URL) -> None:
         super().__init__()
@@ -210,7 +206,7 @@ class Postgres(Database):
         self._clock = ServerClock()
 
     async def now(self) -> float:
-        """The server's: a worker whose own clock is wrong must not end the leases of others."""
+        """The server's time: a worker whose own clock is wrong must not end the leases of others."""
         if self._clock.doubtful:
             asked_at = time.monotonic()
             self._clock.set(await self.read(_server_time), asked_at)
@@ -262,7 +258,7 @@ class Postgres(Database):
 
 
 def _engines(url: URL) -> tuple[AsyncEngine, AsyncEngine, AsyncEngine]:
-    """One to write with, in transactions; one to read with, and one for usual writes, each statement by
+    """One engine for writes, in transactions; one for reads, and one for usual writes, each statement by
     itself."""
 
     def engine(connections: int, *, transactions: bool) -> AsyncEngine:

@@ -16,14 +16,14 @@ from openresponses_server.store.sql import queries
 
 
 def put_response(connection: Connection, dialect: str, row: Row) -> None:
-    """The response's own row, in the place of all that the owner has under this id. Raises StoreError when
-    it is another's."""
+    """Write the response's own row, replacing the owner's record of this id. Raises StoreError if the id is
+    another owner's."""
     if not put_new(connection, dialect, row):
         _replace(connection, row, msgspec.structs.asdict(row))
 
 
 def put_new(connection: Connection, dialect: str, row: Row) -> bool:
-    """The same where nothing is under this id; whether it was so."""
+    """The same if the id is unused; returns whether it was."""
     return bool(connection.execute(queries.insert_response(dialect), msgspec.structs.asdict(row)).rowcount)
 
 
@@ -47,7 +47,7 @@ def put_input(connection: Connection, dialect: str, response_id: str, items: lis
 
 
 def put_frames(connection: Connection, dialect: str, response_id: str, frames: Frames | None) -> None:
-    """Frames since the last checkpoint, in the place of those that began where they do."""
+    """Write the frames since the last checkpoint, replacing those with the same first number."""
     if frames is None:
         return
     first, *more = (data for data, _ in sliced(frames.data))
@@ -70,19 +70,17 @@ def read_record(connection: Connection, row: Row) -> StoredResponse:
     return record_of(row, found.scalars().all())
 
 
-# Leases of runs, read and changed over a connection.
-
 _log = structlog.get_logger(__name__)
 
 
 def update_held(connection: Connection, response_id: str, worker: str, changes: dict[str, Any]) -> None:
-    """Change the row of a run. Raises LeaseLost when this worker does not hold it."""
+    """Change the row of a run. Raises LeaseLost if this worker does not hold it."""
     if not _update(connection, response_id, worker, changes):
         raise LeaseLost(response_id, worker)
 
 
 def end_held(connection: Connection, response_id: str, worker: str, changes: dict[str, Any]) -> bool:
-    """The same for its end; False when this worker has stored one already, which stands. Raises LeaseLost."""
+    """The same for its end; False if this worker has stored an end already, which stays. Raises LeaseLost."""
     if _update(connection, response_id, worker, changes):
         return True
     if connection.execute(queries.ENDED, {"of_id": response_id, "of_worker": worker}).first() is None:
@@ -98,7 +96,7 @@ def _update(connection: Connection, response_id: str, worker: str, changes: dict
 def renew_leases(
     connection: Connection, held: Sequence[tuple[str, str]], until: float, statement: Update = queries.RENEW
 ) -> Sequence[str]:
-    """Renew the leases of these runs, each (response id, worker); the ids of those that are held so."""
+    """Renew the leases of these runs, each (response id, worker); returns the ids of the renewed ones."""
     ids, workers = zip(*held, strict=True)
     values = {"of_ids": ids, "of_workers": workers, "lease_until": until}
     return connection.execute(statement, values).scalars().all()
@@ -116,14 +114,14 @@ def acquire_run(connection: Connection, response_id: str, lease: Lease, now: flo
 def claim_runs(
     connection: Connection, statement: Update, lease: Lease, most: int, **named: Any
 ) -> list[StoredResponse]:
-    """Take runs, those that the statement and `named` name."""
+    """Acquire the runs that the statement and `named` select."""
     values = {"most": most, "lease_worker": lease.worker, "lease_until": lease.until, **named}
     return _claimed(connection, connection.execute(statement, values).all())
 
 
 def _claimed(connection: Connection, found: Iterable[Any]) -> list[StoredResponse]:
-    """Records that were just taken. One that can't be read ends where it is, so that it neither keeps the
-    others waiting nor is taken again."""
+    """The records just acquired. An unreadable one is ended, so that it neither blocks the others nor is
+    acquired again."""
     records = []
     for row in map(row_in, found):
         try:
@@ -134,8 +132,8 @@ def _claimed(connection: Connection, found: Iterable[Any]) -> list[StoredRespons
     return records
 
 
-# Stored frames, read in pieces. A row is what one checkpoint stored, which may be a whole record; what of it
-# goes beyond one piece has rows of its own. Rows that were stored before that was so are read in parts.
+# A row of frames is one checkpoint, possibly a whole record; the part beyond one piece has rows of its own.
+# Rows stored before that rule are read in parts.
 
 Rows = Callable[[Any, dict[str, Any]], Awaitable[list[Any]]]
 """Runs a query with these values."""

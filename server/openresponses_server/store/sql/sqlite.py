@@ -1,8 +1,5 @@
-"""A SQLite file as a database, with threads of its own.
-
-Work runs there whole: a driver that goes to its thread with every statement, as aiosqlite does, costs several
-times as much.
-"""
+"""A SQLite file as a database, with its own threads. A whole piece of work runs in one thread: a driver that
+changes threads for every statement, like aiosqlite, costs several times as much."""
 
 from __future__ import annotations
 
@@ -33,15 +30,15 @@ from openresponses_server.store.sql.locations import file_of, make_private_file
 from openresponses_server.store.sql.sqlite_file import REVISION, presence_at
 from openresponses_server.store.sql.usual_writes import UsualWrite, write_to_sqlite
 
-# SQLite's file, which may be deleted, moved or replaced while it is open: SQLite goes on in the file that it
-# has, and what it stores there can't be found again.
+# SQLite's file may be deleted, moved or replaced while it is open: SQLite continues with the open file, and
+# nothing stored there can be found again.
 
 _FILE: Final = "file"
 
 
 class WatchedFile:
-    """The file at `path`, known by its device and inode; one look takes about a microsecond. A file that is
-    gone is not made again: it may be a volume that is not mounted, or a backup that is being put back."""
+    """The file at `path`, identified by device and inode; a check takes about a microsecond. A missing file
+    is not made again: it may be on an unmounted volume, or be restored from a backup."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -50,16 +47,16 @@ class WatchedFile:
 
     @property
     def known(self) -> bool:
-        """Whether there was a file once."""
+        """Whether the file has ever existed."""
         return self._known is not None
 
     @property
     def has_moved(self) -> bool:
-        """Whether another file is at the path now, or none."""
+        """Whether the path now has another file, or none."""
         return self._identity() != self._known
 
     def know(self) -> None:
-        """The file that is there now is the one. Raises StoreError when there is none."""
+        """Remember the present file. Raises StoreError if there is none."""
         found = self._identity()
         if found is None:
             raise self._gone()
@@ -72,7 +69,7 @@ class WatchedFile:
             raise self._gone()
 
     def watch(self, engine: Engine) -> None:
-        """Connections to another file are made anew before they are used."""
+        """Replace connections to another file before they are used."""
         event.listen(engine, "do_connect", self._note)
         event.listen(engine, "checkout", self._check_connection)
 
@@ -106,8 +103,8 @@ _PRAGMAS: Final = ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = O
 
 
 class Sqlite(Database):
-    """A SQLite file whose tables are brought up to date when it is opened. SQLite takes one writer at a time,
-    so writes queue for one thread (waiting inside SQLite would be polling); reads have their own."""
+    """A SQLite file; opening it upgrades its tables. SQLite allows one writer at a time, so writes queue for
+    one thread (waiting inside SQLite would be polling); reads have their own."""
 
     def __init__(self, url: URL) -> None:
         super().__init__()

@@ -59,8 +59,6 @@ from openresponses_server.store.sql.record_rows import (
 from openresponses_server.store.sql.usage_rows import SqlUsage
 from openresponses_server.store.sql.usual_writes import UsualWrite, is_usual
 
-# Whether a database takes what is written, found out by writing.
-
 _WRITTEN_EVERY: Final = 10.0  # seconds
 _USUAL: Final = 16 * 1024  # bytes
 _AFTER_FULL: Final = 1024 * 1024  # bytes; a few may fit into pages that are free, while responses do not
@@ -68,8 +66,8 @@ _OWNER: Final = "readiness"
 
 
 class Probe:
-    """Reads at each look; writes and deletes when it has not for a while. A row that a crash leaves
-    has expired already and is swept like others."""
+    """Checks a database: reads each time; writes and deletes if the last write is long ago. A row that a
+    crash leaves behind has expired already and is swept like others."""
 
     def __init__(self, database: Database, dialect: str) -> None:
         self._database = database
@@ -333,7 +331,7 @@ class SqlStore:
         return exported(self._rows)
 
     def _read_by(self, response_id: str, owner: str) -> dict[str, Any]:
-        """What a look-up names: the response, its owner, and when."""
+        """The parameters of a look-up: the response, its owner, and the time."""
         return {"of_id": response_id, "of_owner": owner, "at": self._clock()}
 
     async def _rows(self, statement: Any, values: dict[str, Any]) -> list[Any]:
@@ -350,7 +348,7 @@ class SqlStore:
         frames: Frames | None,
         names: Sequence[bytes] = (),
     ) -> bool:
-        """Change the row of a run and add to it, where that is a usual write; whether it was one."""
+        """Change the row of a run and add to it, if that is a usual write; returns whether it was one."""
         if "response" not in changes or not is_usual(frames):
             return False
         named = {"of_id": response_id, "of_worker": worker, **changes}

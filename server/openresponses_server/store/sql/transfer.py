@@ -42,11 +42,11 @@ from openresponses_server.store.sql.sqlite_file import REVISION
 from openresponses_server.store.sql.tables import responses
 
 LONGEST_LINE: Final = 512 * 1024 * 1024
-"""Bytes of one line; what is longer is refused, and read past in pieces."""
+"""Bytes of one line; a longer one is refused and skipped in pieces."""
 
 _PIECE: Final = 1024 * 1024
 _BATCH_RECORDS: Final = 200
-_BATCH_SECONDS: Final = 0.5  # others that write to a SQLite file wait for so long
+_BATCH_SECONDS: Final = 0.5  # other writers of a SQLite file wait for so long
 _OWNER: Final = select(responses.c.owner)
 
 Refused = Callable[[int, str], None]
@@ -71,8 +71,8 @@ class Imported:
 
 
 def import_lines(url: URL, source: BinaryLines, refused: Refused) -> Imported:
-    """Import them; an empty database gets its tables first. Blocks. May be repeated. Raises StoreError; what
-    was counted until then is there."""
+    """Import the lines; makes the tables in an empty database. Blocks. May be repeated. Raises StoreError;
+    everything counted until then is imported."""
     engine = writing_engine(url)
     try:
         with engine.connect() as connection:
@@ -202,7 +202,7 @@ class _Importer:
             self._last = frames.last
 
     def _end_record(self) -> None:
-        """All of it has been read."""
+        """The record was read completely."""
         found = self._open
         if found is None or self._point is None:
             self._left_out = ""
@@ -220,7 +220,7 @@ class _Importer:
         self._open = self._point = None
 
     def _fail(self, number: int, why: str) -> None:
-        """Nothing of this record is imported."""
+        """Import nothing of this record."""
         found = self._open
         self._go_back()
         if found is not None:
@@ -232,8 +232,6 @@ class _Importer:
             self._point.rollback()
         self._open = self._point = None
 
-
-# `db backup`: a copy of a SQLite file while servers write to it.
 
 _PATIENCE: Final = 30.0  # seconds to wait for a lock
 

@@ -1,4 +1,4 @@
-"""What keys spent, in a database: a batch is one transaction, whatever is in it."""
+"""The usage of keys in a database: a batch is one transaction, whatever it contains."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def _counts_of(row: Any) -> Counts:
 
 def _add(connection: Connection, dialect: str, numbered: dict[str, Any], batch: Spent) -> None:
     if not connection.execute(_number(dialect), numbered).rowcount:
-        return  # it was added before, and only the answer was lost
+        return  # added before, and only the answer was lost
     rows = _within_bounds(connection, batch.days)
     # in one order everywhere: two transactions never wait for each other
     rows.sort(key=lambda row: (row.owner, row.day, row.model))
@@ -174,7 +174,7 @@ def _fewer_models(connection: Connection, owner: str, day: str, rows: Iterable[D
 
 @cache
 def _number(dialect: str) -> Any:
-    """Note the batch; the row count is 0 when it was added before."""
+    """Record the batch; the row count is 0 if it was added before."""
     statement = insert_into(dialect, writers)
     excluded = statement.excluded
     noted = statement.on_conflict_do_update(
