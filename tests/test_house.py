@@ -54,6 +54,7 @@ IDENTIFIERS = {
     "Outlet": "ClientStream",
     "PartsAnswer": "PartsResponder",
     "Pinned": "PinnedDiagnostic",
+    "Places": "TurnSlots",
     "Prepared": "PreparedRequest",
     "QuickDeltas": "DeltaFastPath",
     "Reached": "ReachableServer",
@@ -503,6 +504,16 @@ def test_functions_of_the_library_begin_with_the_fields_verbs() -> None:
         f"{path.relative_to(REPOSITORY)}: {odd}"
         for path in modules("bridge")
         for odd in odd_verbs(path.read_text())
+    ]
+    assert not found, "\n".join(found)
+
+
+def test_no_function_of_the_server_is_called_take() -> None:
+    found = [
+        f"{path.relative_to(REPOSITORY)}: {odd}"
+        for path in modules("server")
+        for odd in odd_verbs(path.read_text())
+        if odd.lstrip("_").startswith("take")
     ]
     assert not found, "\n".join(found)
 
