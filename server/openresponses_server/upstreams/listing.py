@@ -23,9 +23,9 @@ from openresponses_server.upstreams.routing import Router
 
 # Models as Codex CLI describes them to itself (its `ModelInfo`), so that it offers the tools that fit.
 #
-# Codex asks for them as `models` in the answer to `GET /v1/models?client_version=…`, and takes the same from
-# a
-# file (`model_catalog_json`). Its versions want different fields: all of those that any wants are there.
+# Codex asks for them as `models` in the answer to `GET /v1/models?client_version=…`, and reads the same from
+# a file (`model_catalog_json`). Its versions need different fields: all fields that any version needs are
+# there.
 
 MOST_MODELS: Final = 500
 """The number of described models: each has its own instructions."""
