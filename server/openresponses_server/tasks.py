@@ -11,8 +11,6 @@ from typing import Any, Final, TypeVar
 
 from anyio.lowlevel import RunVar
 
-from openresponses_server.errors import shutting_down
-
 T = TypeVar("T")
 
 _CANCELLED_AGAIN: Final = 0.5  # seconds
@@ -64,23 +62,26 @@ OWNER: Final[ContextVar[str]] = ContextVar("owner", default="")
 _THREADS: Final = 2  # each that computes takes its turn before the loop does; more would not be faster
 
 
+Refusal = Callable[[], Exception]
+"""The error that is raised in the place of a refused piece of work."""
+
+
 class FairLimiter:
     """So many pieces of work at once, of one owner no more than one, and the owners in turn: what one of them
     has waiting holds up no other. Without keys (owner "") all places are everybody's."""
 
     def __init__(self, most: int) -> None:
         self._free = most
-        self._closed = False
+        self._refusal: Refusal | None = None  # once it is closed
         self._busy: set[str] = set()
         self._waiters: dict[str, dict[asyncio.Future[None], bool]] = {}
         """Who waits, by owner, and whether for a run that has begun; the owner whose turn is next comes
         first. A turn that is done was cancelled or refused a moment ago."""
 
     async def acquire(self, owner: str, *, begun: bool = False) -> None:
-        """Wait for a place. Raises HttpError 503 once it is closed, unless it is for a run that has
-        `begun`."""
-        if self._closed and not begun:
-            raise shutting_down()
+        """Wait for a place. Once it is closed, this is refused unless it is for a run that has `begun`."""
+        if self._refusal is not None and not begun:
+            raise self._refusal()
         waiter = asyncio.get_running_loop().create_future()
         self._waiters.setdefault(owner, {})[waiter] = begun
         self._wake_next()
@@ -99,13 +100,13 @@ class FairLimiter:
         self._busy.discard(owner)
         self._wake_next()
 
-    def close(self) -> None:
-        """Only runs that have begun get places from now on."""
-        self._closed = True
+    def close(self, refusal: Refusal) -> None:
+        """Only runs that have begun get places from now on; whatever else waits, or comes, is refused."""
+        self._refusal = refusal
         for waiters in self._waiters.values():
             for waiter, begun in waiters.items():
                 if not (begun or waiter.done()):
-                    waiter.set_exception(shutting_down())
+                    waiter.set_exception(refusal())
 
     def _wake_next(self) -> None:
         """Give a free place to who is next."""
@@ -176,11 +177,11 @@ class _Threads:
         worked.add_done_callback(report)
         return done
 
-    def cut_off(self) -> None:
-        self.limiter.close()
+    def cut_off(self, refusal: Refusal) -> None:
+        self.limiter.close(refusal)
         for done in self._awaited:
             if not done.done():
-                done.set_exception(shutting_down())
+                done.set_exception(refusal())
 
 
 _threads: RunVar[_Threads] = RunVar("off_loop")
@@ -196,22 +197,22 @@ def _threads_here() -> _Threads:
 
 async def off_loop(size: int, work: Callable[[], T]) -> T:
     """What `work` returns or raises; on a thread when the `size` of what it works on, in bytes of JSON, is
-    large. Raises HttpError 503 as `on_thread` does."""
+    large. It is refused as `on_thread` is."""
     return await on_thread(work) if size > LARGE else work()
 
 
 async def on_thread(work: Callable[[], T], *, begun: bool = False) -> T:
-    """What `work` returns or raises, on a thread, when it is the turn of who is served. Raises HttpError 503
-    when the server stops, unless a run that has `begun` needs it."""
+    """What `work` returns or raises, on a thread, when it is the turn of who is served. Once threads are
+    closed, it is refused unless a run that has `begun` needs it."""
     return await _threads_here().run(work, OWNER.get(), begun=begun)
 
 
-def close_threads() -> None:
+def close_threads(refusal: Refusal) -> None:
     """The server stops: what waits for a thread of this event loop is refused, and what comes. What is on one
     is finished, and so is what a run needs that has begun."""
-    _threads_here().limiter.close()
+    _threads_here().limiter.close(refusal)
 
 
-def leave_threads() -> None:
+def leave_threads(refusal: Refusal) -> None:
     """The same, and only runs that have begun wait any more for what is on a thread."""
-    _threads_here().cut_off()
+    _threads_here().cut_off(refusal)

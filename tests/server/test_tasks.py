@@ -10,7 +10,7 @@ from threading import Event
 
 import pytest
 
-from openresponses_server.errors import HttpError
+from openresponses_server.errors import HttpError, shutting_down
 from openresponses_server.limits.gate import Gate
 from openresponses_server.settings import Limits
 from openresponses_server.tasks import OWNER, FairLimiter, end_tasks, in_time, on_thread
@@ -324,7 +324,7 @@ def test_s8_who_is_refused_and_cancelled_at_once_gives_back_no_place() -> None:
         places, order = FairLimiter(1), list[str]()
         await waiting(places, "a", order)
         refused = (await waiting(places, "b", order))[0]
-        places.close()
+        places.close(shutting_down)
         refused.cancel()
         await settled()
         assert refused.cancelled()

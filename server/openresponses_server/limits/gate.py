@@ -262,13 +262,13 @@ class Gate:
     def close(self) -> None:
         """Leave, and refuse requests, also those that wait for a thread."""
         self.closing = True
-        close_threads()
+        close_threads(shutting_down)
         self.leave()
 
     def cut_off(self) -> None:
         """Abort what still runs, and refuse work for a thread whose run has not begun."""
         self.cut.set()
-        leave_threads()
+        leave_threads(shutting_down)
         now = asyncio.get_running_loop().time()
         for deadline in self._deadlines:
             deadline.reschedule(now)

@@ -14,7 +14,7 @@ from sqlalchemy.exc import DBAPIError
 
 from openresponses_server.store.base import StoreError
 from openresponses_server.store.presence import Presence
-from openresponses_server.store.sql.failures import FAILURES, store_error
+from openresponses_server.store.sql.failures import FAILURES, outdated, store_error
 from openresponses_server.store.sql.sqlite_file import REVISION, VERSION_TABLE
 from openresponses_server.store.sql.tables import usable
 from openresponses_server.store.sql.usual_writes import UsualWrite
@@ -139,17 +139,3 @@ def make_tables(url: URL) -> None:
     )
 
     upgrade(url)
-
-
-def outdated(revision: str) -> StoreError:
-    """The tables are of another version of this program."""
-    way_out = (
-        "run `openresponses-bridge db upgrade` of the newest version."
-        if revision > REVISION
-        else "export it by `openresponses-bridge db export` of the version that made it, and import that "
-        "into a new one by `openresponses-bridge db import`."
-    )
-    return StoreError(
-        StoreError.OUTDATED,
-        f"The session store is at revision {revision} and this version needs {REVISION}: {way_out}",
-    )

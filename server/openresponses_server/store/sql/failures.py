@@ -11,6 +11,7 @@ from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from openresponses_server.store.base import StoreError
+from openresponses_server.store.sql.sqlite_file import REVISION
 
 FAILURES: Final = (DBAPIError, PoolTimeout, TimeoutError, OSError, sqlite3.Error)
 """The exceptions of a failed call to a database."""
@@ -90,3 +91,17 @@ def _not_connected(said: str, unknown: tuple[str, str]) -> StoreError:
         return StoreError(*unknown, "its host is not known")
     network = _NETWORKS_WORDS.findall(said)
     return StoreError(*unknown, next(iter([*words, *network]), ""))
+
+
+def outdated(revision: str) -> StoreError:
+    """The tables are of another version of this program."""
+    way_out = (
+        "run `openresponses-bridge db upgrade` of the newest version."
+        if revision > REVISION
+        else "export it by `openresponses-bridge db export` of the version that made it, and import that "
+        "into a new one by `openresponses-bridge db import`."
+    )
+    return StoreError(
+        StoreError.OUTDATED,
+        f"The session store is at revision {revision} and this version needs {REVISION}: {way_out}",
+    )

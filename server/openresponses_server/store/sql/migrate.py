@@ -16,8 +16,7 @@ from sqlalchemy import URL, Connection, Engine, Index, create_engine, event, ins
 from sqlalchemy.pool import NullPool
 
 from openresponses_server.store.base import StoreError
-from openresponses_server.store.sql.database import outdated
-from openresponses_server.store.sql.failures import FAILURES, file_error, store_error
+from openresponses_server.store.sql.failures import FAILURES, file_error, outdated, store_error
 from openresponses_server.store.sql.locations import file_of, is_sqlite, make_private_file
 from openresponses_server.store.sql.sqlite_file import REVISION, VERSION_TABLE
 from openresponses_server.store.sql.tables import (

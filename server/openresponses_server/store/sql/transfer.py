@@ -32,8 +32,8 @@ from openresponses_server.store.export_lines import (
 from openresponses_server.store.frames import Frames
 from openresponses_server.store.records import HIDDEN, is_hidden
 from openresponses_server.store.sql import queries
-from openresponses_server.store.sql.database import outdated, revision_of
-from openresponses_server.store.sql.failures import FAILURES, file_error, store_error
+from openresponses_server.store.sql.database import revision_of
+from openresponses_server.store.sql.failures import FAILURES, file_error, outdated, store_error
 from openresponses_server.store.sql.locations import file_of, is_sqlite
 from openresponses_server.store.sql.lookup_rows import put_output_names
 from openresponses_server.store.sql.migrate import upgrade, writing_engine
