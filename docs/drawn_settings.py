@@ -30,14 +30,14 @@ from openresponses_server.settings import (
     UpstreamSettings,
 )
 from openresponses_server.upstreams.dialects import DIALECTS
-from openresponses_server.upstreams.profiles import Profile, Spoken
+from openresponses_server.upstreams.profiles import Profile, ProfileDialect
 
 
-def _declared(kind: type[Struct]) -> dict[str, str]:
-    """The string below each field's declaration that has one."""
+def described(kind: type[Struct]) -> dict[str, str]:
+    """The explanation of each field: the string below its declaration. KeyError names a field without one."""
     (declared,) = ast.parse(dedent(inspect.getsource(kind))).body
     assert isinstance(declared, ast.ClassDef)
-    return {
+    found = {
         field.target.id: " ".join(below.value.value.split())
         for field, below in pairwise(declared.body)
         if isinstance(field, ast.AnnAssign)
@@ -46,32 +46,9 @@ def _declared(kind: type[Struct]) -> dict[str, str]:
         and isinstance(below.value, ast.Constant)
         and isinstance(below.value.value, str)
     }
-
-
-def described(kind: type[Struct]) -> dict[str, str]:
-    """The explanation of each field: the string below its declaration, or the lines of the class's docstring
-    from one that begins as `` `name`: `` or `` `name`, `other`: `` to the next such line or an empty one.
-    KeyError names a field that is left out, explained twice or does not exist."""
-    found: dict[str, str] = {}
-    names: list[str] = []
-    for line in inspect.cleandoc(kind.__doc__ or "").splitlines():
-        head, colon, text = line.partition("`: ")
-        if line.startswith("`") and colon:
-            names = [name.strip(" `") for name in head.split(",")]
-            found |= dict.fromkeys(names, text)
-        elif not line:
-            names = []
-        else:
-            found |= {name: f"{found[name]} {line}" for name in names}
-    declared = _declared(kind)
-    if twice := found.keys() & declared.keys():
-        raise KeyError(f"{kind.__name__} explains {', '.join(sorted(twice))} twice")
-    found |= declared
     if missing := [name for name in kind.__struct_fields__ if not found.get(name)]:
         raise KeyError(f"{kind.__name__} does not say what {', '.join(missing)} is")
-    if unknown := found.keys() - set(kind.__struct_fields__):
-        raise KeyError(f"{kind.__name__} has no field {', '.join(sorted(unknown))}")
-    return {name: found[name] for name in kind.__struct_fields__}
+    return found
 
 
 def _default(value: Any, unit: str) -> str:
@@ -173,7 +150,7 @@ def settings_page() -> str:
         "`[upstreams.codex]`": CodexSettings,
         '`[models."NAME"]`': Capabilities,
     }
-    tables |= {"A profile, `NAME.toml`": Profile, "`[dialects.DIALECT]` of a profile": Spoken}
+    tables |= {"A profile, `NAME.toml`": Profile, "`[dialects.DIALECT]` of a profile": ProfileDialect}
     tables |= {f"`[upstreams.options]` for `{name}`": each.side.options for name, each in DIALECTS.items()}
     lines = [
         "# Settings",

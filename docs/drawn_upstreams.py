@@ -60,6 +60,9 @@ def _section(name: str) -> list[str]:
         )
         address = f"`{spoken.url}`" if spoken.url else "a process of its own"
         lines.append(f"- `{dialect}`{default}: {address}" + (f"; {options}" if options else ""))
+        for pattern, fields in spoken.model_options.items():
+            shown = ", ".join(f"`{key} = {json.dumps(value)}`" for key, value in fields.items())
+            lines.append(f"  - `{pattern}`: {shown}")
     return [*lines, *_not_sent(name, found), ""]
 
 
@@ -75,7 +78,9 @@ def upstreams_page() -> str:
         "model; without, clients name it. [server.md](server.md#upstreams) has several upstreams at once,",
         "aliases, failover and profiles of your own; [fields.md](fields.md) what becomes of each field of",
         "a request by dialect, [settings.md](settings.md) what the options mean. *Losses here* are fields",
-        "that others of the dialect take.",
+        "that others of the dialect take. Options of single models stand below those of their upstream. A",
+        "model that refuses images is asked once more without them, which is a loss; one with `images =",
+        "false` in `[models]` gets none.",
         "",
         "```sh",
         "openresponses-bridge doctor --upstream ollama --model qwen3  # does it answer, has it the model?",

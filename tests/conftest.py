@@ -2,6 +2,7 @@
 
 import gc
 import os
+import signal
 from collections.abc import Iterator
 from io import StringIO
 from pathlib import Path
@@ -27,6 +28,11 @@ settings.register_profile(
 settings.register_profile("thorough", parent=settings.get_profile("modest"), max_examples=2_000)
 settings.register_profile("quick", parent=settings.get_profile("modest"), max_examples=10)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "modest"))
+
+
+# A shell starts what it runs in the background with SIGINT ignored, which processes of tests would inherit.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(trylast=True)  # Hypothesis marks its tests in this hook

@@ -115,7 +115,7 @@ def test_a_server_has_it_as_its_upstream(
         assert asked.body == {"model": "m", "said": ["Hi"], "stream": True}
         upstream.scripts["m"] = Script([b'{"toy":"answer","text":"Hello, whole."}'], headers=dict(JSON))
         assert answered(reader) == ("completed", "Hello, whole.")
-        page = urlopen(f"http://127.0.0.1:{reader.port}/inspector/dialects.js", timeout=30).read()
+        page = urlopen(f"http://127.0.0.1:{reader.port}/inspector/dialects.js", timeout=60).read()
         assert b'"toy"' in page
 
 

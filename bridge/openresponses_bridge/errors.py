@@ -94,8 +94,9 @@ _BY_STATUS: Final = {
     422: ("invalid_request_error", "invalid_request"),
     429: ("too_many_requests", "rate_limit_exceeded"),
     431: ("invalid_request_error", "headers_too_large"),
-    503: ("server_error", "server_is_overloaded"),
-    529: ("server_error", "server_is_overloaded"),
+    # not `server_is_overloaded`, which upstreams say of themselves: Codex ends a session over it
+    503: ("server_error", "service_unavailable"),
+    529: ("server_error", "service_unavailable"),
 }
 
 

@@ -48,11 +48,8 @@ class SurrogateJoiner:
     """Joins surrogate pairs that are split between deltas: a high surrogate at the end of a delta stays in
     `pending` until the next one. `repaired`: a lone surrogate was replaced."""
 
-    __slots__ = ("pending", "repaired")
-
-    def __init__(self) -> None:
-        self.pending = ""
-        self.repaired = False
+    pending = ""
+    repaired = False
 
     def feed(self, delta: str) -> str:
         """Accept a delta; returns what can be sent now, including what was pending."""
@@ -106,6 +103,11 @@ def on_one_line(text: str, most: int) -> str:
     return line if len(line) <= most else f"{line[:most]}…"
 
 
+def counted(number: int, what: str) -> str:
+    """`1 response`, `2 responses`."""
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
 def cut(text: str, lines: int, columns: int) -> str:
     """The first lines of a text, each cut at so many characters, with a note of what is left out."""
     kept: list[str] = []
@@ -117,7 +119,7 @@ def cut(text: str, lines: int, columns: int) -> str:
         kept.append(line if end - at <= columns else f"{line}… ({end - at - columns} more characters)")
         at = end + 1
     more = text.count("\n", at) + (not text.endswith("\n")) if at < len(text) else 0
-    return "\n".join([*kept, f"… {more} more {'line' if more == 1 else 'lines'}"] if more else kept)
+    return "\n".join([*kept, f"… {counted(more, 'more line')}"] if more else kept)
 
 
 def latest(text: str, lines: int, columns: int) -> str:

@@ -26,7 +26,7 @@ from openresponses_bridge.protocol.request import CreateResponse
 from openresponses_bridge.protocol.unknown import UnknownEvent
 from openresponses_bridge.sse import Frame, SSEDecoder, is_done
 from openresponses_server.errors import HttpError, UpstreamError, too_long, too_slow
-from openresponses_server.http.flow import Reader
+from openresponses_server.http.flow import BodyReader
 from openresponses_server.settings import Retries, Timeouts
 from openresponses_server.upstreams.attempts import PASSING, waiting_time
 from openresponses_server.upstreams.base import UpstreamReply, UpstreamRequest
@@ -246,7 +246,7 @@ class OpenResponsesClient:
 
     async def _attempt(self, body: bytes, scope: ResponseScope) -> AsyncGenerator[Event]:
         request = UpstreamRequest(RESPONSES.path, body, f"req_{secrets.token_hex(12)}")
-        seen = _Seen()
+        seen = _ResponseState()
         try:
             async with AsyncExitStack() as stack:
                 reply = await scope.unless_cancelled(
@@ -263,7 +263,7 @@ class OpenResponsesClient:
                 await self._cancel(seen.kept)
 
     async def _events(self, reply: UpstreamReply, scope: ResponseScope) -> AsyncGenerator[Event]:
-        reader, frames, received = Reader(reply), SSEDecoder(), 0
+        reader, frames, received = BodyReader(reply), SSEDecoder(), 0
         latest: Event | None = None
         while (data := await scope.unless_cancelled(reader.read)) is not None:
             received += len(data)
@@ -289,7 +289,7 @@ class OpenResponsesClient:
                     pass
 
 
-class _Seen:
+class _ResponseState:
     """The state of the response: its id if the server stores it, and whether it is in progress."""
 
     kept = ""

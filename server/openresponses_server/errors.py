@@ -22,6 +22,7 @@ _BY_CODE: Final = {
     "invalid_prompt": 400,
     "invalid_request_error": 400,
     "server_is_overloaded": 503,
+    "service_unavailable": 503,
     "overloaded_error": 503,
     "upstream_timeout": 504,
     "internal_error": 500,
@@ -33,18 +34,18 @@ _TYPES: Final = frozenset({"model_error"})  # codes that are types too (specific
 MESSAGES_PATH: Final = "/v1/messages"
 MODELS_PATH: Final = "/v1/models"
 VSCODE_PATH: Final = "/vscode/"
-_LASTING: Final = {"x-should-retry": "false"}  # what the SDKs of OpenAI and Anthropic ask first
+_PERMANENT: Final = {"x-should-retry": "false"}  # what the SDKs of OpenAI and Anthropic ask first
 _ANTHROPIC_VERSION: Final = "anthropic-version"
 
 
 class Outage(HttpError):
     """A dependency of this server does not work: 503. `details` are for the operator, never for a client.
-    `lasting`: retrying does not help."""
+    `permanent`: retrying does not help."""
 
-    def __init__(self, code: str, message: str, details: str = "", *, lasting: bool = False) -> None:
+    def __init__(self, code: str, message: str, details: str = "", *, permanent: bool = False) -> None:
         super().__init__(503, message, code=code)
         self.details = details
-        self.lasting = lasting
+        self.permanent = permanent
 
     @property
     def in_full(self) -> str:
@@ -56,7 +57,7 @@ class UpstreamError(HttpError):
     """The upstream failed or refused (law S5). `status` is sent to the client if nothing has been sent yet;
     `headers` keep the upstream's `retry-after`. `message` may be the upstream's. For the operator, `cause`
     describes the failure in this server's or the system's words, and `said` is what else the upstream sent.
-    `lasting`: retrying does not help, so that the upstream is not asked again and clients get
+    `permanent`: retrying does not help, so that the upstream is not asked again and clients get
     `x-should-retry: false`."""
 
     UNREACHABLE = "upstream_unreachable"
@@ -73,19 +74,19 @@ class UpstreamError(HttpError):
         *,
         cause: str = "",
         said: str = "",
-        lasting: bool = False,
+        permanent: bool = False,
         headers: Mapping[str, str] | None = None,
         code: str | None = None,
         error_type: str | None = None,
         param: str | None = None,
     ) -> None:
-        shown = {**(headers or {}), **(_LASTING if lasting else {})}
+        shown = {**(headers or {}), **(_PERMANENT if permanent else {})}
         super().__init__(
             status, message, code=code, error_type=error_type, param=param, headers=shown or None
         )
         self.cause = cause
         self.said = said
-        self.lasting = lasting
+        self.permanent = permanent
 
 
 def too_slow(total: float) -> UpstreamError:

@@ -17,7 +17,7 @@ _CANCELLED_AGAIN: Final = 0.5  # seconds
 
 
 async def end_tasks(tasks: Collection[asyncio.Task[None]]) -> None:
-    """Cancel them until all have ended. Raises what one of them raised."""
+    """Cancel tasks and wait until all have ended. Raises the exception of the first that failed."""
     await _cancel(tasks)
     for task in tasks:
         if not task.cancelled():
@@ -25,8 +25,8 @@ async def end_tasks(tasks: Collection[asyncio.Task[None]]) -> None:
 
 
 async def in_time(work: Coroutine[Any, Any, T], seconds: float) -> T:
-    """The result of `work`. Raises TimeoutError soon after so many seconds, even if the work ignores its
-    first cancellation."""
+    """Await `work` and return its result. Raises TimeoutError soon after this many seconds, even if the work
+    ignores its first cancellation."""
     task = asyncio.create_task(work)
     try:
         await asyncio.wait([task], timeout=seconds)
@@ -38,8 +38,9 @@ async def in_time(work: Coroutine[Any, Any, T], seconds: float) -> T:
 
 
 async def _cancel(tasks: Collection[asyncio.Task[Any]]) -> None:
-    """Once is not enough: a library may take a cancellation that comes at the moment of its own timeout for
-    that, and go on; psycopg waits for up to ten seconds until the server has confirmed the first."""
+    """Cancel tasks repeatedly until they are done. Once is not enough: a library may mistake a cancellation
+    for its own timeout and continue; psycopg waits for up to ten seconds until the server has confirmed the
+    first."""
     left = {task for task in tasks if not task.done()}
     while left:
         for task in left:
@@ -47,39 +48,39 @@ async def _cancel(tasks: Collection[asyncio.Task[Any]]) -> None:
         _, left = await asyncio.wait(left, timeout=_CANCELLED_AGAIN)
 
 
-# Work that takes long is done on a thread, so that the event loop goes on serving others.
+# Long work runs on threads, so that the event loop can serve other requests meanwhile.
 #
-# Threads take turns every few milliseconds, but a single call into C code keeps the interpreter to itself:
-# what such a call is given has to be bounded too (see `limits.requests`). Work without such a bound is done
-# in pieces: between two of them others have their turn, and whoever asked for it may have left.
+# The interpreter switches between threads every few milliseconds, but not during a single call into C code.
+# So the input of such a call must be bounded too (see `limits.requests`). Unbounded work is split into
+# pieces: between two of them other work can run, and the client may have disconnected.
 #
-# Nobody has to wait until a thread is done: who is cancelled, or refused because the server stops, leaves the
-# thread to finish alone, and its place is free when it has.
+# A caller that is cancelled, or refused because the server stops, does not wait for its thread. The thread
+# finishes its work, and its slot is released then.
 
-LARGE: Final = 64 * 1024  # bytes of JSON; the start of a thread costs as much as decoding a tenth of them
+LARGE: Final = 64 * 1024  # bytes of JSON; handing them to a thread costs a tenth of the time to decode them
 OWNER: Final[ContextVar[str]] = ContextVar("owner", default="")
-"""Whose request is served: its work has one place at a time. "" where no keys are asked for."""
-_THREADS: Final = 2  # each that computes takes its turn before the loop does; more would not be faster
+"""The owner of the current request, whose work has one slot at a time; "" if the server asks for no keys."""
+_THREADS: Final = 2  # computing threads compete with the event loop; more would not be faster
 
 
 Refusal = Callable[[], Exception]
-"""The error that is raised in the place of a refused piece of work."""
+"""Creates the error that is raised for refused work."""
 
 
 class FairLimiter:
-    """So many pieces of work at once, of one owner no more than one, and the owners in turn: what one of them
-    has waiting holds up no other. Without keys (owner "") all places are everybody's."""
+    """Limits concurrent work to this many slots, one for each owner, which get them in turn: an owner with
+    much waiting work delays no other. Without keys (owner "") all slots may be used."""
 
-    def __init__(self, most: int) -> None:
-        self._free = most
-        self._refusal: Refusal | None = None  # once it is closed
+    def __init__(self, slots: int) -> None:
+        self._free = slots
+        self._refusal: Refusal | None = None  # set when it is closed
         self._busy: set[str] = set()
         self._waiters: dict[str, dict[asyncio.Future[None], bool]] = {}
-        """Who waits, by owner, and whether for a run that has begun; the owner whose turn is next comes
-        first. A turn that is done was cancelled or refused a moment ago."""
+        """Owner → its waiters, and whether each is for a run that has begun; the owner whose turn is next is
+        the first. A waiter that is done has just been cancelled or refused."""
 
     async def acquire(self, owner: str, *, begun: bool = False) -> None:
-        """Wait for a place. Once it is closed, this is refused unless it is for a run that has `begun`."""
+        """Wait for a slot. After `close` this is refused unless it is for a run that has `begun`."""
         if self._refusal is not None and not begun:
             raise self._refusal()
         waiter = asyncio.get_running_loop().create_future()
@@ -90,18 +91,18 @@ class FairLimiter:
         except BaseException:
             if waiter.cancelled() or waiter.exception() is not None:
                 self._remove_waiter(owner, waiter)
-            else:  # its turn came in the same moment
+            else:  # it got a slot at the same moment
                 self.release(owner)
             raise
 
     def release(self, owner: str) -> None:
-        """The place is free for the next one."""
+        """Release a slot."""
         self._free += 1
         self._busy.discard(owner)
         self._wake_next()
 
     def close(self, refusal: Refusal) -> None:
-        """Only runs that have begun get places from now on; whatever else waits, or comes, is refused."""
+        """From now on only runs that have begun get slots; other work that waits, or comes, is refused."""
         self._refusal = refusal
         for waiters in self._waiters.values():
             for waiter, begun in waiters.items():
@@ -109,7 +110,7 @@ class FairLimiter:
                     waiter.set_exception(refusal())
 
     def _wake_next(self) -> None:
-        """Give a free place to who is next."""
+        """Give a free slot to the next waiter."""
         for owner, waiters in self._waiters.items():
             waiter = next((each for each in waiters if not each.done()), None)
             if self._free and waiter is not None and owner not in self._busy:
@@ -132,13 +133,13 @@ class FairLimiter:
 
 
 class _Threads:
-    """Those of one event loop."""
+    """The threads of one event loop."""
 
     def __init__(self) -> None:
         self.limiter = FairLimiter(_THREADS)
         self._pool = ThreadPoolExecutor(_THREADS, "off_loop")
         self._awaited: set[asyncio.Future[Any]] = set()
-        """What requests wait for whose runs have not begun."""
+        """Running work for requests whose runs have not begun."""
 
     async def run(self, work: Callable[[], T], owner: str, *, begun: bool) -> T:
         await self.limiter.acquire(owner, begun=begun)
@@ -149,10 +150,11 @@ class _Threads:
             return await done
         finally:
             self._awaited.discard(done)
-            del done  # an error that it has refers to this frame
+            del done  # the traceback of its exception would refer to this frame
 
     def _begin(self, work: Callable[[], T], owner: str) -> asyncio.Future[T]:
-        """Has the outcome of the work; whatever becomes of this, the thread gives the place back."""
+        """Start the work; returns a future with its result. The slot is released when the work ends, even if
+        the future is cancelled."""
         loop = asyncio.get_running_loop()
         done: asyncio.Future[T] = loop.create_future()
 
@@ -171,13 +173,13 @@ class _Threads:
 
         try:
             worked = self._pool.submit(copy_context().run, work)
-        except BaseException:  # the system has no more threads
+        except BaseException:  # the system can't start another thread
             self.limiter.release(owner)
             raise
         worked.add_done_callback(report)
         return done
 
-    def cut_off(self, refusal: Refusal) -> None:
+    def abandon(self, refusal: Refusal) -> None:
         self.limiter.close(refusal)
         for done in self._awaited:
             if not done.done():
@@ -196,23 +198,23 @@ def _threads_here() -> _Threads:
 
 
 async def off_loop(size: int, work: Callable[[], T]) -> T:
-    """What `work` returns or raises; on a thread when the `size` of what it works on, in bytes of JSON, is
-    large. It is refused as `on_thread` is."""
+    """Run `work`, on a thread if the `size` of its input, in bytes of JSON, is large. It is refused as by
+    `on_thread`."""
     return await on_thread(work) if size > LARGE else work()
 
 
 async def on_thread(work: Callable[[], T], *, begun: bool = False) -> T:
-    """What `work` returns or raises, on a thread, when it is the turn of who is served. Once threads are
-    closed, it is refused unless a run that has `begun` needs it."""
+    """Run `work` on a thread when it is the turn of the current owner. After `close_threads` it is refused
+    unless a run that has `begun` needs it."""
     return await _threads_here().run(work, OWNER.get(), begun=begun)
 
 
 def close_threads(refusal: Refusal) -> None:
-    """The server stops: what waits for a thread of this event loop is refused, and what comes. What is on one
-    is finished, and so is what a run needs that has begun."""
+    """Refuse all work that waits for a thread of this event loop, or comes later, because the server stops.
+    Running work and work for runs that have begun is finished."""
     _threads_here().limiter.close(refusal)
 
 
 def leave_threads(refusal: Refusal) -> None:
-    """The same, and only runs that have begun wait any more for what is on a thread."""
-    _threads_here().cut_off(refusal)
+    """As `close_threads`; running work is no longer waited for either, except by runs that have begun."""
+    _threads_here().abandon(refusal)

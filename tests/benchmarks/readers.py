@@ -30,7 +30,7 @@ _READS: Final = 250
 _PER_READ: Final = 18  # deltas
 _PAUSE: Final = 0.02  # seconds between two reads
 _AT_ONCE: Final = 50  # readers that ask at the same time
-_PATIENCE: Final = 120.0  # seconds
+_TIMEOUT: Final = 120.0  # seconds
 _AFTER: Final = 3.0  # seconds after the last reader has left
 _MB: Final = 1024 * 1024
 
@@ -115,7 +115,7 @@ async def measured(server: Server, readers: int, stalled: bool) -> Found:
     waits = [go_on if stalled and number % 2 else None for number in range(readers)]
     tasks = [asyncio.create_task(_read(server.base, path, wait, asking)) for wait in waits]
     looking = asyncio.create_task(look())
-    async with asyncio.timeout(_PATIENCE):
+    async with asyncio.timeout(_TIMEOUT):
         await asyncio.wait([task for task, wait in zip(tasks, waits, strict=True) if wait is None])
         go_on.set()
         sizes = set(await asyncio.gather(*tasks))

@@ -35,6 +35,7 @@ FRONT = {
 }
 # what dialects share beyond that; no dialect needs all of it
 SHARED = {
+    "openresponses_bridge.schemas",
     "openresponses_bridge.dialects",
     "openresponses_bridge.prompt",
     "openresponses_bridge.seal",

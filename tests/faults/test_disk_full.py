@@ -3,10 +3,11 @@
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec import Struct
-from sqlalchemy import Connection, Engine, event
+from sqlalchemy import Pool, event
 
 from openresponses_server.settings import Settings
 from openresponses_server.store.persistence import ResponseSessionPersistenceTransformer
@@ -14,7 +15,7 @@ from tests.support.crashes import wait_until_settled
 from tests.support.serving import Reply, call, respond, serving, violations
 from tests.support.workers import Reader, type_of
 
-pytestmark = pytest.mark.timeout(20)
+pytestmark = pytest.mark.timeout(120)
 
 BIG = "x" * 40_000  # what is sent in it does not fit into the rest of a page
 ROOMY = 2**30
@@ -26,8 +27,8 @@ class Disk:
     def __init__(self) -> None:
         self.pages = ROOMY
 
-    def limit(self, connection: Connection) -> None:
-        connection.exec_driver_sql(f"PRAGMA max_page_count = {self.pages}")
+    def limit(self, connection: Any, *_: Any) -> None:
+        connection.execute(f"PRAGMA max_page_count = {self.pages}")
 
     def fill(self) -> None:
         self.pages = 1
@@ -48,16 +49,16 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
     """The end of a run is tried for half a second here, not for five."""
     defaults = ResponseSessionPersistenceTransformer.__init__.__kwdefaults__
     assert defaults is not None
-    monkeypatch.setitem(defaults, "patience", 0.5)
+    monkeypatch.setitem(defaults, "timeout", 0.5)
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     disk = Disk()
-    event.listen(Engine, "begin", disk.limit)
+    event.listen(Pool, "checkout", disk.limit)
     settings = Settings(store=f"sqlite:///{tmp_path}/s.sqlite3", checkpoint_interval=0.1, lease=1.5)
     try:
         with serving(settings) as base:
             yield Place(base, disk)
     finally:
-        event.remove(Engine, "begin", disk.limit)
+        event.remove(Pool, "checkout", disk.limit)
 
 
 def get(base: str, response_id: str) -> Reply:
@@ -68,7 +69,7 @@ def begin_stream(base: str) -> Reader:
     """A run that goes on for two seconds more and of which something is stored."""
     request = {"model": "demo-slow", "input": "40 words", "instructions": BIG, "stream": True}
     reader = Reader(base, "POST", "/v1/responses", request)
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 60
     while len(reader.frames) < 6:
         assert time.monotonic() < deadline, "the stream did not begin"
         time.sleep(0.02)
@@ -126,7 +127,7 @@ def test_s1_run_that_finds_room_before_its_end_completes(place: Place) -> None:
 
 def test_s8_server_that_can_store_nothing_is_not_ready_until_there_is_room(place: Place) -> None:
     def until(status: int) -> Reply:
-        deadline = time.monotonic() + 8
+        deadline = time.monotonic() + 60
         while (reply := call(place.base, "GET", "/readyz")).status != status:
             assert time.monotonic() < deadline, f"/readyz is not {status}"
             time.sleep(0.05)

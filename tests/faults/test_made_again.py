@@ -16,7 +16,7 @@ from tests.support.serving import call, respond, violations
 from tests.support.upstream import HANG, Script, ScriptedUpstream, chunk, frame, text
 from tests.support.workers import CONFIG, Reader, type_of, working
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = pytest.mark.timeout(120)
 
 BEGINNING = ["response.created", "response.in_progress"]
 RESTARTED = "openresponses-bridge:restarted"
@@ -46,7 +46,7 @@ def upstream(*scripts: Script, dialect: str = "chat") -> Iterator[tuple[Scripted
 
 
 def wait_for_requests(scripted: ScriptedUpstream, count: int) -> None:
-    deadline = time.monotonic() + 15
+    deadline = time.monotonic() + 60
     while len(scripted.received) < count:
         assert time.monotonic() < deadline, "the upstream was not asked"
         time.sleep(0.02)

@@ -87,7 +87,7 @@ def test_s8_no_stream_fails_in_twenty_rolling_restarts(tmp_path: Path, kind: str
             found = call(base, "GET", f"/v1/responses/{response_id}").json
             assert found["status"] == "completed", found
         process.send_signal(signal.SIGTERM)
-        process.wait(30)
+        process.wait(60)
         reading.join(5)
         print(f"{kind}: {RESTARTS} restarts, {sum(load.ends.values())} streams, {dict(load.ends)}")
     bad = [line for line in log_lines if "Traceback" in line or _level(line) == "error"]

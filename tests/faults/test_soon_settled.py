@@ -14,7 +14,7 @@ from tests.support.services import own_redis, postgres_database
 from tests.support.serving import call, wait_for
 from tests.support.workers import DONE, Reader, type_of, working
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = pytest.mark.timeout(120)
 
 LEASE = 30.0
 LONG = f"checkpoint_interval = 0.2\nlease = {LEASE}\n"

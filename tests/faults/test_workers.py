@@ -15,7 +15,7 @@ from tests.support.serving import call, respond, response_of, violations, wait_f
 from tests.support.waiting import wait_until
 from tests.support.workers import CONFIG, Reader, Worker, type_of, working
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = pytest.mark.timeout(120)
 
 NARROW = f"{CONFIG}\n[limits]\nconcurrent = 2\n"
 SLOW = {"model": "demo-slow", "background": True}
@@ -36,7 +36,7 @@ def pair(tmp_path: Path) -> Iterator[Pair]:
         yield Pair(*(stack.enter_context(working(tmp_path, store, log)) for _ in range(2)))
 
 
-def eventually(condition: Callable[[], object], seconds: float = 15) -> None:
+def eventually(condition: Callable[[], object], seconds: float = 60.0) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "it did not come to this"

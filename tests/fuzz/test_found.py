@@ -50,6 +50,11 @@ FOUND = [
         sse(foreign.created(), foreign.added(NEW_TOOL), ITS_PROGRESS, foreign.done(NEW_TOOL)),
     ),
     (
+        "responses",
+        "progress of a tool that no wire has, with the tool",
+        sse(foreign.created(), foreign.added(NEW_TOOL), {**ITS_PROGRESS, "item": NEW_TOOL}),
+    ),
+    (
         "events",
         "the end of an item without the item",
         sse(foreign.created(), foreign.added(foreign.message()), ITEMLESS, foreign.ended()),

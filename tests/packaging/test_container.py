@@ -54,7 +54,7 @@ def running(image: Image, **variables: str) -> Iterator[tuple[subprocess.Popen[s
         yield process, port
     finally:
         process.kill()
-        process.communicate(timeout=30)
+        process.communicate(timeout=60)
 
 
 def wait_for(port: int, process: subprocess.Popen[str]) -> None:
@@ -86,14 +86,14 @@ def test_the_image_serves_as_its_own_user_over_a_root_that_can_not_be_written(im
         request = Request(
             f"http://127.0.0.1:{port}/v1/responses", b'{"model":"demo","input":"Hello"}', headers
         )
-        with urlopen(request, timeout=30) as answered:
+        with urlopen(request, timeout=60) as answered:
             kept = json.load(answered)
         assert kept["status"] == "completed"
         again = Request(f"http://127.0.0.1:{port}/v1/responses/{kept['id']}", headers=headers)
-        with urlopen(again, timeout=30) as answered:
+        with urlopen(again, timeout=60) as answered:
             assert json.load(answered)["output"] == kept["output"]
         process.send_signal(getattr(signal, image.signal))
-        assert process.wait(timeout=30) == 0
+        assert process.wait(60) == 0
     assert health(image, port) != 0
 
 
@@ -182,4 +182,4 @@ def test_a_stream_passes_nginx_as_it_is_made(tmp_path: Path) -> None:
             curl.terminate()
         assert first < (time.monotonic() - begun) / 2
         with pytest.raises(URLError, match="404"):
-            urlopen(f"{proxy}/metrics", timeout=10)
+            urlopen(f"{proxy}/metrics", timeout=60)

@@ -116,7 +116,7 @@ def test_put_clients_in_front_of_any_model(reader: Reader) -> None:
 
 
 def posted(address: str, body: object) -> dict[str, Any]:
-    with urlopen(Request(address, json.dumps(body).encode(), JSON), timeout=30) as answered:
+    with urlopen(Request(address, json.dumps(body).encode(), JSON), timeout=60) as answered:
         answer: dict[str, Any] = json.load(answered)
         return answer
 

@@ -161,14 +161,14 @@ def test_the_service(wheel: Wheel, tmp_path: Path, version: str) -> None:
             asked = urllib.request.Request(
                 f"{address[0]}/v1/responses", json.dumps(body).encode(), {"content-type": "application/json"}
             )
-            with urllib.request.urlopen(asked, timeout=30) as answered:
+            with urllib.request.urlopen(asked, timeout=60) as answered:
                 made = json.load(answered)
-            with urllib.request.urlopen(f"{address[0]}/v1/responses/{made['id']}", timeout=30) as again:
+            with urllib.request.urlopen(f"{address[0]}/v1/responses/{made['id']}", timeout=60) as again:
                 assert json.load(again) == made
             assert made["status"] == "completed"
         finally:
             process.terminate()
-            process.wait(20)
+            process.wait(60)
     assert list(tmp_path.rglob("*.sqlite3"))
 
 

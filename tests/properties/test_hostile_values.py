@@ -16,7 +16,7 @@ from tests.support.model_frames import frames
 from tests.support.model_scripts import SCRIPTS
 
 Path = tuple[str | int, ...]
-BUILDS: dict[str, Build] = {each.package: dialects()[each.name].recording.inbound for each in TABLE}
+BUILDS: dict[str, Build] = {each.package: dialects()[each.name].capture.inbound for each in TABLE}
 SENT = {dialect: {name: frames(dialect, steps) for name, steps in SCRIPTS.items()} for dialect in BUILDS}
 NUMBERS = ("-1", "-1e400", "1e400", "1.5", "1e300", "1" + "0" * 400, "-1" + "0" * 400, "9" * 5000, "-0.0")
 OTHERS = (

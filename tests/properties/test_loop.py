@@ -23,7 +23,7 @@ from openresponses_bridge.loop import (
     decode_entries,
 )
 from openresponses_bridge.prompt import PromptContext, PromptRenderer
-from openresponses_bridge.tools.cancellation import CancellationToken
+from openresponses_bridge.tools.errors import CancellationToken
 from tests.support.loops import TOOLS, Answer, driven, failing, lines, overloaded, read, succeed
 
 WORDS = st.text("ab ü\n", max_size=40)

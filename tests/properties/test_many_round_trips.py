@@ -15,7 +15,7 @@ from tests.bridge.dialects.chat_completions import test_outbound_round_trip as c
 from tests.bridge.dialects.copilot import test_round_trip as copilot
 from tests.bridge.dialects.responses import test_own_streams as responses
 from tests.bridge.dialects.vscode import test_round_trip as vscode
-from tests.support.anthropic_made import streams
+from tests.support.anthropic_strategies import streams
 from tests.support.machines import WIRES
 from tests.support.scale import MANY
 

@@ -43,6 +43,9 @@ ROWS: dict[str, tuple[Any, ...]] = {
         " ",
         ("", "\n", "a"),
     ),
+    "bridge/openresponses_bridge/calls/call_ids.py:_FORM": ("fullmatch", ("[", "a", "]{9"), ("[", "-", "")),
+    "bridge/openresponses_bridge/dialects/chat_completions/upstream/deltas.py:_SPACE": ("match", " ", "\n"),
+    "bridge/openresponses_bridge/protocol/ids.py:_LEGAL": ("fullmatch", "a", ("", "a", "!")),
     "bridge/openresponses_bridge/dialects/codex/errors.py:_INCOMPLETE": (
         "search",
         "Incomplete response returned, reason: ",
@@ -202,7 +205,7 @@ ROWS: dict[str, tuple[Any, ...]] = {
         ("x-ratelimit-", "a", ""),
         ("x-ratelimit-", "a", "!"),
     ),
-    "server/openresponses_server/observation/recordings/masking.py:_SECRET_NAME": (
+    "bridge/openresponses_bridge/protocol/secrets.py:_SECRET_NAME": (
         "search",
         "api_",
         "access",
@@ -329,6 +332,18 @@ ROWS: dict[str, tuple[Any, ...]] = {
         ("HTTP/1.1 2", "0", ""),
     ),
     "server/openresponses_server/upstreams/profiles/__init__.py:_NAME": ("fullmatch", "a", ("", "a", "!")),
+    "server/openresponses_server/api/inspector/__init__.py:is_page[0]": (
+        "fullmatch",
+        ("/inspector", "/", ""),
+        ("/inspector/", "a", "\n"),
+    ),
+    "server/openresponses_server/upstreams/refusals.py:_BLIND": (
+        "search",
+        "image ",
+        "images input ",
+        "unknown variant image",
+        "not support ",
+    ),
     "server/openresponses_server/upstreams/refusals.py:_WORDS": (
         "search",
         "input token count ",
@@ -401,6 +416,11 @@ def compiled(found: Found) -> Any:
 # patterns of somebody else, which run in a process that is killed when they take too long
 # (tests/server/agents/test_sample_tools.py::test_a_pattern_that_backtracks_is_stopped)
 ELSEWHERE = {"server/openresponses_server/agents/tools/search.py:matches"}
+# literals, of which one is searched
+ELSEWHERE |= {
+    "bridge/openresponses_bridge/dialects/chat_completions/upstream/deltas.py:ThinkTags[0]",
+    "bridge/openresponses_bridge/dialects/chat_completions/upstream/text_calls.py:TextCalls[0]",
+}
 FOUND = {each.key: each for each in patterns() if each.key not in ELSEWHERE}
 
 

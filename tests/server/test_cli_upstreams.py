@@ -15,7 +15,7 @@ from openresponses_server.settings import Settings, UpstreamSettings
 from tests.support.serving import serving
 from tests.support.upstream import Script, ScriptedUpstream, refusal, text
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = pytest.mark.timeout(120)
 COMMANDS = {
     "run": ["run", "codex", "--program", "/bin/true"],
     "chat": ["chat", "Hi"],

@@ -10,8 +10,7 @@ from click import Context, Group
 
 from openresponses_server.commands import flags
 from openresponses_server.commands.cli import main as commands
-from openresponses_server.observation.recordings import dialects
-from openresponses_server.observation.recordings import dialects as sources
+from openresponses_server.observation.recordings import dialects, playing
 from openresponses_server.store.sql.locations import database_url
 from openresponses_server.store.sql.migrate import upgrade
 from openresponses_server.upstreams.dialects import DIALECTS
@@ -90,8 +89,8 @@ def test_help_loads_what_parses_flags_and_nothing_else(arguments: str) -> None:
 
 
 def test_the_names_in_help_are_those_of_captures() -> None:
-    assert list(flags.SOURCES) == [sources.AUTO, *sources.DIALECTS]
-    assert list(flags.SINKS) == list(dialects.SINKS)
+    assert list(flags.SOURCES) == [playing.AUTO, *dialects.DIALECTS]
+    assert list(flags.TARGETS) == list(dialects.ENCODERS)
     assert list(flags.DIALECTS) == list(DIALECTS)
 
 

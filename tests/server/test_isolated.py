@@ -31,7 +31,7 @@ from tests.support.serving import call, respond, serving
 from tests.support.shared import REPOSITORY
 from tests.support.upstream import Script, ScriptedUpstream, text
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = pytest.mark.timeout(120)
 
 PROGRAM = Path(sys.executable).with_name("openresponses-bridge")
 _MARKS = 'open(__file__ + ".imported", "w").close()\n'
@@ -63,7 +63,7 @@ def run(folder: Path, *words: str, code: int = 0, stdin: str = "") -> str:
         input=stdin,
         capture_output=True,
         text=True,
-        timeout=50,
+        timeout=60,
         check=False,
     )
     assert done.returncode == code, done.stderr
@@ -82,14 +82,14 @@ def served(folder: Path, *command: str) -> Iterator[str]:
     ) as process:
         try:
             base = base_of(process)
-            deadline = time.monotonic() + 40
+            deadline = time.monotonic() + 60
             while call(base, "GET", "/readyz").status != 200:
                 assert time.monotonic() < deadline
                 time.sleep(0.05)
             yield base
         finally:
             process.send_signal(signal.SIGINT)
-            process.communicate(timeout=20)
+            process.communicate(timeout=60)
 
 
 def test_the_modules_would_be_imported(tmp_path: Path) -> None:
@@ -272,7 +272,7 @@ def test_a_closed_pipe_ends_a_command_quietly(tmp_path: Path, server: str, name:
             stdin=subprocess.DEVNULL,
             stdout=writing,
             stderr=subprocess.PIPE,
-            timeout=50,
+            timeout=60,
             check=False,
         )
         os.close(writing)

@@ -14,7 +14,8 @@ from openresponses_bridge.seal import SealError
 from openresponses_server.api.app import create_app
 from openresponses_server.http.auth import NOBODY, Keys
 from openresponses_server.requests.background import claim
-from openresponses_server.requests.prepare import prepare
+from openresponses_server.requests.prepare import new_run, prepare
+from openresponses_server.requests.prepared import PreparedRequest
 from openresponses_server.requests.service import Service
 from openresponses_server.settings import Settings, UpstreamSettings
 from openresponses_server.settings.files import hashed
@@ -22,7 +23,7 @@ from tests.support.serving import Reply, call, respond, serving
 from tests.support.sockets import opened_socket
 from tests.support.upstream import Script, ScriptedUpstream, refusal, text
 
-pytestmark = pytest.mark.timeout(30)
+pytestmark = pytest.mark.timeout(120)
 ALICE = {"authorization": "Bearer key-of-alice"}
 BOB = {"x-api-key": "key-of-bob"}
 NO_KEY: dict[str, str] = {}
@@ -193,7 +194,7 @@ async def test_a_run_that_another_worker_takes_seals_for_its_owner(upstream: Scr
     service: Service = app.state.service
     asked = decode_request(b'{"model": "m", "input": "Hi", "background": true}')
     async with app.router.lifespan_context(app):
-        run = (await prepare(service, asked, {}, "req_1", owner="alice")).run()
+        run = new_run(await prepare(PreparedRequest(asked, {}, "req_1", "alice"), service), service)
         made = run.translation.response_id
         assert run.persistence is not None
         await run.persistence.queue(for_anybody=True)

@@ -11,7 +11,7 @@ from openai import OpenAI
 from tests.support.upstream import DONE, Script, ScriptedUpstream, chunk, refusal, text
 from tests.support.upstream import call as tool_call
 
-pytestmark = pytest.mark.timeout(30)
+pytestmark = pytest.mark.timeout(120)
 TOOL: Any = {
     "type": "function",
     "name": "get_weather",

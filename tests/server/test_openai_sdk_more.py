@@ -8,7 +8,7 @@ import openai
 import pytest
 from openai import AsyncOpenAI, OpenAI
 
-pytestmark = pytest.mark.timeout(30)
+pytestmark = pytest.mark.timeout(120)
 TOOL: Any = {"type": "function", "name": "get_weather", "strict": True, "parameters": {"type": "object"}}
 
 

@@ -177,7 +177,7 @@ def raw_chunks(base: str, **request: Any) -> list[bytes]:
         "POST /v1/responses HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n"
         f"content-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
     )
-    with socket.create_connection((address.hostname, address.port), timeout=10) as connection:
+    with socket.create_connection((address.hostname, address.port), timeout=60) as connection:
         connection.sendall(head.encode() + body)
         received = b""
         while data := connection.recv(65536):

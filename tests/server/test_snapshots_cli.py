@@ -17,7 +17,7 @@ from syrupy.assertion import SnapshotAssertion
 
 from openresponses_bridge.protocol.codec import encode_sse
 from openresponses_server.commands.cli import main
-from openresponses_server.observation.recordings.dialects import SINKS
+from openresponses_server.observation.recordings.dialects import ENCODERS
 from openresponses_server.store.sql.sqlite_file import REVISION
 from openresponses_server.store.stores import open_store
 from openresponses_server.upstreams.profiles import names
@@ -95,7 +95,7 @@ BROKEN = encode_sse(
 )
 
 
-@snapshots("cli/replay/{sink}.txt", sink=SINKS)
+@snapshots("cli/replay/{sink}.txt", sink=ENCODERS)
 def test_replay(snapshot: SnapshotAssertion, session: Session, sink: str) -> None:
     assert str(session.run(f"replay - --to {sink}", CAPTURE)) == snapshot
 

@@ -21,7 +21,7 @@ from tests.support.shared import REPOSITORY
 from tests.support.snapshots import snapshots
 from tests.support.upstream import Script, ScriptedUpstream, chunk
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = pytest.mark.timeout(120)
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 _TIMES = re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+Z")
 _SPENT = re.compile(r"\b(ms|first_ms)=[\d.]+")
@@ -58,7 +58,7 @@ class Terminal:
             self.shown += _COLOURS.sub("", data.decode()).replace("\r\n", "\n")
 
     def wait_for(self, text: str) -> None:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 60
         while text not in self.shown:
             assert self.process.poll() is None, self.shown
             assert time.monotonic() < deadline, self.shown
@@ -75,7 +75,7 @@ class Terminal:
     def wait_until_it_waits(self) -> None:
         """In a system call: a signal that comes just before one does not interrupt it."""
         status = Path(f"/proc/{self.process.pid}/stat")
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 60
         while status.exists() and status.read_text().rpartition(")")[2].split()[0] != "S":
             assert time.monotonic() < deadline
             time.sleep(0.01)
@@ -103,7 +103,7 @@ class Terminal:
 
 
 def until_ready(base: str) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while True:
         try:
             assert call(base, "GET", "/healthz").status == 200

@@ -12,7 +12,7 @@ from tests.support import dialect_scripts as scripts
 from tests.support.serving import Reply, call
 from tests.support.upstream import CUT, HANG, JSON, Script, ScriptedUpstream, Step
 
-pytestmark = pytest.mark.timeout(30)
+pytestmark = pytest.mark.timeout(120)
 
 _TURN = [{"role": "user", "content": "Hello"}]
 SURFACES: dict[str, dict[str, Any]] = {

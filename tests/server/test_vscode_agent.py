@@ -20,7 +20,7 @@ def results() -> Results:
     node = shutil.which("node")
     if node is None:
         pytest.skip("Node.js is not installed")
-    done = subprocess.run([node, str(CHECKS), str(AGENT)], capture_output=True, check=True, timeout=50)
+    done = subprocess.run([node, str(CHECKS), str(AGENT)], capture_output=True, check=True, timeout=60)
     found: Results = json.loads(done.stdout)
     return found
 

@@ -10,7 +10,7 @@ from msgspec import Struct, field
 from openresponses_bridge.diagnostics import Diagnostics
 from openresponses_bridge.loop import LoopEntry, LoopResult, LoopState, ToolCallingLoop
 from openresponses_bridge.prompt import PromptContext, PromptRenderer
-from openresponses_bridge.tools.cancellation import CancellationToken
+from openresponses_bridge.tools.errors import CancellationToken
 from openresponses_bridge.tools.registry import ToolRegistry
 from openresponses_bridge.tools.service import ToolsService
 from openresponses_server.agents.driving import AskYesNo, LoopDriver, call_with_anyio

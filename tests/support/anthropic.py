@@ -32,7 +32,6 @@ def recorded(path: Path) -> list[Frame]:
     return frames
 
 
-# ── frames ─────────────────────────────────────────────────────────────────────────────────────────
 def frame(kind: str, **fields: Any) -> bytes:
     return json.dumps({"type": kind, **fields}).encode()
 
@@ -82,7 +81,6 @@ def stop(reason: str | None = "end_turn", **usage: int) -> list[bytes]:
     ]
 
 
-# ── runs ───────────────────────────────────────────────────────────────────────────────────────────
 class Fed:
     """An inbound that is held to the laws that hold always: what it gives is valid and adds up to the
     snapshot after each frame (laws E1–E3)."""
@@ -168,7 +166,6 @@ def calls(fed: Fed) -> list[tuple[str, str, str, str]]:
     ]
 
 
-# ── what a stream adds up to ───────────────────────────────────────────────────────────────────────
 _GROWS = {"text_delta": "text", "thinking_delta": "thinking", "signature_delta": "signature"}
 
 

@@ -4,7 +4,7 @@ import json
 from itertools import count
 from typing import Any, NamedTuple
 
-from openresponses_bridge.dialects.chat_completions import Inbound
+from openresponses_bridge.dialects.chat_completions import ChatOptions, Inbound
 from openresponses_bridge.emitter.machine import ResponseStreamStateMachine
 from openresponses_bridge.protocol import events as ev
 from openresponses_bridge.protocol.events import Event
@@ -108,10 +108,17 @@ class Ran(NamedTuple):
         return [f"{case.where}: {case.what}" for case in self.inbound.diagnostics.of("ignored")]
 
 
-def run(*frames: bytes, think_tags: bool = True, close: bool = True, **options: Any) -> Ran:
-    """Feed these frames to a new machine, checking the sequence numbers (law E2)."""
+def run(
+    *frames: bytes,
+    think_tags: bool = True,
+    close: bool = True,
+    reading: ChatOptions | None = None,
+    **options: Any,
+) -> Ran:
+    """Feed these frames to a new machine, checking the sequence numbers (law E2). `reading`: the
+    options of the upstream."""
     machine = new_machine(**options)
-    inbound = Inbound(machine, think_tags=think_tags)
+    inbound = Inbound(machine, options=reading or ChatOptions(think="tagged" if think_tags else "off"))
     events = [event for data in frames for event in inbound.feed(data)]
     if close:
         events += inbound.close()

@@ -1,5 +1,5 @@
-"""The rules that a Chat Completions request has to keep, written from the API's own words: who may speak
-after whom, calls and answers paired, no blank text, legal names. Knows nothing of the code it judges."""
+"""The rules of the API for a Chat Completions request: the order of roles, each call with its answer, no
+blank text, valid names. Imports nothing of the code that is tested."""
 
 from __future__ import annotations
 

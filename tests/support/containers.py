@@ -1,9 +1,9 @@
-"""A Containerfile without an engine: its steps are run in roots made by debootstrap, and its command in the
-last one, locked as a container is (root read-only, its own user, an environment of its own). Needs root on
-Debian.
+"""Builds a Containerfile and runs its command without a container engine. Needs root on Debian.
 
-The base image has its Python in /usr/local, the root has Debian's; the steps are the same. Packages come from
-a folder of wheels, gathered outside: the steps have no network.
+The steps of a stage are run in a root file system made by debootstrap, and the command in that of the last
+stage, restricted as in a container: its file system is read-only, and it has its own user and environment.
+The base image has its Python in /usr/local, debootstrap's in /usr. Packages are installed from a folder of
+wheels, which is filled before: the steps have no network.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _BARE = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
 
 @dataclass
 class Image:
-    """What the instructions of a stage add up to."""
+    """The result of a stage's instructions."""
 
     root: Path
     environment: dict[str, str] = field(default_factory=lambda: dict(_BARE))
@@ -42,8 +42,8 @@ class Image:
     volumes: list[str] = field(default_factory=list)
 
     def started(self, command: list[str], writable: list[str], **variables: str) -> subprocess.Popen[str]:
-        """The command as the image's user, over a root that can't be written but for these folders, which are
-        in memory. The process that is returned is the command's own: signals reach it."""
+        """Start the command as the image's user. Its root file system is read-only but for the `writable`
+        folders, which are in memory. The returned process is the command's own, so that signals reach it."""
         uid, gid = self.user.split(":")
         mounts = [
             f"mount --bind {self.root} {self.root}",
@@ -64,7 +64,8 @@ class Image:
 
 
 def built(containerfile: Path, context: Path, work: Path) -> Image:
-    """The last stage, with its root under `work`. AssertionError says what a step that failed printed."""
+    """Build the image of the last stage, with its root under `work`. Raises AssertionError with the output of
+    a step that failed."""
     from dockerfile_parse import DockerfileParser
 
     base = _debian(work / "base")
@@ -157,7 +158,7 @@ def _copy(words: list[str], image: Image, stages: dict[str, Image], context: Pat
 
 
 def _debian(folder: Path) -> Path:
-    """A Debian with Python and nothing more."""
+    """A minimal Debian with Python."""
     release = dict(
         line.split("=", 1) for line in Path("/etc/os-release").read_text().splitlines() if "=" in line
     )
@@ -173,7 +174,8 @@ def _debian(folder: Path) -> Path:
 
 
 def _wheels(folder: Path) -> Path:
-    """All that the image installs, and what builds it, held to the constraints."""
+    """The wheels of all packages that the image installs or is built with, in the versions of the
+    constraints."""
     pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", "download"]
     pins = [
         "--constraint",

@@ -103,7 +103,7 @@ def check_client(
     _check_valid(whole)
 
 
-def wait_until_settled(base: str, ids: list[str], seconds: float = 15.0) -> dict[str, dict[str, Any]]:
+def wait_until_settled(base: str, ids: list[str], seconds: float = 60.0) -> dict[str, dict[str, Any]]:
     """Wait for the responses to end, and return them."""
     deadline = time.monotonic() + seconds
     ended: dict[str, dict[str, Any]] = {}

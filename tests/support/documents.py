@@ -1,4 +1,4 @@
-"""The blocks of code of all pages, and what becomes of each: the test that runs it, or why none does.
+"""The code blocks of all pages, each with the test that runs it, or the reason why none does.
 
 A page that is not here fails `tests/test_docs_blocks.py`: give each heading with a block a test that reads
 the page, as `tests/….py::name`, or a reason. `Heading (sh)` is for its blocks in this language, `*` for the
@@ -113,7 +113,7 @@ HOW: Final[dict[str, dict[str, str]]] = {
 
 
 class Block(NamedTuple):
-    """One block of a page, under its nearest heading."""
+    """A code block of a page, with the nearest heading above it."""
 
     page: str
     heading: str
@@ -122,7 +122,7 @@ class Block(NamedTuple):
 
 
 def key_of(block: Block) -> str | None:
-    """The row for a block among those of its page; None when there is none."""
+    """The key in `HOW` for a block among those of its page; None if there is none."""
     rows = HOW.get(block.page, {})
     keys = (f"{block.heading} ({block.language})", block.heading, "*")
     return next((key for key in keys if key in rows), None)
@@ -140,7 +140,7 @@ def pages() -> list[str]:
 
 
 def blocks_of(page: str) -> Iterator[Block]:
-    """Those of one page that are for use."""
+    """The code blocks of one page, without what is only shown on pages that are drawn."""
     text = (REPOSITORY / page).read_text(encoding="utf-8")
     for match in _BLOCK.finditer(text):
         headings = _HEADING.findall(_BLOCK.sub("", text[: match.start()]))
@@ -150,6 +150,6 @@ def blocks_of(page: str) -> Iterator[Block]:
 
 
 def commands_of(block: Block) -> list[str]:
-    """Its commands, without comments; those that go on after a backslash in one line."""
+    """The commands of a block without comments, each in one line."""
     lines = block.code.replace("\\\n", " ").splitlines()
     return [command for line in lines if (command := re.sub(r"(^|\s+)# .*", "", line).strip())]

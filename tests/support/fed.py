@@ -51,7 +51,7 @@ class Fed:
 
     def _watch(self, events: list[Event]) -> list[str]:
         for event in events:
-            self.run._watch(event)
+            self.run._check(event)
         if self.run.events:
             assert same(self.run.accumulator.response, self.run.machine.snapshot), "E1"
         return kinds(events)

@@ -17,7 +17,7 @@ from tests.support.logs import log_as_in_production
 from tests.support.serving import Reply
 
 T = TypeVar("T")
-LONGEST = 50.0
+LONGEST = 110.0
 """Seconds that one exchange may last on the clock."""
 _LAST = frozenset({"error", "response.completed", "response.failed", "response.incomplete"})
 _HOST = (b"host", b"127.0.0.1:8080")

@@ -1,8 +1,8 @@
-"""A strict judge of streams, simple and slow, to hold the validator against.
+"""A strict validator of streams, simple and slow, which the library's validator is compared with.
 
-Written from the list of what an independent strict judge holds to be errors, over plain JSON. Nothing of
-`bridge` is asked, so that a mistake there cannot hide itself. It reads a published stream: extensions are
-admitted, OpenAI's names are not.
+It implements the list of errors of an independent validator over plain JSON and imports nothing of the
+library, so that a mistake there can't hide itself. It accepts published streams with extensions, and rejects
+OpenAI's names.
 """
 
 import json
@@ -41,7 +41,7 @@ PART_DONE = {"content": "response.content_part.done", "summary": "response.reaso
 INDEX = {"content": "content_index", "summary": "summary_index"}
 
 
-# what fields must be for anything else to be judged, schema or not
+# the types that these fields must have before anything else is checked
 SHAPES: dict[str, type] = {
     "type": str,
     "output_index": int,
@@ -54,7 +54,7 @@ SHAPES: dict[str, type] = {
 
 
 def judge(events: list[Event]) -> list[str]:
-    """What is wrong with a whole stream, in words; empty when nothing is."""
+    """The errors of a whole stream as sentences; empty if there are none."""
     misshapen = [*_shapes(events)]
     if misshapen:
         return misshapen

@@ -1,4 +1,4 @@
-"""Tool-calling loops under test: models that play a script, tools that say what they were given."""
+"""Tool-calling loops under test, with models that answer from a script and tools that return their input."""
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -42,21 +42,24 @@ PARALLEL = frozenset({"look"})
 
 
 class Answer(Struct, frozen=True):
-    """What a model says once. `calls` are (call id, name, input); `reason` is its finish reason; `cut` ends
-    the stream before its end; `error` is what fails instead."""
+    """One scripted answer of a model."""
 
     text: str = ""
     calls: Sequence[tuple[str, str, Any]] = ()
+    """(call id, name, input) of each call."""
     reason: str | None = None
+    """The finish reason."""
     thinking: str = ""
     usage: Usage | None = None
     cut: bool = False
+    """The stream ends before the answer does."""
     error: BridgeError | None = None
+    """The failure in the place of an answer."""
     marker: str | None = None
 
 
 def events_of(answer: Answer) -> Iterator[Event]:
-    """The answer as a stream."""
+    """The events of the answer."""
     machine = ResponseStreamStateMachine("m", ids=counting_ids(), clock=lambda: 0)
     yield from machine.start()
     if answer.thinking:
@@ -92,17 +95,18 @@ def succeed(call: ToolCall) -> ToolCallOutcome:
 
 
 def failing(call: ToolCall) -> ToolCallOutcome:
-    """The result of one that does not."""
+    """The result of a tool that fails."""
     failure = ToolFailureEncountered(call.name, ToolInvocationError("it broke"), 0)
     return ToolCallOutcome(LanguageModelToolResult.failure("Error: Tool failed - it broke"), failure)
 
 
 class Driven(Struct):
-    """A loop and what became of it: `entries` in order, `ran` the calls that were run, `actions` all."""
+    """A loop that is driven to its end, with its entries, actions and result."""
 
     loop: ToolCallingLoop
     entries: list[LoopEntry]
     ran: list[str] = field(default_factory=list)
+    """The ids of the calls that were run."""
     actions: list[Action] = field(default_factory=list)
     result: LoopResult | None = None
 
@@ -117,7 +121,8 @@ class Driven(Struct):
         consents: Iterable[bool] = (),
         most: int = 500,
     ) -> LoopResult:
-        """To the end. A call whose outcome is None is not reported; running out of answers is an error."""
+        """Drive the loop to its end. A call whose outcome is None is not reported; too few answers are an
+        error."""
         coming, allowed = iter(answers), iter(consents)
         steps, outcome = self.loop.run(), None
         for _ in range(most):
@@ -151,7 +156,7 @@ def driven(
     context: PromptContext | None = None,
     **options: Any,
 ) -> Driven:
-    """A loop that goes on from these entries."""
+    """A loop that continues after these entries."""
     kept = list(entries)
     context = context or PromptContext(system=["You are a test."], query=query, tools=TOOLS)
     loop = ToolCallingLoop(
@@ -176,5 +181,5 @@ def lines(entries: Iterable[LoopEntry]) -> bytes:
 
 
 def overloaded() -> BridgeError:
-    """A failure that passes."""
+    """A temporary failure."""
     return HttpError(503, "too busy", code="server_is_overloaded")

@@ -1,9 +1,8 @@
 """A machine under test, with ids and a clock that do not vary.
 
-Every call through `Run` is held to the laws that hold always: E1 (fold equals snapshot), E2 (numbers), E3
-(the
-published schema, where the shared folder is there) and the stream's grammar (`StreamValidator`). So a test
-that looks at one thing still sees the others break.
+Every call through `Run` is checked for the laws E1 (the accumulated events equal the snapshot), E2 (numbers)
+and E3 (the published schema, if the shared folder is there), and for the stream's grammar
+(`StreamValidator`), so that a test of one thing fails when another breaks.
 """
 
 import json
@@ -27,7 +26,7 @@ WIRES = ("openresponses", "openai")
 
 
 def counting_ids() -> Callable[[str], str]:
-    """Ids `msg_1`, `fc_2` … in order of asking."""
+    """Returns the ids `msg_1`, `fc_2` … in the order of calls."""
     numbers = count(1)
     return lambda prefix: f"{prefix}_{next(numbers)}"
 
@@ -50,12 +49,12 @@ def machine(
 
 
 def plain(value: Any) -> Any:
-    """A protocol value as the JSON value that leaves on the wire."""
+    """A protocol value as the JSON value that is sent."""
     return json.loads(encode(value))
 
 
 def same(one: Any, other: Any) -> bool:
-    """Whether two protocol values are one JSON value. What is the same to the byte need not be read."""
+    """Whether two protocol values are the same JSON value; those with equal bytes are not decoded."""
     return encode(one) == encode(other) or plain(one) == plain(other)
 
 
@@ -65,8 +64,8 @@ def kinds(events: Iterable[Event]) -> list[str]:
 
 
 class Run:
-    """A machine, all it emitted, and what keeps watch over it. `ignoring` names validator rules that the
-    calls of this run break by themselves; `schema` off leaves out the slow judge."""
+    """A machine, its events, and the checks of each. `ignoring` names the rules of the validator that the
+    calls of this run break on purpose; without `schema`, the slow check of the schema is left out."""
 
     def __init__(
         self,
@@ -87,16 +86,16 @@ class Run:
             self("start")
 
     def __call__(self, call: str, *arguments: Any, **named: Any) -> list[Event]:
-        """Make a call, hold what it caused to the laws, give its events."""
+        """Call a method of the machine and check the events that it caused; returns them."""
         events: list[Event] = getattr(self.machine, call)(*arguments, **named) or []
         for event in events:
-            self._watch(event)
+            self._check(event)
         if self.events:
             assert same(self.accumulator.response, self.machine.snapshot), f"E1 after {call}"
         return events
 
     def kinds(self, call: str, *arguments: Any, **named: Any) -> list[str]:
-        """The same, as types of events."""
+        """The types of the events that a call causes."""
         return kinds(self(call, *arguments, **named))
 
     @property
@@ -111,10 +110,10 @@ class Run:
         return plain(self.events[-1])["response"]
 
     def notes(self, kind: str) -> list[str]:
-        """Where the machine's diagnostics of this kind stood."""
+        """The places of the machine's diagnostics of this kind."""
         return [case.where for case in self.machine.diagnostics if case.kind == kind]
 
-    def _watch(self, event: Event) -> None:
+    def _check(self, event: Event) -> None:
         assert event.sequence_number == len(self.events), "E2"
         self.events.append(event)
         self.accumulator.feed(event)
@@ -126,8 +125,8 @@ class Run:
 
 
 def without_extensions(event: Any) -> Any:
-    """The event without the items and tools of extensions, which the prose allows and the schema does not
-    name."""
+    """The event without the items and tools of extensions, which the specification allows and the schema does
+    not have."""
     item = event.get("item")
     if item and item["type"] not in PUBLISHED_ITEMS:
         return event | {"item": None}

@@ -1,7 +1,7 @@
-"""The scripts of `model_scripts` as each dialect's upstream sends them: frames for its inbound.
+"""The scripts of `model_scripts` as the frames that an upstream of each dialect sends.
 
-A dialect that can't express a step leaves it out; one that can't say how it ended ends as it would then:
-the client's cancelling is not among the upstream's frames.
+A dialect leaves out a step that it can't express; where it has no frame for an end, its stream ends without
+one. A cancellation by the client is in no upstream's frames.
 """
 
 import json
@@ -17,24 +17,23 @@ from tests.support import anthropic, chat, codex
 from tests.support.fed import Frame, encoded
 from tests.support.model_scripts import USAGE, Step, played
 
-SILENT = ("cancel", "cut")  # nothing is sent any more
+SILENT = ("cancel", "cut")  # ends without a frame
 
 
 def frames(dialect: str, steps: Iterable[Step]) -> list[bytes]:
-    """What an upstream of the dialect of this package sends."""
+    """The frames that an upstream of this package's dialect sends for these steps."""
     render = RENDERERS.get(dialect) or partial(_by_its_outbound, dialect)
     return [compact(frame) for frame in render(list(steps))]
 
 
 def compact(frame: Frame) -> bytes:
-    """A frame without blanks, as servers send it."""
+    """A frame as JSON without whitespace, as servers send it."""
     data = encoded(frame)
     if data == chat.DONE:
         return data
     return json.dumps(json.loads(data), ensure_ascii=False, separators=(",", ":")).encode()
 
 
-# ── Chat Completions ───────────────────────────────────────────────────────────────────────────────
 def _chat(steps: list[Step]) -> list[Frame]:
     sent: list[Frame] = [chat.chunk(role="assistant", content="")]
     for verb, *facts in steps:
@@ -77,12 +76,12 @@ _CHAT: dict[str, Callable[..., list[Frame]]] = {
     "fail": _chat_fail,
 }
 
-# ── Anthropic Messages ─────────────────────────────────────────────────────────────────────────────
 _REASONS = {"stop": "end_turn", "tool_calls": "tool_use", "length": "max_tokens", "content_filter": "refusal"}
 
 
 class _Blocks:
-    """One block of words is open at a time; calls stay open until they end."""
+    """Writes content blocks. One block of text or thinking is open at a time; calls stay open until they
+    end."""
 
     def __init__(self) -> None:
         self.sent: list[Frame] = [anthropic.start()]
@@ -142,7 +141,8 @@ class _Blocks:
 
 
 def _anthropic(steps: list[Step]) -> list[Frame]:
-    """A refusal is words and a stop reason there; a summary is not part of it."""
+    """Anthropic has a stop reason for a refusal, whose text is ordinary text, and no summaries of
+    thinking."""
     blocks = _Blocks()
     for verb, *facts in steps:
         if verb == "refusal":
@@ -154,7 +154,6 @@ def _anthropic(steps: list[Step]) -> list[Frame]:
     return blocks.sent
 
 
-# ── Codex behind a proxy ───────────────────────────────────────────────────────────────────────────
 class _Proxy:
     """`response.*` notifications without indexes, as a proxy in front of Codex sends them."""
 
@@ -220,7 +219,6 @@ def _codex(steps: list[Step]) -> list[Frame]:
     return proxy.sent
 
 
-# ── what our own outbounds write ───────────────────────────────────────────────────────────────────
 def _responses(steps: list[Step]) -> list[Frame]:
     return [encode(event) for event in played(steps, "openai").events]
 

@@ -1,6 +1,6 @@
-"""What a model may say, once: steps that the machine plays and that each dialect renders in its own words.
+"""Scripts of models' answers: steps that the machine plays and that each dialect encodes as frames.
 
-A step is a verb and what belongs to it: `text`, `reasoning`, `summary`, `encrypted`, `refusal` (a delta),
+A step is a verb and its arguments: `text`, `reasoning`, `summary`, `encrypted`, `refusal` (a delta),
 `cite` (url, title, start, end), `call` and `custom` (index, id, name), `arguments` (index, delta), `call_end`
 (index). The last one is how it ends: `end` (reason), `fail` (code, message), `cancel` or `cut`.
 """
@@ -83,7 +83,7 @@ SCRIPTS: dict[str, list[Step]] = {
     ],
 }
 
-# what only the machine's own wires can say of these: a tool that takes free text
+# only the machine's own wires have tools with free text
 CUSTOM_TOOL: list[Step] = [
     ("text", "Let me ask."),
     ("custom", 0, "call_a", "sql"),

@@ -1,8 +1,8 @@
-"""What a running server makes up, as what a reader can compare: the one place where served text is changed.
+"""Replaces random and changing values in the text that a server sent, so that snapshots can be compared.
 
-The server gives ids at random and reads a clock. Here ids count up by their prefix in order of appearance
-(`resp_1`, `msg_1`, `resp_2` …), times are one time, VS Code's stateful markers (base64) name the same ids,
-sealed content is `(sealed)`, and the address of the server is its name. Everything else stays byte for byte.
+Ids are numbered by their prefix in order of appearance (`resp_1`, `msg_1`, `resp_2` …), also in VS Code's
+stateful markers (base64), times become one time, sealed content becomes `(sealed)`, and the address of the
+server its name. No other byte is changed.
 """
 
 import re
@@ -18,7 +18,7 @@ _ADDRESS = re.compile(r"127\.0\.0\.1:\d{4,5}")
 
 
 class Normalised:
-    """One text after the other, with the ids of all of them."""
+    """Normalises one text after the other, with the same ids in all of them."""
 
     def __init__(self) -> None:
         self._ids: dict[str, str] = {}

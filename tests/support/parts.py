@@ -95,9 +95,6 @@ def recorded(path: Path) -> list[list[Event]]:
     return responses
 
 
-# ── Events by hand ─────────────────────────────────────────────────────────────────────────────────────
-
-
 def created(**response: Any) -> Raw:
     return {"type": "response.created", "response": {"id": "resp_1", "model": "m", **response}}
 

@@ -33,13 +33,13 @@ def started(*flags: str, folder: Path | None = None) -> Iterator[subprocess.Pope
         finally:
             if process.poll() is None:
                 process.send_signal(signal.SIGINT)
-                process.wait(15)
+                process.wait(60)
 
 
 def base_of(process: subprocess.Popen[str]) -> str:
     """The address that it prints at the start."""
     assert process.stdout is not None
-    assert select.select([process.stdout], [], [], 20)[0], "no greeting"
+    assert select.select([process.stdout], [], [], 60)[0], "no greeting"
     address = re.search(r"http://\S+", process.stdout.readline())
     assert address is not None
     return address[0]

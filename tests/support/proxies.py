@@ -117,7 +117,7 @@ def proxied(name: str, base: str, folder: Path) -> Iterator[str]:
             yield f"http://127.0.0.1:{port}"
         finally:
             process.terminate()
-            process.wait(20)
+            process.wait(60)
 
 
 def _listens(port: int) -> bool:

@@ -31,7 +31,7 @@ class Raw:
             return False
         return True
 
-    def read(self, *, until: bytes | None = None, seconds: float = 10.0) -> bytes:
+    def read(self, *, until: bytes | None = None, seconds: float = 60.0) -> bytes:
         """The bytes received until these bytes, the end of the connection or of the time."""
         got = bytearray()
         size = 0

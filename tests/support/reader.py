@@ -77,7 +77,7 @@ class Reader:
             start_new_session=True,
         )
         try:
-            deadline = time.monotonic() + 30
+            deadline = time.monotonic() + 60
             while not self._answers():
                 assert process.poll() is None, process.stderr and process.stderr.read()
                 assert time.monotonic() < deadline, command
@@ -85,7 +85,7 @@ class Reader:
             yield
         finally:
             os.killpg(process.pid, signal.SIGKILL)
-            process.communicate(timeout=20)
+            process.communicate(timeout=60)
 
     def _answers(self) -> bool:
         try:

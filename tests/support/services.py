@@ -81,6 +81,7 @@ class OwnRedis:
     def thaw(self) -> None:
         assert self._process is not None
         self._process.send_signal(signal.SIGCONT)
+        _collect_clients()
 
     def stop(self) -> None:
         if self._process is not None:
@@ -101,10 +102,10 @@ def own_redis(program: str | None = None, options: Sequence[str] = ()) -> Iterat
         yield server
     finally:
         server.stop()
-        _forget_clients()
+        _collect_clients()
 
 
-def _forget_clients() -> None:
+def _collect_clients() -> None:
     """A client whose server was killed or frozen while it connected leaves that connection to the next look
     for garbage, which would report it in a test that has nothing to do with it."""
     with warnings.catch_warnings():
@@ -218,7 +219,7 @@ def _answers(probe: Callable[[], object]) -> bool:
 
 
 def _wait_for(name: str, probe: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while not _answers(probe):
         assert time.monotonic() < deadline, f"{name} did not start"
         time.sleep(0.02)

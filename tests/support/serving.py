@@ -44,7 +44,7 @@ def serving_app(app: ASGIApp, send_buffer: int = 0, **options: Any) -> Iterator[
     server = Server(Config(app, log_level="critical", **options))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
     thread.start()
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while not server.started:
         assert time.monotonic() < deadline, "the server did not start"
         time.sleep(0.005)
@@ -103,7 +103,7 @@ def opened(
 ) -> Iterator[http.client.HTTPResponse]:
     """The same, not yet read; the connection closes with the context."""
     address = urlsplit(base)
-    connection = http.client.HTTPConnection(address.hostname or "", address.port, timeout=20)
+    connection = http.client.HTTPConnection(address.hostname or "", address.port, timeout=60)
     payload = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
     sent = {"content-type": "application/json"} if payload is not None else {}
     try:
@@ -138,7 +138,7 @@ def response_of(base: str, response_id: str) -> dict[str, Any]:
 
 def wait_for(base: str, response_id: str, *statuses: str) -> dict[str, Any]:
     """The stored response, once it has one of these statuses."""
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while (found := response_of(base, response_id))["status"] not in statuses:
         assert time.monotonic() < deadline, found["status"]
         time.sleep(0.02)

@@ -1,4 +1,4 @@
-"""Snapshots: files under `snapshots/` that hold what left the wire, to be read by people.
+"""Snapshots: files under `snapshots/` with what was sent, for people to read.
 
 A test names its file itself, below the folder that mirrors its own: `@snapshots("streams/{name}.sse", …)`
 in `tests/bridge/emitter/` writes `snapshots/bridge/emitter/streams/….sse`. The names are known without
@@ -29,8 +29,8 @@ Test = TypeVar("Test", bound=Callable[..., Any])
 
 
 class SnapshotFiles(SingleFileSnapshotExtension):
-    """One file a test. Bytes and text are kept as they are, anything else as indented JSON in its own
-    order of fields."""
+    """One file a test: bytes and text as they are, anything else as indented JSON with its fields in their
+    order."""
 
     _write_mode = WriteMode.TEXT
     file_extension = ""
@@ -45,7 +45,7 @@ class SnapshotFiles(SingleFileSnapshotExtension):
         return str(_folder_of(Path(test_location.filepath)))
 
     def discover_snapshots(self, **_site: Any) -> SnapshotCollections:
-        """None: syrupy looks for unused files only when nothing is deselected, and some tests always are."""
+        """No snapshots: syrupy reports unused files only when no test is deselected, and some always are."""
         return SnapshotCollections()
 
     @classmethod
@@ -59,7 +59,7 @@ class SnapshotFiles(SingleFileSnapshotExtension):
 
 
 def pretty(value: Any) -> str:
-    """A value as JSON with its fields in the order in which they leave."""
+    """A value as indented JSON, with its fields in the order in which they are sent."""
     return json.dumps(json.loads(encode(value)), indent=2, ensure_ascii=False) + "\n"
 
 
@@ -81,7 +81,7 @@ def snapshots(pattern: str, **values: Iterable[str]) -> Callable[[Test], Test]:
 
 
 def named_files() -> set[Path]:
-    """The files that the tests name."""
+    """The snapshot files that the tests name."""
     named = set()
     for path in sorted(_TESTS.rglob("test_snapshots*.py")):
         module = import_module(".".join(path.relative_to(REPOSITORY).with_suffix("").parts))

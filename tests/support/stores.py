@@ -1,11 +1,14 @@
 """Records to store, and places to store them in."""
 
-from contextlib import AsyncExitStack
+from collections.abc import Iterator
+from contextlib import AsyncExitStack, contextmanager
 from functools import partial
 from typing import Any
 
 import psycopg
 from msgspec.structs import replace
+from sqlalchemy import create_engine
+from sqlalchemy import text as sql
 
 from openresponses_bridge import ResponseStreamStateMachine
 from openresponses_bridge.protocol.codec import encode_sse
@@ -60,6 +63,29 @@ def emptied(url: str) -> str:
     with psycopg.connect(url.replace("+psycopg", ""), autocommit=True) as admin:
         admin.execute("TRUNCATE responses, usage_days, usage_agents, usage_writers CASCADE")
     return url
+
+
+_FAILS = {
+    "sqlite": "CREATE TRIGGER fails BEFORE INSERT ON {} BEGIN SELECT RAISE(ABORT, 'no'); END",
+    "postgresql": "CREATE FUNCTION fails() RETURNS trigger LANGUAGE plpgsql AS"
+    " $$ BEGIN RAISE EXCEPTION 'no' USING ERRCODE = '{1}'; END $$;"
+    " CREATE TRIGGER fails BEFORE INSERT ON {0} FOR EACH ROW EXECUTE FUNCTION fails()",
+}
+_WORKS = {"sqlite": "DROP TRIGGER fails", "postgresql": "DROP FUNCTION fails CASCADE"}
+
+
+@contextmanager
+def failing_table(place: Place, table: str, sqlstate: str = "23514") -> Iterator[None]:
+    """Every insertion of a row into this table of the database fails, in PostgreSQL with that SQLSTATE."""
+    engine = create_engine(place.url)
+    with engine.begin() as connection:
+        connection.execute(sql(_FAILS[engine.dialect.name].format(table, sqlstate)))
+    try:
+        yield
+    finally:
+        with engine.begin() as connection:
+            connection.execute(sql(_WORKS[engine.dialect.name]))
+        engine.dispose()
 
 
 def streamed(text: str = "Hello", deltas: int = 1, response_id: str | None = None) -> tuple[Response, Frames]:

@@ -100,7 +100,7 @@ class ScriptedUpstream:
 
     def __enter__(self) -> "ScriptedUpstream":
         self._thread.start()
-        assert self._ready.wait(10)
+        assert self._ready.wait(60)
         return self
 
     def __exit__(

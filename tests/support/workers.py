@@ -77,7 +77,7 @@ class Worker:
         if self._process.poll() is None:
             self._process.send_signal(signal.SIGINT)
             try:
-                self._process.wait(15)
+                self._process.wait(60)
             except subprocess.TimeoutExpired:
                 self._process.kill()
                 self._process.wait()
@@ -96,7 +96,7 @@ class Worker:
         self._log.close()
 
     def _wait_until_ready(self) -> None:
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while True:
             try:
                 if call(self.base, "GET", "/readyz").status == 200:
@@ -127,7 +127,7 @@ class Reader:
         self._thread = threading.Thread(target=self._read, daemon=True)
         self._thread.start()
 
-    def join(self, seconds: float = 30.0) -> None:
+    def join(self, seconds: float = 60.0) -> None:
         """Until the stream is over."""
         self._thread.join(seconds)
         assert not self._thread.is_alive(), f"the stream did not end: {self._request}, {self.data[-300:]!r}"
@@ -180,7 +180,7 @@ class SocketReader:
         self._thread = threading.Thread(target=self._read, daemon=True)
         self._thread.start()
 
-    def join(self, seconds: float = 30.0) -> None:
+    def join(self, seconds: float = 60.0) -> None:
         """Until the connection is over."""
         self._thread.join(seconds)
         assert not self._thread.is_alive(), "the connection did not end"

@@ -180,7 +180,7 @@ def readers(event: Event, raw: Mapping[str, Any]) -> None:
 def dialects(machine: ResponseStreamStateMachine, response: Response, sealer: Sealer) -> None:
     inbounds: list[Inbound] = [
         anthropic_messages.Inbound(machine, sealer),
-        chat_completions.Inbound(machine, think_tags=False),
+        chat_completions.Inbound(machine, options=chat_completions.ChatOptions(think="off")),
         codex.Inbound(machine),
         copilot.Inbound(machine),
         responses.Inbound(machine, adopt=True),

@@ -2,6 +2,7 @@
 did not."""
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -45,12 +46,14 @@ def test_a_type_checker_sees_what_is_public(cache: Path) -> None:
 def test_a_wrong_expectation_is_noticed(cache: Path, tmp_path: Path) -> None:
     wrong = tmp_path / "wrong.py"
     wrong.write_text(
-        "from typing import assert_type\nfrom bridge import ResponseStreamStateMachine\n"
+        "from typing import assert_type\nfrom openresponses_bridge import ResponseStreamStateMachine\n"
         'assert_type(ResponseStreamStateMachine("m").start(), list[str])\n'
     )
     checked = mypy(cache, wrong)
     assert checked.returncode == 1
-    assert "assert-type" in checked.stdout
+    assert [line.rsplit(" ", 1)[1] for line in checked.stdout.splitlines()] == ["[assert-type]"], (
+        checked.stdout
+    )
 
 
 @pytest.mark.timeout(120)
@@ -86,9 +89,10 @@ def test_pyright_finds_nothing_in_what_a_user_writes_and_what_is_wrong_in_the_re
     (tmp_path / "wrong.py").write_text(
         'from openresponses_bridge.backend import ToolCall\nToolCall("f", 5)\n'
     )
+    # Pyright leaves out what is outside of the project, and does not look through an editable installation.
+    shutil.copy(USERS, tmp_path)
     settings = {
-        "include": [str(tmp_path), str(USERS)],
-        "extraPaths": [str(REPOSITORY)],
+        "extraPaths": [str(REPOSITORY / "bridge"), str(REPOSITORY / "server")],
         "typeCheckingMode": "strict",
         "pythonVersion": "3.11",
     }
@@ -96,7 +100,8 @@ def test_pyright_finds_nothing_in_what_a_user_writes_and_what_is_wrong_in_the_re
     command = [sys.executable, "-m", "pyright", "--project", str(tmp_path), "--outputjson"]
     command += ["--pythonpath", sys.executable]
     checked = subprocess.run(command, capture_output=True, text=True, check=False, timeout=290)
-    found = json.loads(checked.stdout)["generalDiagnostics"]
-    assert [(Path(each["file"]).name, each["rule"]) for each in found] == [
+    found = json.loads(checked.stdout)
+    assert found["summary"]["filesAnalyzed"] == 2
+    assert [(Path(each["file"]).name, each["rule"]) for each in found["generalDiagnostics"]] == [
         ("wrong.py", "reportArgumentType")
     ], checked.stdout

@@ -1,7 +1,7 @@
 """A backend of your own: a request's body and an iterator over your model's output give an answer for any
 client. Sans-IO; `openresponses_server.backend` has the HTTP response for Starlette and FastAPI."""
 
-from openresponses_bridge.backend.answer import Answer, AnswerOptions, Head, chat_request, refusal
+from openresponses_bridge.backend.answer import Answer, AnswerHead, AnswerOptions, chat_request, refusal
 from openresponses_bridge.backend.outputs import (
     Finish,
     FinishReason,
@@ -18,11 +18,11 @@ from openresponses_bridge.protocol.usage import Usage
 
 __all__ = [
     "Answer",
+    "AnswerHead",
     "AnswerOptions",
     "AsyncReply",
     "Finish",
     "FinishReason",
-    "Head",
     "Output",
     "Reasoning",
     "ReasoningSummary",

@@ -38,7 +38,7 @@ KEEP_ALIVE: Final = encode_comment("keep-alive")
 Streamed = Callable[[Sequence[Event], bool], bytes]
 
 
-class Form(NamedTuple):
+class AnswerForm(NamedTuple):
     """The encoding of one answer. `streamed` encodes events, its second argument says whether they are the
     last. `whole` encodes a response that has ended; None when there is only an error to report."""
 
@@ -50,19 +50,19 @@ class Surface(NamedTuple):
     """One API. `read` decodes a body to the request and the form of its answer; it raises InvalidRequestError
     with `param`. `error` encodes a refusal. `keep_alive`: bytes that clients skip."""
 
-    read: Callable[[bytes | str, ToolIdentityMap], tuple[CreateResponse, Form]]
+    read: Callable[[bytes | str, ToolIdentityMap], tuple[CreateResponse, AnswerForm]]
     error: Callable[[BridgeError], bytes]
     keep_alive: bytes = KEEP_ALIVE
 
 
-def _responses(body: bytes | str, _identities: ToolIdentityMap) -> tuple[CreateResponse, Form]:
+def _responses(body: bytes | str, _identities: ToolIdentityMap) -> tuple[CreateResponse, AnswerForm]:
     def streamed(events: Sequence[Event], last: bool) -> bytes:
         return encode_sse(events) + DONE if last else encode_sse(events)
 
-    return decode_request(body), Form(streamed, encode)
+    return decode_request(body), AnswerForm(streamed, encode)
 
 
-def _chat(body: bytes | str, _identities: ToolIdentityMap) -> tuple[CreateResponse, Form]:
+def _chat(body: bytes | str, _identities: ToolIdentityMap) -> tuple[CreateResponse, AnswerForm]:
     request, _losses = chat_completions.from_chat(body)
     options = chat_completions.answer_options(body)
     if options.n > 1:
@@ -76,10 +76,10 @@ def _chat(body: bytes | str, _identities: ToolIdentityMap) -> tuple[CreateRespon
     outbound = chat_completions.Outbound(
         include_usage=options.include_usage, legacy_functions=options.legacy_functions
     )
-    return request, Form(_through(outbound, chat_completions.encode), whole)
+    return request, AnswerForm(_through(outbound, chat_completions.encode), whole)
 
 
-def _anthropic(body: bytes | str, identities: ToolIdentityMap) -> tuple[CreateResponse, Form]:
+def _anthropic(body: bytes | str, identities: ToolIdentityMap) -> tuple[CreateResponse, AnswerForm]:
     sealer = Sealer()
     request, _losses = anthropic_messages.from_messages(_as_bytes(body), sealer)
 
@@ -88,7 +88,7 @@ def _anthropic(body: bytes | str, identities: ToolIdentityMap) -> tuple[CreateRe
         return None if answer.get("type") == "error" else encode(answer)
 
     outbound = anthropic_messages.Outbound(sealer, identities)
-    return request, Form(_through(outbound, anthropic_messages.encode_sse), whole)
+    return request, AnswerForm(_through(outbound, anthropic_messages.encode_sse), whole)
 
 
 def _as_bytes(body: bytes | str) -> bytes:
@@ -140,7 +140,7 @@ _PLACE: Final = "input[{}]".format
 _INTERNAL: Final = ("The server failed.", "internal_error")
 
 
-class Head(NamedTuple):
+class AnswerHead(NamedTuple):
     """Status and headers of an HTTP answer; names of headers are in lower case."""
 
     status: int
@@ -229,9 +229,9 @@ class Answer:
         self._emitter = OutputEmitter(self._machine)
 
     @property
-    def head(self) -> Head:
+    def head(self) -> AnswerHead:
         """Status and headers of a streamed answer."""
-        return Head(200, dict(_STREAM))
+        return AnswerHead(200, dict(_STREAM))
 
     @property
     def response(self) -> Response:
@@ -296,18 +296,18 @@ class Answer:
         self._unsent += self._machine.fail(self._error)
         return self._flush(last=True)
 
-    def refuse(self, error: BaseException) -> tuple[Head, bytes]:
+    def refuse(self, error: BaseException) -> tuple[AnswerHead, bytes]:
         """The model failed before its first output: an HTTP error."""
         return refusal(self._reported(error), self._dialect)
 
-    def whole(self) -> tuple[Head, bytes]:
+    def whole(self) -> tuple[AnswerHead, bytes]:
         """The answer that is not streamed, when the response has ended. A failed response without output is
         an HTTP error; one with output is sent, if the API has a form for it."""
         own = self._dialect == "responses"
         response = self._machine.snapshot if own else self._machine.in_one_form
         body = None if self._error is not None and not response.output else self._form.whole(response)
         if body is not None:
-            return Head(200, dict(_JSON)), body
+            return AnswerHead(200, dict(_JSON)), body
         assert self._error is not None, "what did not fail has a form"
         return refusal(self._error, self._dialect)
 
@@ -338,12 +338,12 @@ class Answer:
         return HttpError(500, _INTERNAL[0], code=_INTERNAL[1])
 
 
-def refusal(error: BridgeError, dialect: Dialect = "responses") -> tuple[Head, bytes]:
+def refusal(error: BridgeError, dialect: Dialect = "responses") -> tuple[AnswerHead, bytes]:
     """The HTTP error for a request, in the format of its API."""
     status = error.http_status if 400 <= error.http_status <= 599 else 500
     headers = error.headers if isinstance(error, HttpError) else {}
     given = {name.lower(): value for name, value in headers.items()}
-    return Head(status, {**given, **_JSON}), SURFACES[dialect].error(error)
+    return AnswerHead(status, {**given, **_JSON}), SURFACES[dialect].error(error)
 
 
 def chat_request(request: CreateResponse) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, AsyncIterator, Generator, Iterator
 from typing import Any, NamedTuple, Unpack
 
-from openresponses_bridge.backend.answer import Answer, AnswerOptions, Head, refusal
+from openresponses_bridge.backend.answer import Answer, AnswerHead, AnswerOptions, refusal
 from openresponses_bridge.backend.outputs import (
     AsyncGenerate,
     Generate,
@@ -23,7 +23,7 @@ from openresponses_bridge.backend.outputs import (
 from openresponses_bridge.errors import RemoteError
 
 
-class Body:
+class ReplyBody:
     """The bytes to send, to iterate over once. `close` closes the model's iterator early."""
 
     def __init__(self, first: bytes, rest: Generator[bytes, None, None] | None = None) -> None:
@@ -43,7 +43,7 @@ class Body:
 
 
 class AsyncBody:
-    """Like `Body`, to iterate over with `async for`; `aclose` closes the model's iterator early."""
+    """Like `ReplyBody`, to iterate over with `async for`; `aclose` closes the model's iterator early."""
 
     def __init__(self, first: bytes, rest: AsyncGenerator[bytes, None] | None = None) -> None:
         self._pieces: Iterator[bytes] = iter([first])
@@ -69,7 +69,7 @@ class Reply(NamedTuple):
 
     status: int
     headers: dict[str, str]
-    body: Body
+    body: ReplyBody
 
 
 class AsyncReply(NamedTuple):
@@ -88,18 +88,18 @@ def reply(body: Any, generate: Generate, **options: Unpack[AnswerOptions]) -> Re
     except RemoteError as error:
         close(generate)
         head, refused = refusal(error, options.get("dialect", "responses"))
-        return Reply(*head, Body(refused))
+        return Reply(*head, ReplyBody(refused))
     try:
         outputs = opened(generate, answer.request)
         if not answer.streamed:
             head, whole = collected(answer, outputs)
-            return Reply(*head, Body(whole))
+            return Reply(*head, ReplyBody(whole))
         chunks = streamed(answer, outputs)
         first = next(chunks)
     except Exception as error:
         head, refused = answer.refuse(error)
-        return Reply(*head, Body(refused))
-    return Reply(*answer.head, Body(first, chunks))
+        return Reply(*head, ReplyBody(refused))
+    return Reply(*answer.head, ReplyBody(first, chunks))
 
 
 async def async_reply(body: Any, generate: AsyncGenerate, **options: Unpack[AnswerOptions]) -> AsyncReply:
@@ -156,7 +156,7 @@ async def async_streamed(answer: Answer, outputs: AsyncIterator[Output]) -> Asyn
     yield last
 
 
-def collected(answer: Answer, outputs: Iterator[Output]) -> tuple[Head, bytes]:
+def collected(answer: Answer, outputs: Iterator[Output]) -> tuple[AnswerHead, bytes]:
     """The answer that is not streamed, after the model has finished."""
     try:
         for output in outputs:
@@ -169,7 +169,7 @@ def collected(answer: Answer, outputs: Iterator[Output]) -> tuple[Head, bytes]:
     return answer.whole()
 
 
-async def async_collected(answer: Answer, outputs: AsyncIterator[Output]) -> tuple[Head, bytes]:
+async def async_collected(answer: Answer, outputs: AsyncIterator[Output]) -> tuple[AnswerHead, bytes]:
     """Like `collected`, for an async iterator."""
     try:
         async for output in outputs:

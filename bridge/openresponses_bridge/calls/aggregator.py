@@ -16,7 +16,7 @@ from io import StringIO
 from typing import Any, Final, NamedTuple, NoReturn, TypeVar
 
 from openresponses_bridge.calls.json_text import JsonState, json_state
-from openresponses_bridge.calls.notifications import Step, ToolCallNotification, read_notification
+from openresponses_bridge.calls.notifications import NotificationKind, ToolCallNotification, read_notification
 from openresponses_bridge.errors import ToolError
 
 
@@ -176,15 +176,15 @@ class ToolCallAggregator:
         said = read_notification(notification)
         if said is None or said.item_id in self._drained or said.call_id in self._drained:
             return None
-        if said.step is Step.ADDED:
+        if said.kind is NotificationKind.ADDED:
             return ToolCallDelta(self._announced(said))
-        if said.step is Step.DONE:
+        if said.kind is NotificationKind.DONE:
             call = self._announced(said)
             change = self._reconcile(call, said.text)
             self._complete(call)
             return change
         known = self.find(said.output_index, said.item_id, said.call_id)
-        if said.step is Step.ARGUMENTS_DONE:
+        if said.kind is NotificationKind.ARGUMENTS_DONE:
             return None if known is None else self._reconcile(known, said.text)
         if not said.text or (known is not None and known.arguments_done):
             return None

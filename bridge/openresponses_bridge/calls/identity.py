@@ -7,7 +7,7 @@ of several kinds, in namespaces, under any name. Each tool gets one legal upstre
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from enum import StrEnum
 from hashlib import blake2s
 from itertools import count
@@ -53,14 +53,20 @@ class ToolIdentityMap:
     was given out, or an identity.
     """
 
-    __slots__ = ("_by_name", "_by_plain_name", "_by_spelling", "_by_upstream_name")
+    __slots__ = ("_by_name", "_by_upstream_name", "_meanings", "_ranks", "resolve")
 
     def __init__(self) -> None:
         self._by_name: dict[tuple[str | None, str], ToolIdentity] = {}
         self._by_upstream_name: dict[str, ToolIdentity] = {}
-        # None marks what two tools could mean.
-        self._by_spelling: dict[str, ToolIdentity | None] = {}
-        self._by_plain_name: dict[str, ToolIdentity | None] = {}
+        self._meanings: dict[str, ToolIdentity | None] = {}  # None marks what two tools could mean
+        self._ranks: dict[str, int] = {}  # of those, by how a tool is called: the lower one counts
+        self.resolve: Callable[[str], ToolIdentity | None] = self._meanings.get
+        """The tool that a call of the upstream's model means; None when it is not one of them or could be
+        two.
+
+        Exact names go first, then ``namespace.name`` and its other spellings, then the client's own
+        name without its namespace.
+        """
 
     def declare(self, kind: ToolKind, name: str, namespace: str | None = None) -> ToolIdentity:
         """Take a tool of the client; return it with its upstream name. Twice the same is one tool.
@@ -75,9 +81,9 @@ class ToolIdentityMap:
             raise _collision(declared, kind)
         identity = ToolIdentity(kind, name, namespace or None, self.upstream_name(name, namespace))
         self._by_name[key] = self._by_upstream_name[identity.upstream_name] = identity
-        _claim(self._by_plain_name, name, identity)
-        for spelling in _spellings(name, namespace):
-            _claim(self._by_spelling, spelling, identity)
+        for rank, names in enumerate(((identity.upstream_name,), _spellings(name, namespace), (name,))):
+            for called in names:
+                self._claim(called, rank, identity)
         return identity
 
     def upstream_name(self, name: str, namespace: str | None = None) -> str:
@@ -93,19 +99,12 @@ class ToolIdentityMap:
         candidates = (f"{stem}_{_digest(name, namespace, attempt)}" for attempt in count())
         return next(candidate for candidate in candidates if candidate not in self._by_upstream_name)
 
-    def resolve(self, upstream_name: str) -> ToolIdentity | None:
-        """The tool that a call of the upstream's model means; None when it is not one of them or could be
-        two.
-
-        Exact names go first, then ``namespace.name`` and its other spellings, then the client's own
-        name without its namespace.
-        """
-        exact = self._by_upstream_name.get(upstream_name)
-        if exact is not None:
-            return exact
-        if upstream_name in self._by_spelling:
-            return self._by_spelling[upstream_name]
-        return self._by_plain_name.get(upstream_name)
+    def _claim(self, called: str, rank: int, identity: ToolIdentity) -> None:
+        claimed = self._ranks.get(called, rank + 1)
+        if rank < claimed:
+            self._ranks[called], self._meanings[called] = rank, identity
+        elif rank == claimed:
+            self._meanings[called] = None
 
     def __len__(self) -> int:
         return len(self._by_name)
@@ -121,10 +120,6 @@ class ToolIdentityMap:
 
 def _spellings(name: str, namespace: str | None) -> tuple[str, ...]:
     return tuple(f"{namespace}{joint}{name}" for joint in _SPELLINGS) if namespace else (name,)
-
-
-def _claim(table: dict[str, ToolIdentity | None], name: str, identity: ToolIdentity) -> None:
-    table[name] = None if name in table else identity
 
 
 def _digest(name: str, namespace: str | None, attempt: int) -> str:

@@ -82,6 +82,8 @@ _FALLBACKS: Final = ("text", "command")
 # What begins like this is the input under any key.
 _PATCH: Final = "*** Begin Patch"
 
+_NESTED: Final = "nested_object"
+
 _SPACE: Final = re.compile(r"[ \t\r\n]*")
 _BETWEEN_MEMBERS: Final = re.compile(r"[ \t\r\n,]*")
 _STRUCTURE: Final = re.compile(r'["{}\[\],]')
@@ -104,6 +106,7 @@ class JsonInputReader:
         "_key_parts",
         "_members",
         "_out",
+        "_outer",
         "_raw",
         "_reader",
         "_step",
@@ -119,6 +122,8 @@ class JsonInputReader:
         self._out: list[str] = []
         # Texts under keys that are not certain to be the input.
         self._held: dict[str, list[str]] = {}
+        # Those of the object around the one that is read, where an object stands in place of the input.
+        self._outer: dict[str, list[str]] | None = None
         self._key = ""
         self._key_parts: list[str] = []
         self._members = 0
@@ -142,6 +147,7 @@ class JsonInputReader:
     def close(self) -> str:
         """End the arguments; returns the best text that was buffered, if none was used yet."""
         if self.cut and not self._found:
+            self._close_inner()
             self._use_best_buffered()
         return self._drain()
 
@@ -192,11 +198,18 @@ class JsonInputReader:
             self._key_parts.clear()
             self._reader = JsonStringReader()
             self._step = JsonInputReader._read_key
+        elif mark == "}" and self._outer is not None:
+            self._close_inner()
         elif mark == "}":
             return self._end_object(text, position + 1)
         elif mark:
             return self._malformed(text)
         return position + 1
+
+    def _close_inner(self) -> None:
+        """Forget the inner object, if one is read, and its texts: only one that is certain counts there."""
+        if self._outer is not None:
+            self._held, self._outer = self._outer, None
 
     def _read_key(self, text: str, position: int) -> int:
         position = self._reader.read(text, position, self._key_parts)
@@ -217,6 +230,13 @@ class JsonInputReader:
     def _begin_value(self, text: str, position: int) -> int:
         position = _end_of(_SPACE, text, position)
         mark = text[position : position + 1]
+        if mark == "{" and self._key in _STREAMED and self._outer is None and not self._found:
+            self._outer, self._held = self._held, {}
+            self._step = JsonInputReader._next_member
+            return position + 1
+        if mark == "[" and not self._found:
+            self._step = JsonInputReader._next_element
+            return position + 1
         if mark and (mark != '"' or self._found):
             self._step = JsonInputReader._skip_value
             return position
@@ -254,6 +274,60 @@ class JsonInputReader:
             self._step = JsonInputReader._buffer_value
         self._end_string_if_closed()
         return position
+
+    def _next_element(self, text: str, position: int) -> int:
+        """The next word of a command, in which a patch may be the input."""
+        position = _end_of(_BETWEEN_MEMBERS, text, position)
+        mark = text[position : position + 1]
+        if mark == '"':
+            self._reader = JsonStringReader()
+            self._key_parts.clear()
+            self._step = JsonInputReader._probe_element
+        elif mark == "]":
+            self._step = JsonInputReader._next_member
+        elif mark:
+            self._skip_list()
+            return position
+        return position + 1
+
+    def _probe_element(self, text: str, position: int) -> int:
+        """Hold a word until enough of it came to see whether it is a patch."""
+        position = self._reader.read(text, position, self._key_parts)
+        begun = "".join(self._key_parts)
+        if begun.startswith(_PATCH):
+            self._use(self._key)
+            self._record_repair("list")
+            self._out.append(begun)
+            self._decide()
+            self._step = JsonInputReader._read_element
+            self._end_element_if_closed()
+        elif self._reader.closed:
+            self._step = JsonInputReader._next_element
+        elif not _PATCH.startswith(begun):
+            self._step = JsonInputReader._skip_element
+        return position
+
+    def _read_element(self, text: str, position: int) -> int:
+        position = self._reader.read(text, position, self._out)
+        self._end_element_if_closed()
+        return position
+
+    def _end_element_if_closed(self) -> None:
+        if self._reader.repaired:
+            self._record_repair("invalid_escape")
+        if self._reader.closed:
+            self._skip_list()
+
+    def _skip_element(self, text: str, position: int) -> int:
+        position = self._reader.read(text, position, [])
+        if self._reader.closed:
+            self._step = JsonInputReader._next_element
+        return position
+
+    def _skip_list(self) -> None:
+        """Go to the end of the list that is read."""
+        self._depth = 1
+        self._step = JsonInputReader._skip_value
 
     def _skip_value(self, text: str, position: int) -> int:
         """Go to the end of a value that is not the input."""
@@ -297,7 +371,7 @@ class JsonInputReader:
     def _end_object(self, text: str, position: int) -> int:
         self._step = JsonInputReader._finished
         if self._found or not self._members or self._use_best_buffered():
-            if self._members > 1:
+            if self._members > (2 if _NESTED in self.notes else 1):
                 self._record_repair("other_members")
             return position
         return self._emit_raw(text, "no_wrapper")
@@ -314,6 +388,8 @@ class JsonInputReader:
         return False
 
     def _use(self, key: str) -> None:
+        if self._outer is not None:
+            self._record_repair(_NESTED)
         if key != INPUT_KEY:
             self._record_repair(f"wrapper_key:{key[:_LONGEST_KEY_SHOWN]}")
 

@@ -13,9 +13,12 @@ from __future__ import annotations
 
 import re
 from enum import Enum
-from typing import Final
+from typing import Any, Final
 
 import msgspec
+
+from openresponses_bridge.errors import WireError
+from openresponses_bridge.protocol.codec import decode_json
 
 
 class JsonState(Enum):
@@ -116,13 +119,10 @@ _MARK: Final = re.compile(r'[\\"{}\[\]]')
 class Nesting:
     """Counts the brackets of a text that need not be valid JSON; those in strings don't count."""
 
-    __slots__ = ("_closings", "_depth", "_in_string", "_skip")
-
-    def __init__(self) -> None:
-        self._depth = 0
-        self._closings = 0  # how often the outermost bracket closed
-        self._in_string = False
-        self._skip = 0  # characters of an escape that the next piece begins with
+    _depth = 0
+    _closings = 0  # how often the outermost bracket closed
+    _in_string = False
+    _skip = 0  # characters of an escape that the next piece begins with
 
     @property
     def closed_once(self) -> bool:
@@ -143,3 +143,23 @@ class Nesting:
                 self._depth += 1 if mark in "{[" else -1
                 self._closings += self._depth <= 0
         self._skip = max(0, position - len(text))
+
+
+INVALID_JSON: Final = "INVALID_JSON"
+"""The key under which Anthropic's documentation puts a tool's input that is not a JSON object."""
+WRAPPED: Final = f"not a JSON object, put under {INVALID_JSON}"
+"""What is done about such arguments, for diagnostics."""
+
+
+def tool_input(arguments: str) -> dict[str, Any]:
+    """The object that these arguments are; anything else is put under INVALID_JSON."""
+    try:
+        value = decode_json(arguments) if arguments.strip() else {}
+    except WireError:
+        return {INVALID_JSON: arguments}
+    return value if isinstance(value, dict) else {INVALID_JSON: arguments}
+
+
+def is_wrapped(value: dict[str, Any], arguments: str) -> bool:
+    """Whether `tool_input` has put these arguments under INVALID_JSON."""
+    return value == {INVALID_JSON: arguments}

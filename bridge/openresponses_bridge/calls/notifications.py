@@ -11,7 +11,7 @@ CALL_TYPES: Final = frozenset({"function_call", "custom_tool_call"})
 """The types of items that are calls of the client's tools."""
 
 
-class Step(Enum):
+class NotificationKind(Enum):
     """What a notification says of its call."""
 
     ADDED = "added"
@@ -20,13 +20,13 @@ class Step(Enum):
     DONE = "done"
 
 
-NOTIFICATIONS: Final[Mapping[str, Step]] = {
-    "response.output_item.added": Step.ADDED,
-    "response.function_call_arguments.delta": Step.DELTA,
-    "response.custom_tool_call_input.delta": Step.DELTA,
-    "response.function_call_arguments.done": Step.ARGUMENTS_DONE,
-    "response.custom_tool_call_input.done": Step.ARGUMENTS_DONE,
-    "response.output_item.done": Step.DONE,
+NOTIFICATIONS: Final[Mapping[str, NotificationKind]] = {
+    "response.output_item.added": NotificationKind.ADDED,
+    "response.function_call_arguments.delta": NotificationKind.DELTA,
+    "response.custom_tool_call_input.delta": NotificationKind.DELTA,
+    "response.function_call_arguments.done": NotificationKind.ARGUMENTS_DONE,
+    "response.custom_tool_call_input.done": NotificationKind.ARGUMENTS_DONE,
+    "response.output_item.done": NotificationKind.DONE,
 }
 """The notifications that are about tool calls, or may be."""
 
@@ -35,7 +35,7 @@ class ToolCallNotification(NamedTuple):
     """One notification. `text` is a delta of the arguments, or all of them; facts that it leaves out are ""
     or None."""
 
-    step: Step
+    kind: NotificationKind
     output_index: int | None
     item_id: str
     call_id: str
@@ -51,17 +51,19 @@ def read_notification(notification: Mapping[str, Any]) -> ToolCallNotification |
     params = notification.get("params")
     body = params if isinstance(params, Mapping) and "method" in notification else notification
     name = notification.get("type", notification.get("method"))
-    step = NOTIFICATIONS.get(name) if isinstance(name, str) else None
-    if step is None:
+    kind = NOTIFICATIONS.get(name) if isinstance(name, str) else None
+    if kind is None:
         return None
-    if step in (Step.ADDED, Step.DONE):
-        return _of_item(step, body)
+    if kind in (NotificationKind.ADDED, NotificationKind.DONE):
+        return _of_item(kind, body)
     item_id, call_id, bare = _text(body, "item_id"), _text(body, "call_id"), _text(body, "id")
     text = (
-        _text(body, "delta", "arguments_delta") if step is Step.DELTA else _text(body, "arguments", "input")
+        _text(body, "delta", "arguments_delta")
+        if kind is NotificationKind.DELTA
+        else _text(body, "arguments", "input")
     )
     # a bare `id` may be either of the two
-    return ToolCallNotification(step, _index(body), item_id or bare, call_id or bare, text=text)
+    return ToolCallNotification(kind, _index(body), item_id or bare, call_id or bare, text=text)
 
 
 def item_of(body: Mapping[str, Any]) -> dict[str, Any]:
@@ -70,22 +72,22 @@ def item_of(body: Mapping[str, Any]) -> dict[str, Any]:
     return item if isinstance(item, dict) else {}
 
 
-def _of_item(step: Step, body: Mapping[str, Any]) -> ToolCallNotification | None:
+def _of_item(kind: NotificationKind, body: Mapping[str, Any]) -> ToolCallNotification | None:
     item = item_of(body)
-    kind = item.get("type")
-    if not isinstance(kind, str) or kind not in CALL_TYPES:
+    item_type = item.get("type")
+    if not isinstance(item_type, str) or item_type not in CALL_TYPES:
         return None
     function = item.get("function")
     nested = _text(function, "name") if isinstance(function, Mapping) else ""
     return ToolCallNotification(
-        step,
+        kind,
         _index(body),
         _text(item, "id"),
         _text(item, "call_id"),
         _text(item, "name") or nested,
         _text(item, "arguments", "input"),
         _text(item, "namespace"),
-        kind == "custom_tool_call",
+        item_type == "custom_tool_call",
     )
 
 

@@ -150,6 +150,26 @@ def pair(views: Sequence[View], param: Callable[[int], str]) -> dict[int, int | 
     was cut and so never run may stay alone: its answer is None. `param` names the field at an index.
     Raises InvalidRequestError (`unpaired_tool_call`) with that name.
     """
+    answers, made = _answers(views, param)
+    for index, call in made:
+        if index not in answers:
+            if not call.cut:
+                raise _unpaired(f"no tool output answers the call {call.call_id!r}", param(index))
+            answers[index] = None
+    return answers
+
+
+def unanswered(views: Sequence[View], param: Callable[[int], str]) -> list[int]:
+    """Indexes of the calls that `pair` refuses for having no output. Raises InvalidRequestError for an output
+    without its call."""
+    answers, made = _answers(views, param)
+    return [index for index, call in made if index not in answers and not call.cut]
+
+
+def _answers(
+    views: Sequence[View], param: Callable[[int], str]
+) -> tuple[dict[int, int | None], list[tuple[int, CallView]]]:
+    """(index of a call → that of its output, all calls with their indexes)."""
     answers: dict[int, int | None] = {}
     waiting: dict[str, deque[int]] = {}
     made: list[tuple[int, CallView]] = []
@@ -165,12 +185,7 @@ def pair(views: Sequence[View], param: Callable[[int], str]) -> dict[int, int | 
             if not calls:
                 raise _unpaired(f"no tool call before it has the call_id {view.call_id!r}", param(index))
             answers[calls.popleft()] = index
-    for index, call in made:
-        if index not in answers:
-            if not call.cut:
-                raise _unpaired(f"no tool output answers the call {call.call_id!r}", param(index))
-            answers[index] = None
-    return answers
+    return answers, made
 
 
 def _unpaired(message: str, param: str) -> InvalidRequestError:

@@ -147,9 +147,10 @@ def wrap_input(text: str) -> str:
 class InputUnwrapper:
     """Reads a call's arguments in fragments and returns the raw input in them, as early as it is known.
 
-    `input`, `patch`, `content` and `code` stream on sight, and so does a patch under any key. Another
-    key's text is held until the object ends, in case a better one comes. An object that does not hold a
-    single text is not a wrapper and passes as it is, like text that is not JSON. Never raises. After `close`,
+    `input`, `patch`, `content` and `code` stream on sight, also in an object below one of them, and so does
+    a patch under any key, alone or as a word of a list. Another key's text is held until the object ends, in
+    case a better one comes. An object that does not hold a single text is not a wrapper and passes as it is,
+    like text that is not JSON. Never raises. After `close`,
     `truncated` says whether the JSON around the input was cut.
     """
 
@@ -166,8 +167,8 @@ class InputUnwrapper:
         """How the arguments differ so far from ``{"input": "…"}`` with bare text, from outside to inside.
 
         ``raw_text``, ``json_string``, ``no_wrapper``, ``malformed_json``, ``trailing_text``,
-        ``wrapper_key:NAME``, ``other_members``, ``invalid_escape``, ``lone_surrogate``, ``code_fence``,
-        ``heredoc``.
+        ``wrapper_key:NAME``, ``nested_object``, ``list``, ``other_members``, ``invalid_escape``,
+        ``lone_surrogate``, ``code_fence``, ``heredoc``.
         """
         repairs = list(self._arguments.notes)
         if self._joiner.repaired:

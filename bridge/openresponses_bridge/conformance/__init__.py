@@ -1,4 +1,4 @@
-"""Judging a stream: every event against the clauses it has to keep, each clause a rule with an id."""
+"""Judges streams: every event is checked against clauses, each a rule with an id."""
 
 from openresponses_bridge.conformance.judging import validate_envelope, validate_response
 from openresponses_bridge.conformance.published import WireName

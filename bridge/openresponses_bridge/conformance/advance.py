@@ -101,7 +101,7 @@ def _begin(stream: StreamTrack, index: int, context: EventContext) -> ItemTrack:
 
 
 def call_id_of(item: dict[str, Any] | None) -> str | None:
-    """The call_id that a call gives itself; an output repeats that of its call."""
+    """The call_id of a call itself; an output repeats that of its call."""
     if item is None or str(item.get("type")).endswith("_output"):
         return None
     call_id = item.get("call_id")
@@ -109,7 +109,7 @@ def call_id_of(item: dict[str, Any] | None) -> str | None:
 
 
 def _item(stream: StreamTrack, context: EventContext) -> ItemTrack:
-    """The item; created here when no event had begun it."""
+    """The item; created here if no event has begun it."""
     if context.item is None:
         index = context.number("output_index")
         context.item = _begin(stream, stream.next_index if index is None else index, context)
@@ -118,7 +118,7 @@ def _item(stream: StreamTrack, context: EventContext) -> ItemTrack:
 
 
 def _block(stream: StreamTrack, context: EventContext) -> BlockTrack:
-    """The part or call; created here when no event had begun it."""
+    """The part or call; created here if no event has begun it."""
     item = _item(stream, context)
     if context.block is None:
         assert context.role is not None
@@ -131,7 +131,7 @@ def _block(stream: StreamTrack, context: EventContext) -> BlockTrack:
 
 
 def _next(state: BlockState, role: EventRole | None) -> BlockState:
-    """The next state by the block's table; a block that was not begun counts as begun."""
+    """The next state by the block's table; a block without a beginning counts as begun."""
     assert role is not None
     table = TABLE_OF_SUBJECT[role.subject]
     ways = table.get(state, {})

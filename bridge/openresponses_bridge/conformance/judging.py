@@ -1,4 +1,4 @@
-"""Validates a whole stream at once, and what comes without a stream: a response, a WebSocket error."""
+"""Validates a whole stream at once, and responses and WebSocket errors outside a stream."""
 
 from __future__ import annotations
 

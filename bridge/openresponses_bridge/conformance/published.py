@@ -1,8 +1,5 @@
-"""What each wire allows, exactly: the protocol's structs are wider than the published schema.
-
-The structs also accept OpenAI's supersets, so a strict decode alone does not hold a stream to the schema.
-Here the JSON is walked once more, with tables of what each wire lacks.
-"""
+"""What each wire allows, exactly: the protocol's structs are wider than the published schema, because they
+also accept OpenAI's supersets. The JSON is walked once more, with tables of what each wire lacks."""
 
 from __future__ import annotations
 
@@ -48,7 +45,7 @@ EVENTS: dict[str, Callable[[str], bool]] = {
 
 
 def has_event(wire: str, event_type: str) -> bool:
-    """Whether the wire has events of this type; extensions (`slug:name`) stand on all."""
+    """Whether the wire has events of this type; every wire has extensions (`slug:name`)."""
     return EVENTS[wire](event_type) or SLUG.fullmatch(event_type) is not None
 
 
@@ -165,6 +162,8 @@ def deviations(wire: str, value: Any, kind: str = "event", path: str = "$") -> I
         limits += [limit for name in names for limit in PUBLISHED.get(name, ())]
     for limit in limits:
         yield from _limit(limit, value, path)
+    if kind == "event" and isinstance(tag, str) and SLUG.fullmatch(tag):  # what an extension holds is its own
+        return
     for name in names:
         for field, child in CHILDREN.get(name, {}).items():
             inner = value.get(field)

@@ -33,14 +33,14 @@ class Violation(msgspec.Struct, frozen=True):
         return printable(f"{self.rule}: event {self.event_index} ({where}): {self.message}")
 
 
-class Finding(NamedTuple):
+class RuleFinding(NamedTuple):
     """A violation that a rule finds in an event."""
 
     message: str
     path: str = ""
 
 
-Findings = Iterator[Finding]
+Findings = Iterator[RuleFinding]
 Check = Callable[[EventContext], Findings]
 
 EVERY = "every event"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from openresponses_bridge.conformance.registry import Finding, Findings, event_types, rule
+from openresponses_bridge.conformance.registry import Findings, RuleFinding, event_types, rule
 from openresponses_bridge.conformance.tracks import EventContext, text_of
 from openresponses_bridge.state import (
     ARGUMENTS,
@@ -25,7 +25,7 @@ _ITEM_DONE = event_types("closed", to="item")
 
 
 def _stands(context: EventContext) -> bool:
-    """Whether the item exists and is open; otherwise the rules of items report it."""
+    """Whether the item exists and is open; if not, the rules of items report it."""
     return context.item_state is BlockState.OPEN
 
 
@@ -39,21 +39,21 @@ def _misplaced(context: EventContext, *states: BlockState) -> bool:
 def part_backed(context: EventContext) -> Findings:
     """Text belongs to a part that was added before."""
     if _misplaced(context, BlockState.ABSENT):
-        yield Finding("no part was added at this index")
+        yield RuleFinding("no part was added at this index")
 
 
 @rule("specification, Streaming: deltas, done, then the part's done; state.PART", _CLOSED)
 def part_done_before_closed(context: EventContext) -> Findings:
     """A part's text is done before the part is."""
     if _misplaced(context, BlockState.OPEN):
-        yield Finding("the part's text had no done event")
+        yield RuleFinding("the part's text had no done event")
 
 
 @rule("specification, Streaming: deltas, done, then the part's done; state.PART", _TEXT, _CLOSED)
 def part_after_done(context: EventContext) -> Findings:
     """A part's text does not change after its done event, nor the part after its own."""
     if _misplaced(context, BlockState.SEALED, BlockState.CLOSED):
-        yield Finding(f"the part is {context.block_state} already")
+        yield RuleFinding(f"the part is {context.block_state} already")
 
 
 @rule("specification, Streaming: parts are closed before their item; state.PART", _ITEM_DONE)
@@ -64,7 +64,7 @@ def part_unclosed(context: EventContext) -> Findings:
     for subject, blocks in context.item.blocks.items():
         for index, block in blocks.items():
             if block.state is not BlockState.CLOSED:
-                yield Finding(f"the {subject} at {index} was not done")
+                yield RuleFinding(f"the {subject} at {index} was not done")
 
 
 @rule("law E4", _ADDED)
@@ -74,7 +74,7 @@ def part_index_dense(context: EventContext) -> Findings:
         return
     expected = max(context.item.blocks[context.role.subject], default=-1) + 1
     if context.block_index != expected:
-        yield Finding(f"the part is added at {context.block_index}, expected {expected}")
+        yield RuleFinding(f"the part is added at {context.block_index}, expected {expected}")
 
 
 @rule("specification, Streaming: zero values at first; law E4", _ADDED)
@@ -82,7 +82,7 @@ def part_added_empty(context: EventContext) -> Findings:
     """A part is added without text or annotations."""
     part = context.object("part") or {}
     if text_of(part) or part.get("annotations"):
-        yield Finding("the part is added with content that was not streamed", "$.part")
+        yield RuleFinding("the part is added with content that was not streamed", "$.part")
 
 
 @rule("strict judge; state.PARTS_OF_ITEM", _ADDED)
@@ -93,7 +93,7 @@ def part_kind_of_item(context: EventContext) -> Findings:
         return
     kinds = PARTS_OF_ITEM.get((context.item.type or "", context.role.subject))
     if kinds is not None and kind not in kinds:
-        yield Finding(f"a {context.item.type} item does not hold {kind} there", "$.part.type")
+        yield RuleFinding(f"a {context.item.type} item does not hold {kind} there", "$.part.type")
 
 
 @rule("specification, Streaming; state.PART_OF_EVENT", _TEXT)
@@ -102,7 +102,7 @@ def part_kind_of_event(context: EventContext) -> Findings:
     kind = PART_OF_EVENT.get(context.stem)
     held = None if context.block is None else context.block.kind
     if held is not None and held != kind:
-        yield Finding(f"the part at this index is {held}")
+        yield RuleFinding(f"the part at this index is {held}")
 
 
 @rule("law E4", _CLOSED)
@@ -111,7 +111,7 @@ def part_kind_stable(context: EventContext) -> Findings:
     kind = (context.object("part") or {}).get("type")
     held = None if context.block is None else context.block.kind
     if isinstance(kind, str) and held is not None and kind != held:
-        yield Finding(f"{kind}, but the part was added as {held}", "$.part.type")
+        yield RuleFinding(f"{kind}, but the part was added as {held}", "$.part.type")
 
 
 @rule("strict judge; law E1", _DONE)
@@ -136,16 +136,16 @@ def delta_sum_item(context: EventContext) -> Findings:
     if item is not None and context.item is not None and _stands(context):
         for subject, field, what in context.item.differences(item):
             if subject != "call":
-                yield Finding(what, f"$.item.{field}")
+                yield RuleFinding(what, f"$.item.{field}")
 
 
 @rule("law E4", _ANNOTATION)
 def annotation_index_dense(context: EventContext) -> Findings:
-    """The annotations of a part come as 0, 1, 2 …"""
+    """The annotations of a part are added as 0, 1, 2 …"""
     index = context.number("annotation_index")
     expected = 0 if context.block is None else len(context.block.annotations)
     if _stands(context) and index is not None and index != expected:
-        yield Finding(f"{index}, expected {expected}", "$.annotation_index")
+        yield RuleFinding(f"{index}, expected {expected}", "$.annotation_index")
 
 
 @rule("law E1", _CLOSED)
@@ -154,7 +154,7 @@ def annotation_in_part(context: EventContext) -> Findings:
     annotations = (context.object("part") or {}).get("annotations")
     streamed = [] if context.block is None else context.block.annotations
     if streamed and isinstance(annotations, list) and annotations != streamed:
-        yield Finding("they differ from the streamed annotations", "$.part.annotations")
+        yield RuleFinding("they differ from the streamed annotations", "$.part.annotations")
 
 
 @rule("specification, Streaming; state.ITEM_OF_CALL_EVENT", _CALL)
@@ -162,7 +162,7 @@ def call_kind_of_item(context: EventContext) -> Findings:
     """Each kind of call gets its own events."""
     kind = None if context.item is None else context.item.type
     if kind is not None and kind != ITEM_OF_CALL_EVENT.get(context.stem):
-        yield Finding(f"the item is a {kind}")
+        yield RuleFinding(f"the item is a {kind}")
 
 
 @rule("specification, Streaming: deltas, then done; state.ARGUMENTS", _CALL)
@@ -170,7 +170,7 @@ def call_after_done(context: EventContext) -> Findings:
     """A call's arguments do not change after their done event."""
     verb = context.role.verb if context.role else ""
     if _stands(context) and verb not in ARGUMENTS[context.block_state]:
-        yield Finding("the arguments were done before")
+        yield RuleFinding("the arguments were done before")
 
 
 @rule("strict judge; laws E1 and E6", _CALL_DONE)
@@ -182,12 +182,12 @@ def call_arguments_sum(context: EventContext) -> Findings:
 
 @rule("specification, Streaming; law E6, field case 6", _ITEM_DONE)
 def call_arguments_done(context: EventContext) -> Findings:
-    """A completed call has had the done event of its arguments (a cut one needs none)."""
+    """A completed call has a done event of its arguments (an incomplete one needs none)."""
     item = context.object("item") or {}
     is_call = "call" in PAYLOADS.get(str(item.get("type")), {})
     sealed = context.item is not None and context.item.call.state is BlockState.SEALED
     if _stands(context) and is_call and item.get("status") == "completed" and not sealed:
-        yield Finding("the arguments had no done event")
+        yield RuleFinding("the arguments had no done event")
 
 
 @rule("strict judge; law E1", _ITEM_DONE)
@@ -197,7 +197,7 @@ def call_done_matches(context: EventContext) -> Findings:
     if item is not None and context.item is not None and _stands(context):
         for subject, field, what in context.item.differences(item):
             if subject == "call":
-                yield Finding(what, f"$.item.{field}")
+                yield RuleFinding(what, f"$.item.{field}")
 
 
 @rule("law E4", _ITEM_DONE)
@@ -208,10 +208,10 @@ def call_identity_stable(context: EventContext) -> Findings:
         return
     for field in ("call_id", "name"):
         if field in done and field in added and done[field] != added[field]:
-            yield Finding(f"{done[field]!r}, but it was added as {added[field]!r}", f"$.item.{field}")
+            yield RuleFinding(f"{done[field]!r}, but it was added as {added[field]!r}", f"$.item.{field}")
 
 
 def _differs(context: EventContext, text: str, message: str, path: str = "") -> Findings:
     streamed = "" if context.block is None else context.block.text
     if text != streamed:
-        yield Finding(f"{message} ({len(text)} and {len(streamed)} characters)", path)
+        yield RuleFinding(f"{message} ({len(text)} and {len(streamed)} characters)", path)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from openresponses_bridge.conformance.registry import RESPONSES, TERMINALS, Finding, Findings, rule
+from openresponses_bridge.conformance.registry import RESPONSES, TERMINALS, Findings, RuleFinding, rule
 from openresponses_bridge.conformance.tracks import EventContext, ItemTrack
 from openresponses_bridge.state import STATUSES, WIRES, BlockState
 
@@ -22,7 +22,7 @@ def status_event_matches(context: EventContext) -> Findings:
     if context.wire in _CANCELLED:
         allowed = allowed - {"cancelled"} | (allowed & _CANCELLED[context.wire])
     if isinstance(status, str) and status not in allowed:
-        yield Finding(f"{status} in {context.type}", "$.response.status")
+        yield RuleFinding(f"{status} in {context.type}", "$.response.status")
 
 
 @rule("field case 38", RESPONSES)
@@ -30,16 +30,16 @@ def response_same_id(context: EventContext) -> Findings:
     """Every event names the same response."""
     known, response_id = context.stream.response_id, _response(context).get("id")
     if known is not None and isinstance(response_id, str) and response_id != known:
-        yield Finding(f"{response_id!r}, but the response was created as {known!r}", "$.response.id")
+        yield RuleFinding(f"{response_id!r}, but the response was created as {known!r}", "$.response.id")
 
 
 @rule("law E1; state.FIXED_FIELDS", RESPONSES)
 def response_same_facts(context: EventContext) -> Findings:
-    """Its time, its predecessor and how it is kept do not change from event to event."""
+    """The response's time, predecessor and storage do not change from event to event."""
     response = _response(context)
     for field, first in sorted(context.stream.first.items()):
         if field in response and response[field] != first:
-            yield Finding(f"{response[field]!r}, but it began with {first!r}", f"$.response.{field}")
+            yield RuleFinding(f"{response[field]!r}, but it began with {first!r}", f"$.response.{field}")
 
 
 @rule("strict judge", RESPONSES)
@@ -54,7 +54,7 @@ def response_completed_after_created(context: EventContext) -> Findings:
     response = _response(context)
     created, completed = response.get("created_at"), response.get("completed_at")
     if type(created) is int and type(completed) is int and completed < created:
-        yield Finding(f"{completed} is before created_at, {created}", "$.response.completed_at")
+        yield RuleFinding(f"{completed} is before created_at, {created}", "$.response.completed_at")
 
 
 @rule("strict judge", RESPONSES)
@@ -74,7 +74,7 @@ def response_incomplete_details_iff(context: EventContext) -> Findings:
 def response_starts_empty(context: EventContext) -> Findings:
     """Before the end, lifecycle events carry no output that was not streamed."""
     if _response(context).get("output") and not context.stream.items:
-        yield Finding("the output was not streamed", "$.response.output")
+        yield RuleFinding("the output was not streamed", "$.response.output")
 
 
 @rule("strict judge; law E1, field case 12", TERMINALS)
@@ -87,11 +87,11 @@ def terminal_output_equals_items(context: EventContext) -> Findings:
     if len(output) != len(items):
         items = [item for item in items if item.state is BlockState.CLOSED]
     if len(output) != len(items):
-        yield Finding(f"it has {len(output)} items, {len(items)} were done", "$.response.output")
+        yield RuleFinding(f"it has {len(output)} items, {len(items)} were done", "$.response.output")
         return
     for index, (item, shown) in enumerate(zip(items, output, strict=True)):
         for field, what in _compare(item, shown):
-            yield Finding(what, f"$.response.output[{index}]{field}")
+            yield RuleFinding(what, f"$.response.output[{index}]{field}")
 
 
 @rule("law E8", "response.failed")
@@ -105,7 +105,7 @@ def terminal_unclosed_incomplete(context: EventContext) -> Findings:
             and item.state is BlockState.OPEN
             and shown.get("status", "incomplete") != "incomplete"
         ):
-            yield Finding(
+            yield RuleFinding(
                 f"the item is {shown['status']} and was not done", f"$.response.output[{index}].status"
             )
 
@@ -129,7 +129,7 @@ def _set_exactly_when(context: EventContext, field: str, when: bool) -> Findings
     """Reports nothing when the field is absent: the schema requires it."""
     response = _response(context)
     if field in response and (response[field] is not None) != when:
-        yield Finding("it must be set here" if when else "it must be null here", f"$.response.{field}")
+        yield RuleFinding("it must be set here" if when else "it must be null here", f"$.response.{field}")
 
 
 def _response(context: EventContext) -> dict[str, Any]:
@@ -150,7 +150,9 @@ def usage_sum(context: EventContext) -> Findings:
     usage = _usage(context)
     given, received, total = (_count(usage, name) for name in _COUNTS)
     if given is not None and received is not None and total is not None and given + received != total:
-        yield Finding(f"{total}, but {given} and {received} make {given + received}", f"{_PATH}.total_tokens")
+        yield RuleFinding(
+            f"{total}, but {given} and {received} make {given + received}", f"{_PATH}.total_tokens"
+        )
 
 
 @rule("specification, OpenAPI: Usage, a count of tokens", RESPONSES)
@@ -161,17 +163,17 @@ def usage_negative(context: EventContext) -> Findings:
     places += [(f"{_PATH}.{details}", _object(usage.get(details)), name) for details, name in _PARTS]
     for path, holder, name in places:
         if (_count(holder, name) or 0) < 0:
-            yield Finding(f"{holder[name]} tokens", f"{path}.{name}")
+            yield RuleFinding(f"{holder[name]} tokens", f"{path}.{name}")
 
 
 @rule("specification, OpenAPI: Usage, a breakdown of the tokens", RESPONSES)
 def usage_part_of_whole(context: EventContext) -> Findings:
-    """Cached tokens are some of the input's, reasoning tokens some of the output's."""
+    """Cached tokens are part of the input's, reasoning tokens part of the output's."""
     usage = _usage(context)
     for (details, name), whole in _PARTS.items():
         part, most = _count(_object(usage.get(details)), name), _count(usage, whole)
         if part is not None and most is not None and part > most >= 0:
-            yield Finding(f"{part} of {most} {whole}", f"{_PATH}.{details}.{name}")
+            yield RuleFinding(f"{part} of {most} {whole}", f"{_PATH}.{details}.{name}")
 
 
 _PATH = "$.response.usage"

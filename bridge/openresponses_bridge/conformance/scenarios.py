@@ -32,8 +32,8 @@ SCENARIOS: Final = {name: each for area in _AREAS for name, each in REGISTERED.i
 
 
 def chosen(level: Level = "full", only: Collection[str] = (), skip: Collection[str] = ()) -> list[Scenario]:
-    """The scenarios of this level, of `only` these areas and ids (all when it is empty), without those of
-    `skip`. Raises ValueError for a name that is neither an area nor an id, and when none is left."""
+    """The scenarios of a level: those of the areas and ids in `only` (all if it is empty), without those in
+    `skip`. Raises ValueError for an unknown name, and when none is left."""
     areas = dict.fromkeys(each.area for each in SCENARIOS.values())
     if unknown := [name for name in (*only, *skip) if name not in areas and name not in SCENARIOS]:
         raise ValueError(f"no scenario is called {', '.join(unknown)}; areas: {', '.join(areas)}")

@@ -54,7 +54,7 @@ def transport_streamed(target: ServerUnderTest) -> Play:
 
 @scenario("HTTP")
 def transport_line_ends(target: ServerUnderTest) -> Play:
-    """Frames end with LF: parsers of widespread clients look for a blank line of that kind."""
+    """Lines end with LF: parsers of widespread clients look for blank lines of that kind."""
     answer = yield target.create(stream=True)
     expect_stream(answer, target)
     expect(b"\r" not in answer.body, "the stream holds carriage returns")
@@ -62,7 +62,7 @@ def transport_line_ends(target: ServerUnderTest) -> Play:
 
 @scenario("OpenAI's API reference")
 def transport_models(target: ServerUnderTest) -> Play:
-    """The list of models, where there is one, is a list of models with their ids."""
+    """The list of models, if the server has one, has their ids."""
     answer = yield HttpRequest(path="/models", method="GET")
     if answer.status != 200:
         raise NotOffered(f"GET /models: status {answer.status}")
@@ -76,7 +76,7 @@ def transport_models(target: ServerUnderTest) -> Play:
 
 @scenario("schema CreateResponseBody")
 def schema_input_forms(target: ServerUnderTest) -> Play:
-    """Input is a string, messages with strings, messages with parts, with every role and phase."""
+    """Input may be a string, messages with strings, or messages with parts, with every role and phase."""
     part = {"type": "input_text", "text": "Say hello."}
     said = {"type": "message", "role": "assistant", "phase": "final_answer", "content": "Hello."}
     forms: list[Any] = [
@@ -97,7 +97,7 @@ def schema_input_forms(target: ServerUnderTest) -> Play:
 
 @scenario("schema InputImageContentParamAutoParam")
 def schema_image_input(target: ServerUnderTest) -> Play:
-    """An image comes as a data URL in a user's message."""
+    """A user's message may contain an image as a data URL."""
     parts = [
         {"type": "input_text", "text": "Which colour is this?"},
         {"type": "input_image", "image_url": _PIXEL},
@@ -109,7 +109,7 @@ def schema_image_input(target: ServerUnderTest) -> Play:
 
 @scenario("schema ResponseResource")
 def schema_echo(target: ServerUnderTest) -> Play:
-    """What was asked for stands in the response: instructions, metadata, limits, whether it is stored."""
+    """The response repeats the request's instructions, metadata, limits and `store`."""
     asked: dict[str, Any] = {
         "instructions": "Answer briefly.",
         "metadata": {"purpose": "conformance"},
@@ -123,7 +123,7 @@ def schema_echo(target: ServerUnderTest) -> Play:
 
 @scenario("schema ResponseResource")
 def schema_ids(target: ServerUnderTest) -> Play:
-    """Each response has an id of its own, and so have its items."""
+    """Each response has its own id, and so have its items."""
     first = expect_whole((yield target.create(store=False)), target)
     second = expect_whole((yield target.create(store=False)), target)
     expect(first["id"] != second["id"], f"two responses have the id {first['id']!r}")
@@ -133,7 +133,7 @@ def schema_ids(target: ServerUnderTest) -> Play:
 
 @scenario("schema JsonSchemaResponseFormatParam")
 def schema_json_output(target: ServerUnderTest) -> Play:
-    """With `text.format` json_schema the text is JSON, and the format stands in the response."""
+    """With `text.format` json_schema the text is JSON, and the response repeats the format."""
     form = {"type": "json_schema", "name": "trip", "schema": _TRIP, "strict": True}
     answer = yield target.create(input="A trip to Oslo. Answer as JSON.", text={"format": form})
     need_support(answer, "text.format json_schema")
@@ -149,7 +149,8 @@ def schema_json_output(target: ServerUnderTest) -> Play:
 
 @scenario("Streaming")
 def order_stream(target: ServerUnderTest) -> Play:
-    """created, in_progress, output_item.added, then what is in it, and the terminal event last."""
+    """The events come in order: created, in_progress, output_item.added, the item's content, and the terminal
+    event last."""
     answer = yield target.create(stream=True)
     expect_stream(answer, target)
     kinds = answer.types
@@ -164,7 +165,7 @@ def order_stream(target: ServerUnderTest) -> Play:
 
 @scenario("Streaming")
 def order_agreement(target: ServerUnderTest) -> Play:
-    """Text deltas add up to the text of the terminal response."""
+    """The text deltas add up to the text of the terminal response."""
     answer = yield target.create(stream=True, input=LONG_STORY)
     response = expect_stream(answer, target, "completed", "incomplete")
     kind = "response.output_text.delta"
@@ -174,14 +175,14 @@ def order_agreement(target: ServerUnderTest) -> Play:
 
 @scenario("Items")
 def order_incomplete(target: ServerUnderTest) -> Play:
-    """An answer cut by max_output_tokens ends as incomplete, its last item too."""
+    """An answer that max_output_tokens cuts ends as incomplete, as does its last item."""
     answer = yield target.create(stream=True, input=LONG_STORY, max_output_tokens=16)
     _expect_cut(expect_stream(answer, target, "completed", "incomplete"))
 
 
 @scenario("Items")
 def order_incomplete_whole(target: ServerUnderTest) -> Play:
-    """A whole answer that is cut says so as well."""
+    """An answer that is not streamed and is cut has the status incomplete too."""
     asked = {"input": LONG_STORY, "max_output_tokens": 16}
     streamed = expect_stream((yield target.create(stream=True, **asked)), target, "completed", "incomplete")
     if streamed["status"] == "completed":
@@ -220,7 +221,7 @@ def errors_out_of_range(target: ServerUnderTest) -> Play:
 
 @scenario("Errors")
 def errors_unknown_model(target: ServerUnderTest) -> Play:
-    """An unknown model is refused, where not every name is served."""
+    """An unknown model is refused, unless the server accepts every name."""
     answer = yield HttpRequest(body={"model": "no-such-model-conformance", "input": "Hello"})
     if answer.status == 200:
         raise NotOffered("every model name is served")
@@ -230,19 +231,19 @@ def errors_unknown_model(target: ServerUnderTest) -> Play:
 
 @scenario("Errors")
 def errors_before_the_stream(target: ServerUnderTest) -> Play:
-    """A request that asks for a stream is refused with a status, not with a stream."""
+    """A request for a stream is refused with a status, not within a stream."""
     expect_refusal((yield target.create(stream=True, input=5)), 400, 422)
 
 
 @scenario("Errors")
 def errors_output_without_call(target: ServerUnderTest) -> Play:
-    """A tool's output that answers no call is refused."""
+    """A tool's output without its call is refused."""
     orphan = {"type": "function_call_output", "call_id": "call_conformance_none", "output": "12"}
     expect_refusal((yield target.create(input=[orphan])), 400, 404, 422)
 
 
 @scenario("Errors")
 def errors_leave_the_server_well(target: ServerUnderTest) -> Play:
-    """After a refusal the next request is served."""
+    """The request after a refusal is answered."""
     expect_refusal((yield HttpRequest(body=b"[]")), 400, 422)
     expect_whole((yield target.create()), target)

@@ -37,10 +37,7 @@ def _stored(response_id: str, tail: str = "", method: str = "GET") -> HttpReques
 
 
 def _need_stored(answer: ServerAnswer, response: dict[str, Any], what: str) -> None:
-    """NotOffered when the server has no such endpoint, or says that the response is not stored.
-
-    A 404 that names the response it looked for, of which the server said that it is stored, is Broken.
-    """
+    """Raise NotOffered if the server has no such endpoint, or reports that the response is not stored."""
     message = str(answer.error.get("message"))
     named = response["id"] in message and "/responses/" not in message  # that would be the path
     if answer.status == 404 and named and response.get("store") is True:
@@ -50,7 +47,7 @@ def _need_stored(answer: ServerAnswer, response: dict[str, Any], what: str) -> N
 
 @scenario("OpenAI's API reference", "full")
 def stored_retrieve(target: ServerUnderTest) -> Play:
-    """A stored response is retrieved as it ended."""
+    """A stored response can be retrieved, equal to the answer."""
     response = expect_whole((yield target.create(store=True)), target)
     answer = yield _stored(response["id"])
     _need_stored(answer, response, "retrieving")
@@ -59,7 +56,7 @@ def stored_retrieve(target: ServerUnderTest) -> Play:
 
 @scenario("OpenAI's API reference", "full")
 def stored_as_streamed(target: ServerUnderTest) -> Play:
-    """A response that was streamed is stored as its last event had it."""
+    """A streamed response is stored as its last event has it."""
     response = expect_stream((yield target.create(store=True, stream=True)), target)
     answer = yield _stored(response["id"])
     _need_stored(answer, response, "retrieving")
@@ -68,7 +65,7 @@ def stored_as_streamed(target: ServerUnderTest) -> Play:
 
 @scenario("OpenAI's API reference", "full")
 def stored_not_stored(target: ServerUnderTest) -> Play:
-    """With `store` false nothing can be retrieved."""
+    """A response with `store` false can't be retrieved."""
     kept = expect_whole((yield target.create(store=True)), target)
     _need_stored((yield _stored(kept["id"])), kept, "retrieving")
     response = expect_whole((yield target.create(store=False)), target)
@@ -77,7 +74,7 @@ def stored_not_stored(target: ServerUnderTest) -> Play:
 
 @scenario("OpenAI's API reference", "full")
 def stored_unknown(target: ServerUnderTest) -> Play:
-    """What does not exist is not found."""
+    """The refusal for an unknown response is 404."""
     kept = expect_whole((yield target.create(store=True)), target)
     _need_stored((yield _stored(kept["id"])), kept, "retrieving")
     expect_refusal((yield _stored(_UNKNOWN)), 404)
@@ -86,7 +83,7 @@ def stored_unknown(target: ServerUnderTest) -> Play:
 
 @scenario("OpenAI's API reference", "full")
 def stored_delete(target: ServerUnderTest) -> Play:
-    """A deleted response is gone."""
+    """A deleted response can't be retrieved."""
     response = expect_whole((yield target.create(store=True)), target)
     answer = yield _stored(response["id"], method="DELETE")
     _need_stored(answer, response, "deleting")
@@ -106,7 +103,7 @@ def stored_input_items(target: ServerUnderTest) -> Play:
 
 @scenario("OpenAI's API reference", "full")
 def stored_input_items_order(target: ServerUnderTest) -> Play:
-    """Input items come newest first, or in the order asked for, and a page goes on after an item."""
+    """Input items are listed newest first, or in the requested order, in pages."""
     said = ["Say one.", "Say two.", "Say three."]
     messages = [{"type": "message", "role": "user", "content": each} for each in said]
     response = expect_whole((yield target.create(store=True, input=messages)), target)
@@ -137,14 +134,14 @@ def _page(answer: ServerAnswer, response: dict[str, Any]) -> dict[str, Any]:
 
 
 def _texts(page: dict[str, Any]) -> list[str]:
-    """What each message says."""
+    """The text of each message."""
     contents = [item.get("content") for item in page["data"]]
     return ["".join(part.get("text", "") for part in content or ()) for content in contents]
 
 
 @scenario("OpenAI's API reference", "full")
 def stored_background(target: ServerUnderTest) -> Play:
-    """A background response can be retrieved while it is made, and completes."""
+    """A background response can be retrieved while it is in progress, and completes."""
     begun = yield target.create(background=True, store=True)
     need_support(begun, "background")
     expect(begun.status == 200, f"status {begun.status}")
@@ -162,7 +159,7 @@ def stored_background(target: ServerUnderTest) -> Play:
 
 @scenario("OpenAI's API reference", "full")
 def cancel_background(target: ServerUnderTest) -> Play:
-    """A background response is queued or in progress at once, and ends when it is cancelled."""
+    """A background response is queued or in progress at first, and ends when it is cancelled."""
     begun = yield target.create(background=True, store=True, input=f"Slowly: {LONG_STORY}")
     need_support(begun, "background")
     expect(begun.status == 200, f"status {begun.status}")
@@ -183,7 +180,7 @@ def cancel_background(target: ServerUnderTest) -> Play:
 
 @scenario("OpenAI's API reference", "full")
 def cancel_unknown(target: ServerUnderTest) -> Play:
-    """Cancelling what does not exist is refused."""
+    """Cancelling an unknown response is refused."""
     answer = yield _stored(_UNKNOWN, "/cancel", "POST")
     if answer.status in (405, 501) or (answer.status == 404 and not answer.error):
         raise NotOffered(f"cancelling: status {answer.status}")
@@ -192,7 +189,7 @@ def cancel_unknown(target: ServerUnderTest) -> Play:
 
 @scenario("HTTP", "full")
 def cancel_leaving(target: ServerUnderTest) -> Play:
-    """A client that leaves within a stream does no harm: the next request is served."""
+    """A client that disconnects during a stream does not affect the next request."""
     answer = yield HttpRequest(
         body=target.request(input=LONG_STORY, stream=True, store=False), leave_after=_LEAVE_AFTER
     )
@@ -202,7 +199,8 @@ def cancel_leaving(target: ServerUnderTest) -> Play:
 
 @scenario("OpenAI's API reference", "full")
 def resume_from_where_it_broke(target: ServerUnderTest) -> Play:
-    """After a broken connection the events after the last one seen follow, without gap or repeat."""
+    """After a disconnect a client gets the events after the last one that it received, without gap or
+    repetition."""
     asked = target.request(input=LONG_STORY, stream=True, store=True)
     before = yield HttpRequest(body=asked, leave_after=_LEAVE_AFTER)
     seen = before.events
@@ -216,7 +214,7 @@ def resume_from_where_it_broke(target: ServerUnderTest) -> Play:
 
 @scenario("OpenAI's API reference", "full")
 def resume_finished(target: ServerUnderTest) -> Play:
-    """A finished response streams again, event for event what it was."""
+    """An ended response can be streamed again, with the same events."""
     first = yield target.create(stream=True, store=True)
     response = expect_stream(first, target)
     again = yield _resumed(response["id"], None)
@@ -244,7 +242,7 @@ def _need_resuming(answer: ServerAnswer) -> None:
 
 
 def _joined(before: ServerAnswer, after: ServerAnswer) -> bytes:
-    """The bytes of the whole frames seen before the break, and those that came after it."""
+    """The bytes of the whole frames before the disconnect, and of those after it."""
     head, end, _ = before.body.rpartition(b"\n\n")
     return head + end + after.body
 
@@ -258,7 +256,7 @@ _FIELDS = ("input_tokens", "output_tokens", "total_tokens")
 
 
 def _window(answer: ServerAnswer, target: ServerUnderTest) -> dict[str, Any]:
-    """The compacted window; it must keep schema CompactResource."""
+    """The compacted window; it must match the schema CompactResource."""
     need_route(answer, "compaction")
     need_support(answer, "compaction")
     expect(answer.status == 200, f"status {answer.status}")
@@ -278,13 +276,13 @@ def _window(answer: ServerAnswer, target: ServerUnderTest) -> dict[str, Any]:
 
 @scenario("Compaction", "full")
 def compaction_window(target: ServerUnderTest) -> Play:
-    """A conversation is condensed into a window with a compaction item."""
+    """A conversation is compacted into a window with a compaction item."""
     _window((yield HttpRequest(path=_PATH, body={"model": target.model, "input": _HISTORY})), target)
 
 
 @scenario("schema CompactResponseMethodPublicBody", "full")
 def compaction_without_model(target: ServerUnderTest) -> Play:
-    """Without a model it is refused."""
+    """Compaction without a model is refused."""
     answer = yield HttpRequest(path=_PATH, body={"input": _HISTORY})
     need_route(answer, "compaction")
     expect_refusal(answer, 400, 422)
@@ -292,7 +290,7 @@ def compaction_without_model(target: ServerUnderTest) -> Play:
 
 @scenario("Compaction", "full")
 def compaction_new_chain(target: ServerUnderTest) -> Play:
-    """The window and a new message begin a new chain."""
+    """The window and a new message are valid input of a new response."""
     window = _window((yield HttpRequest(path=_PATH, body={"model": target.model, "input": _HISTORY})), target)
     question = {"type": "message", "role": "user", "content": "When is the launch?"}
     answer = yield target.create(input=[*window["output"], question], store=False)
@@ -316,7 +314,7 @@ def turns_output_is_input(target: ServerUnderTest) -> Play:
 
 @scenario("previous_response_id", "full")
 def turns_previous_response(target: ServerUnderTest) -> Play:
-    """previous_response_id continues a stored response; its instructions are not carried over."""
+    """previous_response_id continues a stored response, without its instructions."""
     first = expect_whole((yield target.create(input=_NAME, instructions="Be brief.")), target)
     follow = yield target.create(input="What is my name?", previous_response_id=first["id"], stream=True)
     need_support(follow, "previous_response_id")
@@ -338,6 +336,6 @@ def turns_unknown_previous_response(target: ServerUnderTest) -> Play:
 
 @scenario("previous_response_id", "full")
 def turns_not_stored(target: ServerUnderTest) -> Play:
-    """A response that was not stored can't be continued by its id."""
+    """A response with `store` false can't be continued by its id."""
     first = expect_whole((yield target.create(store=False)), target)
     expect_refusal((yield target.create(previous_response_id=first["id"])), 400, 404)

@@ -52,7 +52,8 @@ def _expect_echoed(response: dict[str, Any], *asked: dict[str, Any]) -> None:
 
 @scenario("tool_choice")
 def tools_call(target: ServerUnderTest) -> Play:
-    """`required` gets a call with JSON arguments; the tools are echoed with all their fields."""
+    """With `required` the answer has a call with JSON arguments, and the response repeats the tools with all
+    fields."""
     answer = yield target.create(input=QUESTION, tools=[WEATHER], tool_choice="required")
     need_support(answer, "tools")
     response = expect_whole(answer, target)
@@ -63,7 +64,7 @@ def tools_call(target: ServerUnderTest) -> Play:
 
 @scenario("Streaming")
 def tools_streamed_call(target: ServerUnderTest) -> Play:
-    """A streamed call: its deltas add up to its arguments."""
+    """The deltas of a streamed call add up to its arguments."""
     answer = yield target.create(input=QUESTION, tools=[WEATHER], tool_choice="required", stream=True)
     need_support(answer, "tools")
     call = the_call(expect_stream(answer, target))
@@ -74,7 +75,7 @@ def tools_streamed_call(target: ServerUnderTest) -> Play:
 
 @scenario("tool_choice")
 def tools_none(target: ServerUnderTest) -> Play:
-    """`none` forbids calls."""
+    """With `none` there are no calls."""
     answer = yield target.create(input=QUESTION, tools=[WEATHER], tool_choice="none")
     need_support(answer, "tools")
     response = expect_whole(answer, target)
@@ -84,7 +85,7 @@ def tools_none(target: ServerUnderTest) -> Play:
 
 @scenario("tool_choice")
 def tools_forced(target: ServerUnderTest) -> Play:
-    """A named function is the one that is called."""
+    """A function that tool_choice names is called."""
     choice = {"type": "function", "name": "get_time"}
     answer = yield target.create(input=QUESTION, tools=[WEATHER, _CLOCK], tool_choice=choice)
     need_support(answer, "a forced function")
@@ -93,7 +94,7 @@ def tools_forced(target: ServerUnderTest) -> Play:
 
 @scenario("allowed_tools")
 def tools_allowed(target: ServerUnderTest) -> Play:
-    """`allowed_tools` is a hard constraint, and `tools` stays as it was."""
+    """`allowed_tools` is a hard constraint, and does not change `tools`."""
     choice = {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "function", "name": "get_time"}]}
     answer = yield target.create(input=QUESTION, tools=[WEATHER, _CLOCK], tool_choice=choice)
     need_support(answer, "allowed_tools")
@@ -105,7 +106,7 @@ def tools_allowed(target: ServerUnderTest) -> Play:
 
 @scenario("schema FunctionCallOutputItemParam")
 def tools_result(target: ServerUnderTest) -> Play:
-    """The call goes back with its output, as it came, and the model answers."""
+    """The model answers when a call is sent back unchanged with its output."""
     question = {"type": "message", "role": "user", "content": QUESTION}
     asked = target.create(input=[question], tools=[WEATHER], tool_choice="required", store=False)
     answer = yield asked

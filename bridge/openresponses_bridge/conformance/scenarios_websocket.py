@@ -48,7 +48,8 @@ def _refused(answer: ServerAnswer) -> dict[str, Any]:
 
 @scenario("WebSocket", "full")
 def websocket_turns(target: ServerUnderTest) -> Play:
-    """One turn after another on one connection, each with numbers from 0 and no [DONE]."""
+    """Several turns run one after the other on one connection, each with numbers from 0 and without
+    [DONE]."""
     first = yield target.send(store=False)
     one = _turn(first, target)
     second = yield target.send(store=False, input="Say goodbye.")
@@ -60,7 +61,7 @@ def websocket_turns(target: ServerUnderTest) -> Play:
 
 @scenario("WebSocket", "full")
 def websocket_continuation(target: ServerUnderTest) -> Play:
-    """With `store` false the connection remembers its latest response."""
+    """With `store` false the connection keeps its latest response for the next turn."""
     first = _turn((yield target.send(store=False, input="My name is Alice.")), target)
     follow = target.send(store=False, input="What is my name?", previous_response_id=first["id"])
     text = text_of(_turn((yield follow), target))
@@ -69,7 +70,7 @@ def websocket_continuation(target: ServerUnderTest) -> Play:
 
 @scenario("WebSocket", "full")
 def websocket_reconnect(target: ServerUnderTest) -> Play:
-    """Another connection does not know it, and goes on with a fresh turn."""
+    """Another connection does not have that response, and accepts a new turn."""
     first = _turn((yield target.send(store=False)), target)
     lost = _refused((yield target.send(1, store=False, previous_response_id=first["id"])))
     expect(lost["code"] == _MISSING, f"the code is {lost['code']!r}, not {_MISSING!r}")
@@ -78,7 +79,7 @@ def websocket_reconnect(target: ServerUnderTest) -> Play:
 
 @scenario("WebSocket", "full")
 def websocket_unknown_previous_response(target: ServerUnderTest) -> Play:
-    """An unknown previous_response_id fails with its code."""
+    """The refusal for an unknown previous_response_id has its code."""
     error = _refused((yield target.send(store=False, previous_response_id="resp_00000000conformance")))
     expect(error["code"] == _MISSING, f"the code is {error['code']!r}, not {_MISSING!r}")
 

@@ -1,8 +1,5 @@
-"""The state of a stream as its reader knows it: how far it is, its items, their parts and arguments.
-
-A text is kept once: as deltas until it is done, then as the done text, and after its item is closed only
-within that item.
-"""
+"""The state of a stream as its reader knows it: its items, their parts and arguments. A text is kept once: as
+deltas until it is done, then as the done text, and after its item is closed only in that item."""
 
 from __future__ import annotations
 
@@ -55,7 +52,7 @@ class ItemTrack:
         self.call = BlockTrack()
 
     def close(self, item: dict[str, Any] | None) -> None:
-        """The item is done; its texts are kept only within it."""
+        """Close the item; its texts are kept only in it."""
         self.state = BlockState.CLOSED
         self.done = item
         self.added = None
@@ -87,7 +84,7 @@ class ItemTrack:
 
 
 class StreamTrack:
-    """A response's stream, as far as it was read."""
+    """The part of a response's stream that was read."""
 
     def __init__(self) -> None:
         self.state = StreamState.EXPECTING
@@ -110,7 +107,7 @@ class StreamTrack:
         self.next_index = max(self.next_index, item.index + 1)
 
     def find(self, index: Any, item_id: Any) -> ItemTrack | None:
-        """The item that an event is about: by output index, else by id."""
+        """The item of an event: by output index, else by id."""
         found = self.items.get(index) if isinstance(index, int) else None
         if found is None and isinstance(item_id, str):
             found = self.by_id.get(item_id)

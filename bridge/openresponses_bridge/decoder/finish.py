@@ -24,7 +24,7 @@ PREMATURE_END = "bridge.stream.premature_end"
 
 @dataclass(slots=True)
 class PartResult:
-    """What a stream reported beside its parts, filled in while it is read.
+    """What a stream reported in addition to its parts, filled in while it is read.
 
     `finish_reason` is None until the stream has ended. `error` is the failure's code and message, also when
     the parts do not show them. `stateful_marker` lets the next request continue from this one: the id of a

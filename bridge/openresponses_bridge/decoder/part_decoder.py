@@ -397,7 +397,7 @@ _HANDLERS: dict[type[Any], Handler] = {
 
 
 StreamResult = PartResult
-"""What a stream reported beside its parts."""
+"""What a stream reported in addition to its parts."""
 
 
 class Progress(Protocol):

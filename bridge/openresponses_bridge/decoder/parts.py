@@ -83,8 +83,7 @@ class LanguageModelThinkingPart(Struct, frozen=True, tag=True, tag_field="type")
 
 
 class LanguageModelToolResultPart(Struct, frozen=True, tag=True, tag_field="type", rename="camel"):
-    """A tool's answer. `content` holds text, data and prompt-tsx parts; VS Code admits any value beside
-    them, and so does this."""
+    """A tool's answer. `content` has text, data and prompt-tsx parts, and any other values, as in VS Code."""
 
     type: ClassVar[Literal["LanguageModelToolResultPart"]] = "LanguageModelToolResultPart"
     call_id: str

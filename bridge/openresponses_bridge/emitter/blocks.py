@@ -1,13 +1,21 @@
-"""Items that are open: what all of them share, a message, a reasoning item, an item that a server fills."""
+"""Items that are open (a message, a reasoning item, an item that a server fills), and their open parts: text,
+refusal, raw reasoning or a summary.
+
+A table says what each kind of part is made of on each wire, so that there is one part and four rows.
+"""
 
 from __future__ import annotations
 
+from io import StringIO
+from typing import Any, NamedTuple
+
 from msgspec import UNSET, UnsetType
 
-from openresponses_bridge.emitter.output import Closing
-from openresponses_bridge.emitter.parts import REASONING, SUMMARY, Number, OpenPart, PartKind
-from openresponses_bridge.protocol.content import ContentPart
-from openresponses_bridge.protocol.events import Event, OutputItemAdded, OutputItemDone
+from openresponses_bridge.emitter.output import Closing, Number
+from openresponses_bridge.protocol import content as ct
+from openresponses_bridge.protocol import events as ev
+from openresponses_bridge.protocol.content import Annotation, ContentPart, LogProb
+from openresponses_bridge.protocol.events import Event
 from openresponses_bridge.protocol.items import (
     Item,
     ItemStatus,
@@ -17,25 +25,155 @@ from openresponses_bridge.protocol.items import (
     call_id_of,
     with_status,
 )
-from openresponses_bridge.state import ITEM, BlockState
+from openresponses_bridge.state import PART, WIRES, BlockState
+from openresponses_bridge.text import SurrogateJoiner
+
+
+class PartKind(NamedTuple):
+    """How a kind of part is spelled: its content struct and the four events of its life."""
+
+    name: str
+    content: type[Any]
+    added: type[Any]
+    delta: type[Any]
+    done: type[Any]
+    closed: type[Any]
+
+
+TEXT = PartKind(
+    "text",
+    ct.OutputTextContent,
+    ev.ContentPartAdded,
+    ev.OutputTextDelta,
+    ev.OutputTextDone,
+    ev.ContentPartDone,
+)
+REFUSAL = PartKind(
+    "refusal", ct.RefusalContent, ev.ContentPartAdded, ev.RefusalDelta, ev.RefusalDone, ev.ContentPartDone
+)
+SUMMARY = PartKind(
+    "reasoning_summary",
+    ct.SummaryTextContent,
+    ev.ReasoningSummaryPartAdded,
+    ev.ReasoningSummaryTextDelta,
+    ev.ReasoningSummaryTextDone,
+    ev.ReasoningSummaryPartDone,
+)
+REASONING = {
+    name: PartKind(
+        "reasoning",
+        ct.ReasoningTextContent,
+        ev.ContentPartAdded,
+        wire.reasoning_delta,
+        wire.reasoning_done,
+        ev.ContentPartDone,
+    )
+    for name, wire in WIRES.items()
+}
+
+
+class OpenPart:
+    """A part that still receives deltas. `index` counts within the item's content, or within its summary. Its
+    state follows `state.PART`; only the machine writes plain deltas without consulting the table.
+
+    A string with a reference elsewhere is copied whole at each `+=`, so the text sits in a StringIO (law
+    E12).
+    """
+
+    __slots__ = (
+        "_number",
+        "annotations",
+        "index",
+        "item_id",
+        "joiner",
+        "kind",
+        "logprobs",
+        "output_index",
+        "state",
+        "text",
+        "write",
+    )
+
+    def __init__(self, kind: PartKind, number: Number, item_id: str, output_index: int, index: int) -> None:
+        self.kind = kind
+        self.item_id = item_id
+        self.output_index = output_index
+        self.index = index
+        self.joiner = SurrogateJoiner()
+        self.text = StringIO()
+        self.write = self.text.write
+        self.annotations: list[Annotation] = []
+        self.logprobs: list[LogProb] = []
+        self.state = BlockState.ABSENT
+        self._number = number
+
+    def added(self) -> Event:
+        self.state = PART[self.state]["added"]
+        added: Event = self.kind.added(
+            self._number(), self.item_id, self.output_index, self.index, self.content("")
+        )
+        return added
+
+    def delta(self, delta: str, logprobs: list[LogProb] | None = None) -> list[Event]:
+        """The next piece; nothing while all of it is held back. Probabilities go with any text."""
+        delta = self.joiner.feed(delta)
+        if not delta and not logprobs:
+            return []
+        self.state = PART[self.state]["delta"]
+        self.write(delta)
+        extra: tuple[list[LogProb], ...] = ()
+        if self.kind is TEXT:
+            extra = (list(logprobs or ()),)
+            self.logprobs += extra[0]
+        return [self.kind.delta(self._number(), self.item_id, self.output_index, self.index, delta, *extra)]
+
+    def whole(self, text: str, logprobs: list[LogProb] | None = None) -> list[Event]:
+        """All of the part's text at once."""
+        return self.delta(text, logprobs) if text else []
+
+    def annotate(self, annotation: Annotation) -> Event:
+        self.state = PART[self.state]["annotation"]
+        self.annotations.append(annotation)
+        number, index = self._number(), len(self.annotations) - 1
+        return ev.OutputTextAnnotationAdded(
+            number, self.item_id, self.output_index, self.index, index, annotation
+        )
+
+    def close(self) -> tuple[list[Event], ContentPart]:
+        """The done events and the finished part."""
+        events = self.delta(self.joiner.flush()) if self.joiner.pending else []
+        number, place = self._number, (self.item_id, self.output_index, self.index)
+        text = self.text.getvalue()
+        part = self.content(text)
+        extra = (list(self.logprobs),) if self.kind is TEXT else ()
+        self.state = PART[self.state]["done"]
+        events.append(self.kind.done(number(), *place, text, *extra))
+        self.state = PART[self.state]["closed"]
+        events.append(self.kind.closed(number(), *place, part))
+        return events, part
+
+    def content(self, text: str | None = None) -> ContentPart:
+        """The part as it stands, or with this text instead."""
+        text = self.text.getvalue() if text is None else text
+        if self.kind is TEXT:
+            return ct.OutputTextContent(text, list(self.annotations), list(self.logprobs))
+        part: ContentPart = self.kind.content(text)
+        return part
 
 
 class OpenItem:
-    """An item from its announcement to its end, which follows `state.ITEM`. `cut`: it ended before it was
-    whole; it is then closed at the end of the response, since the specification lets no item follow an
-    incomplete one."""
+    """An item from its announcement, when it gets its output index, to its end; `state` follows `state.ITEM`.
+    `cut`: it ended before it was whole; it is then closed at the end of the response, since the specification
+    lets no item follow an incomplete one."""
 
     __slots__ = ("_number", "cut", "item_id", "output_index", "state")
 
-    def __init__(self, number: Number, item_id: str, output_index: int) -> None:
+    def __init__(self, number: Number, item_id: str) -> None:
         self._number = number
         self.item_id = item_id
-        self.output_index = output_index
+        self.output_index = -1
         self.state = BlockState.ABSENT
         self.cut = False
-
-    def added(self) -> Event:
-        return self._announced(self.item("in_progress"))
 
     def item(self, status: ItemStatus) -> Item:
         """The item as it stands."""
@@ -49,24 +187,14 @@ class OpenItem:
         """The end of the item, see `output.Block`."""
         raise NotImplementedError
 
-    def _announced(self, item: Item) -> Event:
-        self.state = ITEM[self.state]["added"]
-        return OutputItemAdded(self._number(), self.output_index, item)
-
-    def _done(self, item: Item) -> Event:
-        self.state = ITEM[self.state]["closed"]
-        return OutputItemDone(self._number(), self.output_index, item)
-
 
 class MessageBlock(OpenItem):
     """An assistant message. Text and refusal are successive parts of it; one is open at a time."""
 
     __slots__ = ("part", "parts", "phase")
 
-    def __init__(
-        self, number: Number, item_id: str, output_index: int, phase: MessagePhase | UnsetType = UNSET
-    ) -> None:
-        super().__init__(number, item_id, output_index)
+    def __init__(self, number: Number, item_id: str, phase: MessagePhase | UnsetType = UNSET) -> None:
+        super().__init__(number, item_id)
         self.phase = phase
         self.parts: list[ContentPart] = []
         self.part: OpenPart | None = None
@@ -89,9 +217,7 @@ class MessageBlock(OpenItem):
     def close(self, stopped: bool, abandoned: bool = False) -> Closing:
         cut = self.cut or abandoned or not stopped
         events = self.close_part()
-        item = self.item("incomplete" if cut else "completed")
-        events.append(self._done(item))
-        return Closing(events, item, cut)
+        return Closing(events, self.item("incomplete" if cut else "completed"), cut)
 
     def item(self, status: ItemStatus) -> Message:
         """The message as it stands, open text included."""
@@ -116,10 +242,8 @@ class ReasoningBlock(OpenItem):
         "summary_key",
     )
 
-    def __init__(
-        self, number: Number, item_id: str, output_index: int, wire: str, summarised: set[str]
-    ) -> None:
-        super().__init__(number, item_id, output_index)
+    def __init__(self, number: Number, item_id: str, wire: str, summarised: set[str]) -> None:
+        super().__init__(number, item_id)
         self._summarised = summarised
         self._kind = REASONING[wire]
         self.content: list[ContentPart] = []
@@ -168,9 +292,7 @@ class ReasoningBlock(OpenItem):
     def close(self, stopped: bool, abandoned: bool = False) -> Closing:
         cut = self.cut or abandoned or not stopped
         events = self.close_part()
-        item = self.item("incomplete" if cut else "completed", done=True)
-        events.append(self._done(item))
-        return Closing(events, item, cut)
+        return Closing(events, self.item("incomplete" if cut else "completed", done=True), cut)
 
     def item(self, status: ItemStatus, done: bool = False) -> ReasoningItem:
         """The item as it stands; `done` lets the encrypted content show."""
@@ -185,8 +307,8 @@ class WholeBlock(OpenItem):
 
     __slots__ = ("_finished", "_item")
 
-    def __init__(self, number: Number, item: Item, output_index: int) -> None:
-        super().__init__(number, item.id, output_index)
+    def __init__(self, number: Number, item: Item) -> None:
+        super().__init__(number, item.id)
         self._item = item
         self._finished: Item | None = None
 
@@ -205,7 +327,7 @@ class WholeBlock(OpenItem):
         item = self._finished or self._item
         if cut or getattr(item, "status", None) != "failed":
             item = with_status(item, "incomplete" if cut else "completed")
-        return Closing([self._done(item)], item, cut)
+        return Closing([], item, cut)
 
     def item(self, status: ItemStatus) -> Item:
         return with_status(self._item, status)

@@ -82,12 +82,14 @@ _OUTCOMES: dict[str, str | None] = {
 def outcome(reason: str | None) -> tuple[str | None, bool]:
     """(reason for an incomplete response, or None for a completed one; whether the reason is known).
 
-    An unknown reason ends as completed, since the upstream said that it ended; the caller reports it.
+    An unknown reason is not a good end: the response is incomplete for that very reason.
     """
     if reason is None:
         return None, True
     key = reason if reason in _OUTCOMES else reason.strip().lower()
-    return _OUTCOMES.get(key), key in _OUTCOMES
+    if key in _OUTCOMES:
+        return _OUTCOMES[key], True
+    return upstream_reason(reason) or None, False
 
 
 def upstream_reason(reason: str | None) -> str:

@@ -30,6 +30,7 @@ from openresponses_bridge.protocol.response import (
     TextFormat,
     replace,
 )
+from openresponses_bridge.protocol.secrets import without_secrets
 from openresponses_bridge.protocol.unknown import UnknownFormat, UnknownTool, UnknownToolChoice
 from openresponses_bridge.protocol.usage import Usage
 from openresponses_bridge.state import (
@@ -79,8 +80,9 @@ def initial_response(
     """A response with no output yet, status `queued`. `created_at` is in Unix seconds."""
     fields: dict[str, Any] = dict(RESPONSE_DEFAULTS)
     if request is not None:
-        given = zip(_PLAIN, _plain_of(request), strict=True)
-        fields.update([field for field in given if field[1] is not None])
+        for name, value in zip(_PLAIN, _plain_of(request), strict=True):
+            if value is not None:
+                fields[name] = value
         fields["tools"] = [_tool(tool, wire) for tool in request.tools] if request.tools else []
         fields["tool_choice"] = _choice(request.tool_choice, wire)
         fields["text"] = _text(request.text, wire)
@@ -92,9 +94,10 @@ def initial_response(
 
 
 def echo_for_wire(response: Response, wire: Wire) -> Response:
-    """What another server echoed, as this wire spells it (law E10)."""
+    """What another server echoed, as this wire spells it (law E10), without secrets."""
     if wire.openai_items:
-        return response
+        tools = [without_secrets(tool) for tool in response.tools]
+        return response if tools == response.tools else replace_fields(response, tools=tools)
     reasoning, shape = response.reasoning, response.text.format
     if isinstance(shape, JsonSchemaFormat):
         shape = replace_fields(shape, schema=None)
@@ -122,6 +125,7 @@ def _tool(tool: tl.ToolParam | tl.Tool, wire: Wire) -> tl.Tool:
         return tl.FunctionTool(
             tool.name, _given(tool.description), _given(tool.parameters), _given(tool.strict)
         )
+    tool = without_secrets(tool)
     if wire.openai_items:
         return tool
     if isinstance(tool, tl.CustomTool):

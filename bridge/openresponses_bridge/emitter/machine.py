@@ -28,6 +28,7 @@ from openresponses_bridge.emitter.arguments import (
     usage_of,
     wrong_argument,
 )
+from openresponses_bridge.emitter.blocks import REFUSAL, TEXT, PartKind
 from openresponses_bridge.emitter.failures import (
     CANCELLED,
     UNKNOWN,
@@ -41,7 +42,6 @@ from openresponses_bridge.emitter.finished import in_one_form
 from openresponses_bridge.emitter.live_response import LiveResponse, SettleUsage
 from openresponses_bridge.emitter.open_blocks import OpenBlocks
 from openresponses_bridge.emitter.output import IdFactory, Output
-from openresponses_bridge.emitter.parts import REFUSAL, TEXT, PartKind
 from openresponses_bridge.emitter.tool_call import nameless
 from openresponses_bridge.errors import StreamStateError
 from openresponses_bridge.protocol.codec import item_from
@@ -54,7 +54,7 @@ from openresponses_bridge.protocol.response import Response
 from openresponses_bridge.protocol.unknown import UnknownEvent
 from openresponses_bridge.protocol.usage import Usage, latest
 from openresponses_bridge.protocol.vocabulary import EVENTS
-from openresponses_bridge.random_ids import random_hex
+from openresponses_bridge.random_ids import random_id
 from openresponses_bridge.state import METHODS, OUTPUT_METHODS, WIRES, BlockState, ResponseStreamPhase
 from openresponses_bridge.text import is_whole, repair_surrogates
 
@@ -68,7 +68,7 @@ class ResponseStreamStateMachine:
     """Turns calls into the events of one response.
 
     `model` is what the response names; `request` is echoed; `ids` makes an id from a prefix (`resp`,
-    `msg`, `rs`, `fc`, `call`); `clock` gives Unix seconds; `tool_identities` restores the tools the
+    `call`, those of `protocol.ids`); `clock` gives Unix seconds; `tool_identities` restores the tools the
     client declared; `wire` is the spelling, `openresponses` or `openai` (law E10); `redact` takes out of an
     error's texts what no client may see; `settle_usage` is asked at the end for the usage to end with.
 
@@ -96,7 +96,7 @@ class ResponseStreamStateMachine:
         self._wire = WIRES[wire]
         self._redact = redact
         self._number = count().__next__
-        ids = ids or _random_id
+        ids = ids or random_id
         output = Output(ids, self._number)
         self.diagnostics = Diagnostics()
         self._summarised = output.summarised
@@ -235,15 +235,16 @@ class ResponseStreamStateMachine:
         if self._live.phase is not _IN_PROGRESS:
             raise self._refusal("tool_call")
         if arguments and not id and not name and arguments.__class__ is str and index.__class__ is int:
-            block = self._blocks.calls.by_index.get(index)
+            block = self._blocks.calls.get(index)
             if block is not None and block.arguments is _OPEN:
-                if not block.plain or not arguments.isascii() or block.buffer.pending:
+                if not block.plain or not arguments.isascii() or block.joiner.pending:
                     return block.delta(arguments)
                 # the common fragment: JSON of an open call, nothing held back, so it goes out as it is
                 block.write(arguments)
                 item_id, output_index = block.item_id, block.output_index
                 return [FunctionCallArgumentsDelta(self._number(), item_id, output_index, arguments)]
-        index = index_of("tool_call", index)
+        if index.__class__ is not int:
+            index = index_of("tool_call", index)
         facts = (("id", id), ("name", name), ("arguments", arguments), ("namespace", namespace))
         for field, value in facts:
             if value is not None and not isinstance(value, str):
@@ -256,12 +257,12 @@ class ResponseStreamStateMachine:
         """The call at `index` is whole. Arguments that end before their JSON does are cut (law E7), and
         `cut` says that upstream knows them to be."""
         self.require("tool_call_done")
-        block = self._blocks.calls.by_index.get(index_of("tool_call_done", index))
+        block = self._blocks.calls.get(index_of("tool_call_done", index))
         if block is None:
             raise wrong_argument("tool_call_done", f"there is no tool call at index {index}")
         if not block.upstream_name:
             raise nameless("tool_call_done", index)
-        return self._blocks.calls.end(index, cut)
+        return self._blocks.end_call(index, cut)
 
     def expect_item(
         self, item_id: str, phase: MessagePhase | None = None, *, explicit_end: bool = False
@@ -332,19 +333,19 @@ class ResponseStreamStateMachine:
         the response incomplete, and `reason` is kept as it is. When the upstream ended by itself but
         something was cut, the reason names what was cut."""
         self.require("finish")
-        self._blocks.calls.check_named()
+        self._blocks.check_named()
         reason = reason_of("finish", reason) or self._deferred
         why, known = outcome(reason)
         if incomplete and why is None:
             why = upstream_reason(reason) or UNKNOWN
-        elif not known:
+        elif not known and not incomplete:
             self.diagnostics.warning("finish_reason", f"unknown reason {str(reason)[:64]!r}")
         events = self._blocks.close_all(stopped=why is None, abandoned=why == CANCELLED)
         cut = self._blocks.cut
         if why is None and cut is not None:
             if known and reason:
                 self.diagnostics.warning("finish_reason", f"{reason[:64]!r}, ended as {cut}")
-            why = ("" if known else upstream_reason(reason)) or cut
+            why = cut
         return [*events, self._live.end("finish", why)]
 
     def cancel(self) -> list[Event]:
@@ -404,7 +405,3 @@ class ResponseStreamStateMachine:
     def _extension(self, type: str, fields: dict[str, Any]) -> Event:
         head = {"type": type, "sequence_number": self._number()}
         return UnknownEvent(head | {name: value for name, value in fields.items() if name not in head})
-
-
-def _random_id(prefix: str) -> str:
-    return f"{prefix}_{random_hex()}"

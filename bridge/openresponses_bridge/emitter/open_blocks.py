@@ -1,202 +1,53 @@
 """The open blocks of one response, and which block closes which (law E5).
 
 At most one block of text, refusal or reasoning is open. Starting another one, or announcing a tool call,
-closes it. Tool calls may be open beside it, by index.
+closes it. Tool calls may be open beside it, by the upstream's index: dialects resolve odd fragments first,
+here the index decides, except that another id on a busy index is another call (field case 1).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Final
+from operator import attrgetter
 
-import msgspec
 from msgspec import UNSET, UnsetType
 
 from openresponses_bridge.calls.identity import ToolIdentity, ToolIdentityMap, ToolKind
 from openresponses_bridge.diagnostics import Diagnostics
-from openresponses_bridge.emitter.arguments import extension_type, kept_annotations, wrong_argument
-from openresponses_bridge.emitter.blocks import MessageBlock, OpenItem, ReasoningBlock, WholeBlock
+from openresponses_bridge.emitter.blocks import TEXT, MessageBlock, OpenPart, PartKind, ReasoningBlock
 from openresponses_bridge.emitter.failures import INCOMPLETE_ITEM, INCOMPLETE_TOOL_CALL
 from openresponses_bridge.emitter.output import Output
-from openresponses_bridge.emitter.parts import REFUSAL, TEXT, OpenPart, PartKind
-from openresponses_bridge.emitter.tool_call import ToolCallBlock
-from openresponses_bridge.emitter.tool_calls import ToolCalls
-from openresponses_bridge.protocol import content as ct
-from openresponses_bridge.protocol import items as it
-from openresponses_bridge.protocol.codec import with_whole_characters
+from openresponses_bridge.emitter.tool_call import ToolCallBlock, is_another, nameless
+from openresponses_bridge.emitter.whole_items import ItemEmitter
 from openresponses_bridge.protocol.content import LogProb
 from openresponses_bridge.protocol.events import Event
-from openresponses_bridge.protocol.items import Item, MessagePhase, ReasoningItem
-from openresponses_bridge.protocol.unknown import UnknownItem
-from openresponses_bridge.state import PUBLISHED_ITEMS, Wire
+from openresponses_bridge.protocol.ids import prefix_of
+from openresponses_bridge.protocol.items import Item, MessagePhase, ReasoningItem, with_id
+from openresponses_bridge.state import BlockState, Wire
 from openresponses_bridge.text import repair_surrogates
 
 
-class ItemEmitter:
-    """Emits `item()` calls on one output. Ids are kept when they are free."""
-
-    def __init__(self, output: Output, wire: Wire, diagnostics: Diagnostics) -> None:
-        self._output = output
-        self._wire = wire
-        self._diagnostics = diagnostics
-        self._announced: dict[str, WholeBlock] = {}
-
-    def check(self, call: str, item: it.Item) -> None:
-        """Raises `bridge.stream.invalid_argument` for an item that no response may hold."""
-        if not isinstance(item, it.KnownItem | UnknownItem):
-            raise wrong_argument(call, f"expected an output item, got {type(item).__name__}")
-        if call == "item_added" and type(item) in _EMITTERS and type(item) is not it.ReasoningItem:
-            raise wrong_argument(call, f"a {item.type} streams, it is not announced")
-        if isinstance(item, it.Message):
-            if item.role != "assistant":
-                raise wrong_argument(call, f"a message of a response is the assistant's, got {item.role}")
-            for part in item.content:
-                if not isinstance(part, ct.OutputTextContent | ct.RefusalContent):
-                    raise wrong_argument(call, f"a message can't hold a part of type {part.type}")
-        if isinstance(item, it.FunctionCall | it.CustomToolCall) and not item.name:
-            raise wrong_argument(call, "a tool call needs a name")
-        if isinstance(item, UnknownItem) and not item.type:
-            raise wrong_argument(call, "an item needs a type")
-
-    def emit(self, item: it.Item) -> list[Event]:
-        """The events of one checked item; one that is incomplete ends with the response."""
-        return _EMITTERS.get(type(item), ItemEmitter._plain)(self, with_whole_characters(item))
-
-    def _message(self, item: it.Message) -> list[Event]:
-        output = self._output
-        block = MessageBlock(output.number, output.unique("msg", item.id), output.next_index(), item.phase)
-        events = [block.added()]
-        output.begin(block)
-        for content in item.content:
-            if not isinstance(content, ct.OutputTextContent):
-                opened, part = block.open_part(REFUSAL)
-                events += opened + part.whole(_refusal(content))
-            else:
-                opened, part = block.open_part(TEXT)
-                events += opened + part.whole(content.text, content.logprobs or None)
-                cited = kept_annotations(self._wire, content.annotations, self._diagnostics)
-                events += [part.annotate(annotation) for annotation in cited]
-        return self._ended(events, block, item.status)
-
-    def _reasoning(self, item: it.ReasoningItem) -> list[Event]:
-        output = self._output
-        block = ReasoningBlock(
-            output.number,
-            output.unique("rs", item.id),
-            output.next_index(),
-            self._wire.name,
-            output.summarised,
-        )
-        events = [block.added()]
-        output.begin(block)
-        text = "".join(_text(part) for part in item.content or ())
-        if text:
-            opened, part = block.open_raw()
-            events += opened + part.whole(text)
-        for key, summary in enumerate(item.summary):
-            opened, part = block.open_summary(key)
-            events += opened + part.whole(_text(summary))
-        block.encrypted = item.encrypted_content or None
-        return self._ended(events, block, item.status)
-
-    def _function_call(self, item: it.FunctionCall) -> list[Event]:
-        return self._call(item, item.arguments, free_text=False)
-
-    def _custom_call(self, item: it.CustomToolCall) -> list[Event]:
-        return self._call(item, item.input, free_text=True)
-
-    def _call(self, item: it.FunctionCall | it.CustomToolCall, payload: str, free_text: bool) -> list[Event]:
-        output = self._output
-        block = ToolCallBlock(output.number, index=-1)
-        block.call_id = output.unique_call_id(item.call_id, self._diagnostics)
-        block.free_text = free_text
-        name, namespace = repair_surrogates(item.name), repair_surrogates(item.namespace or "") or None
-        block.identify(name, ToolIdentity(ToolKind.FUNCTION, name, namespace, name), self._wire)
-        events = block.open(output.unique("fc", item.id), output.next_index())
-        output.begin(block)
-        events += block.delta(payload) if payload else []
-        events += block.seal(stopped=True, abandoned=item.status == "incomplete")
-        return self._ended(events, block, item.status)
-
-    def announce(self, item: it.Item) -> list[Event]:
-        """Begin an item that is completed later, by `emit` with the same id."""
-        return [self._begin(with_whole_characters(item)).added()]
-
-    def announced(self, item_id: str) -> WholeBlock | None:
-        """The item that was announced under this id and is still open."""
-        return self._announced.get(repair_surrogates(item_id))
-
-    def _plain(self, item: it.Item) -> list[Event]:
-        block = self._announced.pop(item.id, None)
-        events = []
-        if block is None:
-            block = self._begin(item)
-            del self._announced[item.id or block.item_id]
-            events = [block.added()]
-        joined = self._merged(item, block.call_id)
-        block.complete(it.with_id(self._for_wire(joined), block.item_id))
-        return self._ended(events, block, getattr(item, "status", None))
-
-    def _ended(self, events: list[Event], block: OpenItem, status: object) -> list[Event]:
-        """Append the events of the item's end, if it may end now. An incomplete item ends with the response,
-        since no item may follow it (specification, Items)."""
-        block.cut = block.cut or status == "incomplete"
-        if block.cut:
-            return events + block.close_part()
-        return events + self._output.close(block, stopped=True)[0]
-
-    def _begin(self, item: it.Item) -> WholeBlock:
-        identified = it.with_id(self._merged(item), self._output.unique(item.type, item.id))
-        block = WholeBlock(self._output.number, self._for_wire(identified), self._output.next_index())
-        self._output.begin(block)
-        self._announced[item.id or block.item_id] = block
-        return block
-
-    def _merged(self, item: it.Item, announced: str | None = None) -> it.Item:
-        """The call under a unique call_id, or the output under the call_id of its call. An item that was
-        announced keeps the call_id it was announced with."""
-        wanted = it.call_id_of(item)
-        if wanted is None:
-            return item
-        if not announced and item.type.endswith("_output"):
-            announced = self._output.call_id_given(wanted)
-        return it.with_call_id(item, announced or self._output.unique_call_id(wanted, self._diagnostics))
-
-    def _for_wire(self, item: it.Item) -> it.Item:
-        """The item as this wire spells it: types that are not published get a slug where only published ones
-        are known (law E10), and every item gets a status."""
-        if self._wire.openai_items or item.type in PUBLISHED_ITEMS:
-            return item
-        raw = item.raw if isinstance(item, UnknownItem) else msgspec.to_builtins(item)
-        return UnknownItem({"status": "completed", **raw, "type": extension_type(item.type)})
-
-
-def _refusal(part: ct.ContentPart) -> str:
-    """The text of the only other part that `check` lets into a message."""
-    return str(getattr(part, "refusal", ""))
-
-
-def _text(part: ct.ContentPart) -> str:
-    """The text of a part of a reasoning item, whatever kind of part a server used for it."""
-    text = getattr(part, "text", "")
-    return text if isinstance(text, str) else ""
-
-
-# Not in the instances: a table of bound methods would keep each, and its output, until garbage is looked for.
-_EMITTERS: Final[dict[type[Any], Callable[[ItemEmitter, Any], list[Event]]]] = {
-    it.Message: ItemEmitter._message,
-    it.ReasoningItem: ItemEmitter._reasoning,
-    it.FunctionCall: ItemEmitter._function_call,
-    it.CustomToolCall: ItemEmitter._custom_call,
-}
-
-
 class OpenBlocks:
-    """The open message or reasoning item and the open calls. `text_part` is the open text part if it accepts
-    deltas without a check: nothing of it is buffered. After all is closed, `cut` is the reason for an
-    incomplete response, or None."""
+    """The open message or reasoning item, and the calls by index; `waiting` has those of them that are not
+    announced. `text_part` is the open text part if it accepts deltas without a check: nothing of it is
+    buffered. After all is closed, `cut` is the reason for an incomplete response, or None."""
 
-    __slots__ = ("_output", "_wire", "calls", "cut", "items", "open", "phase", "raw_part", "text_part")
+    __slots__ = (
+        "_begun",
+        "_diagnostics",
+        "_grown_open",
+        "_grown_waiting",
+        "_identities",
+        "_output",
+        "_wire",
+        "calls",
+        "cut",
+        "items",
+        "open",
+        "phase",
+        "raw_part",
+        "text_part",
+        "waiting",
+    )
 
     def __init__(
         self, output: Output, wire: Wire, identities: ToolIdentityMap, diagnostics: Diagnostics
@@ -205,7 +56,14 @@ class OpenBlocks:
         self._wire = wire
         self.items = ItemEmitter(output, wire, diagnostics)
         self.cut: str | None = None
-        self.calls = ToolCalls(output, wire, identities, diagnostics)
+        self._identities = identities
+        self._diagnostics = diagnostics
+        self.calls: dict[int, ToolCallBlock] = {}
+        self.waiting: dict[int, ToolCallBlock] = {}
+        self._begun = 0
+        # those that got something since they were last asked if they are whole: `release` asks no others
+        self._grown_open: dict[ToolCallBlock, None] = {}
+        self._grown_waiting: dict[ToolCallBlock, None] = {}
         self.open: MessageBlock | ReasoningBlock | None = None
         self.text_part: OpenPart | None = None
         self.raw_part: OpenPart | None = None
@@ -215,7 +73,7 @@ class OpenBlocks:
         """The next piece of text or refusal."""
         events, part = self.open_message_part(kind)
         events += part.delta(delta, logprobs)
-        self.text_part = part if kind is TEXT and not part.buffer.pending else None
+        self.text_part = part if kind is TEXT and not part.joiner.pending else None
         return events
 
     def open_message_part(self, kind: PartKind) -> tuple[list[Event], OpenPart]:
@@ -224,10 +82,10 @@ class OpenBlocks:
         block = self.open
         if not isinstance(block, MessageBlock):
             events = self._close_others()
-            item_id, index = self._output.expected("msg"), self._output.next_index()
-            block = MessageBlock(self._output.number, item_id, index, self.phase)
+            block = MessageBlock(self._output.number, self._output.new_id("msg"), self.phase)
             self.phase = UNSET
-            events.append(self._begin(block))
+            self.open = block
+            events.append(self._output.begin(block))
         part = block.part
         if part is None or part.kind is not kind:
             self.text_part = None
@@ -240,12 +98,10 @@ class OpenBlocks:
         if isinstance(self.open, ReasoningBlock):
             return [], self.open
         events = self._close_others()
-        item_id = self._output.expected("rs")
         output = self._output
-        block = ReasoningBlock(
-            output.number, item_id, output.next_index(), self._wire.name, output.summarised
-        )
-        events.append(self._begin(block))
+        block = ReasoningBlock(output.number, output.new_id("rs"), self._wire.name, output.summarised)
+        self.open = block
+        events.append(output.begin(block))
         return events, block
 
     def append_reasoning(self, delta: str) -> list[Event]:
@@ -253,7 +109,7 @@ class OpenBlocks:
         events, block = self.reasoning()
         opened, part = block.open_raw()
         events += opened + part.delta(delta)
-        self.raw_part = None if part.buffer.pending else part
+        self.raw_part = None if part.joiner.pending else part
         return events
 
     def encrypt(self, content: str) -> list[Event]:
@@ -266,16 +122,68 @@ class OpenBlocks:
         return events + opened
 
     def call(
-        self,
-        index: int,
-        call_id: str,
-        name: str,
-        arguments: str,
-        free_text: bool,
-        namespace: str | None,
+        self, index: int, call_id: str, name: str, arguments: str, free_text: bool, namespace: str | None
     ) -> list[Event]:
         """One fragment of a tool call."""
-        return self.calls.apply(index, call_id, name, arguments, free_text, namespace, self.close_open)
+        events: list[Event] = []
+        block = self.calls.get(index)
+        if block is None or is_another(block.upstream_id, block.ended, call_id, name):
+            if block is not None and not block.upstream_name:
+                raise nameless("tool_call", index)
+            if self._grown_open or self._grown_waiting:
+                events += self.release()
+            if block is not None and not block.ended:
+                self._diagnostics.repair("tool_call.index", "another id on a busy index opened another call")
+                events += self._end_call(block, stopped=True)
+            self._begun += 1
+            block = ToolCallBlock(self._output.number, index, self._begun, self._grown_waiting)
+            self.calls[index] = self.waiting[index] = block
+            block.explicit_end, self._output.explicit_end = self._output.explicit_end, False
+        elif block.ended:
+            if arguments.strip():
+                self._diagnostics.loss("tool_call.arguments", "came after the call had ended")
+            return events
+        block.free_text = block.free_text or free_text
+        if namespace:
+            block.namespace = repair_surrogates(namespace)
+        if call_id and not block.upstream_id:
+            block.upstream_id = call_id
+            if block.state is BlockState.OPEN:
+                self._diagnostics.ignored("tool_call.id", "came after the call was announced")
+        if name and not block.upstream_name:
+            if not name.isascii():
+                name = repair_surrogates(name)
+            identity = self._identities.resolve(name)
+            if identity is None and block.namespace:
+                identity = ToolIdentity(ToolKind.FUNCTION, name, block.namespace, name)
+            can_be_announced = block.identify(name, identity, self._wire)
+            events += self.close_open()
+            if can_be_announced:
+                return events + self._announce(block, arguments)
+            block.mark_grown()
+        return events + block.delta(arguments) if arguments else events
+
+    def end_call(self, index: int, cut: bool) -> list[Event]:
+        """The upstream says that this call is whole, or cut."""
+        block = self.calls[index]
+        return [] if block.ended else self._end_call(block, stopped=not cut, abandoned=cut)
+
+    def release(self, *, waiting_only: bool = False) -> list[Event]:
+        """End the calls that are whole, in order; with `waiting_only`, only those that are not announced yet.
+        Calls with an explicit end stay open, since arguments that look whole may be cut."""
+        if not self._grown_open and not self._grown_waiting:
+            return []
+        ready = [] if waiting_only else _whole_ones(self._grown_open)
+        ready.sort(key=attrgetter("output_index"))
+        waiting = [block for block in _whole_ones(self._grown_waiting) if block.waits]
+        ready += sorted(waiting, key=attrgetter("number_begun"))
+        return [event for block in ready for event in self._end_call(block, stopped=True)]
+
+    def check_named(self) -> None:
+        """Raises `bridge.stream.incomplete_tool_call` when a call never got a name (law E7)."""
+        for block in self.waiting.values():
+            if not block.waits:
+                raise nameless("finish", block.index)
 
     def expect(self, item_id: str, phase: MessagePhase | UnsetType, explicit_end: bool) -> None:
         """The next item to open is upstream's `item_id`; a message carries this phase."""
@@ -294,7 +202,7 @@ class OpenBlocks:
     def item(self, item: Item) -> list[Event]:
         """A whole item at once. Raises `bridge.stream.invalid_argument` before anything is done."""
         self.items.check("item", item)
-        events = self.close_open() + self.calls.release()
+        events = self.close_open() + self.release()
         return events + self.items.emit(item)
 
     def close_part(self) -> list[Event]:
@@ -314,7 +222,7 @@ class OpenBlocks:
     def close_all(self, stopped: bool, abandoned: bool) -> list[Event]:
         """Close everything in output_index order. `stopped`: upstream ended by itself, not by a
         limit; `abandoned`: whatever is open counts as cut."""
-        events = self.calls.end_waiting(stopped, abandoned, self.close_open)
+        events = self._end_waiting(stopped, abandoned)
         for _, block in sorted(self._output.blocks.items()):
             closed, cut = self._output.close(block, stopped, abandoned)
             events += closed
@@ -326,9 +234,51 @@ class OpenBlocks:
     def _close_others(self) -> list[Event]:
         # a call that waits to be whole keeps its place before what comes after it
         closed = [] if self.open is None else self.close_open()
-        return closed + self.calls.release(waiting_only=True)
+        return closed + self.release(waiting_only=True)
 
-    def _begin(self, block: MessageBlock | ReasoningBlock) -> Event:
-        self._output.begin(block)
-        self.open = block
-        return block.added()
+    def _announce(self, block: ToolCallBlock, arguments: str = "") -> list[Event]:
+        del self.waiting[block.index]
+        self._grown_waiting.pop(block, None)
+        block.grown = self._grown_open
+        block.item_id = self._output.new_id(block.prefix)
+        block.call_id = block.call_id or self._output.unique_call_id(block.upstream_id, self._diagnostics)
+        return [self._output.begin(block), *block.begin(arguments)]
+
+    def _end_call(self, block: ToolCallBlock, stopped: bool, abandoned: bool = False) -> list[Event]:
+        events: list[Event] = []
+        if block.state is BlockState.ABSENT:
+            block.call_id = self._output.unique_call_id(block.upstream_id, self._diagnostics)
+            item = None if block.ends_cut(stopped, abandoned) else block.restored()
+            if item is not None:
+                del self.waiting[block.index]
+                block.end_whole()
+                item_id = self._output.new_id(prefix_of(item.type))
+                return self._output.whole(block, with_id(item, item_id))
+            self._diagnostics.repair(f"tool_call.{block.name}", "not restorable, left as function_call")
+            events = self._announce(block)
+        events += block.seal(stopped, abandoned)
+        if block.cut:
+            return events  # nothing may be added after an incomplete item: it ends with the response
+        return events + self._output.close(block, stopped, abandoned)[0]
+
+    def _end_waiting(self, stopped: bool, abandoned: bool) -> list[Event]:
+        """End the calls that were never announced, those that are cut behind the others; nameless ones can't
+        be shown at all."""
+        if not self.waiting:
+            return []
+        held = sorted((each for each in self.waiting.values() if each.waits), key=attrgetter("number_begun"))
+        if len(held) < len(self.waiting):
+            self._diagnostics.loss("tool_call", "never got a name")
+        whole = [block for block in held if not block.ends_cut(stopped, abandoned)]
+        cut = [block for block in held if block.ends_cut(stopped, abandoned)]
+        events = self.close_open() if whole or (held and stopped) else []
+        for block in whole + cut:
+            events += self._end_call(block, stopped, abandoned)
+        self.waiting.clear()
+        return events
+
+
+def _whole_ones(grown: dict[ToolCallBlock, None]) -> list[ToolCallBlock]:
+    asked = [block for block in grown if not (block.ended or block.explicit_end)]
+    grown.clear()
+    return [block for block in asked if block.is_whole()]

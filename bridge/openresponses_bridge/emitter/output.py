@@ -3,22 +3,24 @@ order of first appearance, and never reused (law E4)."""
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 from openresponses_bridge.diagnostics import Diagnostics
-from openresponses_bridge.emitter.parts import Number
-from openresponses_bridge.protocol.events import Event
-from openresponses_bridge.protocol.items import Item, ItemStatus
+from openresponses_bridge.protocol.events import Event, OutputItemAdded, OutputItemDone
+from openresponses_bridge.protocol.ids import LONGEST_ID, TOO_LONG, accepted_call_id, digest, id_of_kind
+from openresponses_bridge.protocol.items import Item, ItemStatus, with_status
+from openresponses_bridge.state import ITEM, BlockState
 from openresponses_bridge.text import repair_surrogates
 
 IdFactory = Callable[[str], str]
-MAX_CALL_ID = 64  # schema FunctionCallItemParam
+Number = Callable[[], int]
+"""Gives the next sequence number."""
 
 
 class Closing(NamedTuple):
-    """The result of closing a block: its done events, its finished item, and whether it was cut."""
+    """The result of closing a block: the done events of what was open within, its finished item, and whether
+    it was cut."""
 
     events: list[Event]
     item: Item
@@ -29,6 +31,7 @@ class Block(Protocol):
     """An open item."""
 
     output_index: int
+    state: BlockState
 
     def item(self, status: ItemStatus) -> Item:
         """The item as it stands."""
@@ -69,28 +72,36 @@ class Output:
         self.expect = ""
         self.explicit_end = False
 
-    def next_index(self) -> int:
-        return len(self._items)
-
-    def unique(self, prefix: str, wanted: str = "") -> str:
-        """An id that is unique here: the wanted one if it is free, else a fresh one, of whole characters."""
-        return _free(self._taken, repair_surrogates(wanted) if wanted else self._ids(prefix))
+    def new_id(self, prefix: str, wanted: str | None = None) -> str:
+        """An id that is unique here: the wanted one (by default the expected one) if it is free, else a fresh
+        one, of whole characters. One with the prefix of another kind of item gets this prefix instead."""
+        if wanted is None:
+            wanted, self.expect, self.explicit_end = self.expect, "", False
+        new = id_of_kind(repair_surrogates(wanted), prefix) if wanted else self._ids(prefix)
+        if new in self._taken:
+            new = _free(self._taken, new)
+        self._taken[new] = 1
+        return new
 
     def unique_call_id(self, wanted: str, diagnostics: Diagnostics) -> str:
         """The same for a call_id, which clients must be able to send back: at most 64 characters, that can be
         printed."""
-        wanted = repair_surrogates(wanted)
+        if not wanted.isprintable():  # as half a surrogate pair is not
+            wanted = repair_surrogates(wanted)
         printed = wanted.isprintable() and " " not in wanted
-        base = (wanted if printed and len(wanted) <= MAX_CALL_ID else _digest(wanted)) or self._ids("call")
-        unique = _free(self._call_ids, base)
-        if len(unique) > MAX_CALL_ID:
-            unique = _free(self._call_ids, _digest(unique))
+        unique = wanted if printed and len(wanted) <= LONGEST_ID else f"call_{digest(wanted)}"
+        unique = unique or self._ids("call")
+        if unique in self._call_ids:
+            unique = _free(self._call_ids, unique)
+            if len(unique) > LONGEST_ID:
+                unique = _free(self._call_ids, accepted_call_id(unique))
+        self._call_ids[unique] = 1
         if wanted and unique != wanted:
             why = "given to two calls, made unique"
             if not printed:
                 why = "has characters that can't be printed, replaced"
-            elif len(wanted) > MAX_CALL_ID:
-                why = f"longer than {MAX_CALL_ID} characters, shortened"
+            elif len(wanted) > LONGEST_ID:
+                why = TOO_LONG
             diagnostics.repair("tool_call.id", why)
             self._given[wanted] = unique
         return unique
@@ -99,23 +110,27 @@ class Output:
         """The call_id of the call that was last to ask for this one: its output repeats it."""
         return self._given.get(wanted, wanted)
 
-    def expected(self, prefix: str) -> str:
-        """The id that was said to come next if one was, else a fresh one."""
-        wanted, self.expect, self.explicit_end = self.expect, "", False
-        return self.unique(prefix, wanted)
-
-    def begin(self, block: Block) -> None:
-        """Give the next index to a block, which must already carry it."""
+    def begin(self, block: Block) -> Event:
+        """Announce a block, which gets the next index."""
+        block.output_index = len(self._items)
         self._items.append(None)
         self.blocks[block.output_index] = block
+        block.state = ITEM[block.state]["added"]
+        return OutputItemAdded(self.number(), block.output_index, block.item("in_progress"))
 
-    def whole(self, item: Item) -> None:
-        """Give the next index to a finished item."""
+    def whole(self, block: Block, item: Item) -> list[Event]:
+        """Announce and close a block at once, as this item."""
+        block.output_index = len(self._items)
         self._items.append(item)
+        block.state = ITEM[ITEM[block.state]["added"]]["closed"]
+        added = OutputItemAdded(self.number(), block.output_index, with_status(item, "in_progress"))
+        return [added, OutputItemDone(self.number(), block.output_index, item)]
 
     def close(self, block: Block, stopped: bool, abandoned: bool = False) -> tuple[list[Event], bool]:
         """(done events, cut) of a block that ends here."""
         events, item, cut = block.close(stopped, abandoned)
+        block.state = ITEM[block.state]["closed"]
+        events.append(OutputItemDone(self.number(), block.output_index, item))
         self._items[block.output_index] = item
         del self.blocks[block.output_index]
         return events, cut
@@ -129,14 +144,9 @@ class Output:
 
 
 def _free(taken: dict[str, int], base: str) -> str:
-    """The base if it is unused, else the base with the first unused number. The result is marked as used."""
+    """The base if it is unused, else the base with the first unused number."""
     candidate = base
     while candidate in taken:
         taken[base] += 1
         candidate = f"{base}_{taken[base]}"
-    taken[candidate] = 1
     return candidate
-
-
-def _digest(call_id: str) -> str:
-    return "call_" + hashlib.sha256(call_id.encode("utf-8", "surrogatepass")).hexdigest()[:32]

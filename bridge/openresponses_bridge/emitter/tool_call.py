@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from io import StringIO
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -18,11 +19,11 @@ from openresponses_bridge.calls.identity import ToolIdentity, ToolKind
 from openresponses_bridge.calls.json_text import JsonState, json_state
 from openresponses_bridge.calls.unwrap import InputUnwrapper
 from openresponses_bridge.emitter.blocks import OpenItem
-from openresponses_bridge.emitter.output import Closing
-from openresponses_bridge.emitter.parts import Number, TextBuffer
+from openresponses_bridge.emitter.output import Closing, Number
 from openresponses_bridge.errors import StreamStateError
 from openresponses_bridge.protocol import events as ev
 from openresponses_bridge.protocol.events import Event
+from openresponses_bridge.protocol.ids import prefix_of
 from openresponses_bridge.protocol.items import (
     ApplyPatchCall,
     ApplyPatchOperation,
@@ -35,9 +36,9 @@ from openresponses_bridge.protocol.items import (
     ShellAction,
     ShellCall,
     ToolSearchCall,
-    with_status,
 )
 from openresponses_bridge.state import ARGUMENTS, BlockState, Wire
+from openresponses_bridge.text import SurrogateJoiner
 
 # A model that knows only functions sends JSON arguments; the client may have declared a custom tool (free
 # text) or a shell (laws E10, E11). A shape converts the one into the other as it streams.
@@ -47,8 +48,11 @@ class Shape(Protocol):
     """How the arguments of a call appear on the wire. `feed` and `end` return what to send; after `end`,
     `cut` says whether the arguments stopped before they were whole."""
 
+    prefix: str
+    """Of the ids of its items."""
     delta: type[Any]
     done: type[Any]
+    struct: type[FunctionCall | CustomToolCall]
 
     def feed(self, fragment: str) -> str: ...
 
@@ -56,16 +60,14 @@ class Shape(Protocol):
         """(rest to show, cut). `stopped`: upstream ended by itself, not by a limit."""
         ...
 
-    def item(
-        self, item_id: str, call_id: str, name: str, namespace: str | None, payload: str, status: ItemStatus
-    ) -> Item: ...
-
 
 class JsonShape:
     """A function call: the arguments pass as they come."""
 
+    prefix = prefix_of(FunctionCall.type)
     delta = ev.FunctionCallArgumentsDelta
     done = ev.FunctionCallArgumentsDone
+    struct: type[FunctionCall | CustomToolCall] = FunctionCall
 
     def feed(self, fragment: str) -> str:
         return fragment
@@ -76,11 +78,6 @@ class JsonShape:
             # what clients parse must be JSON and deltas must add up (law E6)
             return ("{}", False) if stopped else ("", True)
         return "", state is JsonState.TRUNCATED
-
-    def item(
-        self, item_id: str, call_id: str, name: str, namespace: str | None, payload: str, status: ItemStatus
-    ) -> Item:
-        return FunctionCall(item_id, call_id, name, payload, status, namespace or UNSET)
 
 
 class WrappingShape(JsonShape):
@@ -103,19 +100,16 @@ class WrappingShape(JsonShape):
 class CustomShape:
     """Free text from the model for a client that declared a custom tool."""
 
+    prefix = prefix_of(CustomToolCall.type)
     delta = ev.CustomToolCallInputDelta
     done = ev.CustomToolCallInputDone
+    struct: type[FunctionCall | CustomToolCall] = CustomToolCall
 
     def feed(self, fragment: str) -> str:
         return fragment
 
     def end(self, shown: str, stopped: bool) -> tuple[str, bool]:
         return "", not stopped
-
-    def item(
-        self, item_id: str, call_id: str, name: str, namespace: str | None, payload: str, status: ItemStatus
-    ) -> Item:
-        return CustomToolCall(item_id, call_id, name, payload, status, namespace or UNSET)
 
 
 class UnwrappingShape(CustomShape):
@@ -152,41 +146,41 @@ SHAPES: dict[tuple[bool, bool, bool], Callable[[], Shape]] = {
 # Calls of shells, patches and tool searches that a model made as plain functions → the items
 # the client declared them as (law E11). What can't be restored stays a function call.
 
-Maker = Callable[[str, str, dict[str, Any], ItemStatus], Item]
+Maker = Callable[[str, dict[str, Any], ItemStatus], Item]
 
 
-def restore(kind: ToolKind, item_id: str, call_id: str, arguments: str, status: ItemStatus) -> Item | None:
-    """The item of this kind with these JSON arguments; None when they don't fit it."""
+def restore(kind: ToolKind, call_id: str, arguments: str, status: ItemStatus) -> Item | None:
+    """The item of this kind with these JSON arguments, without an id; None when they don't fit it."""
     try:
         given = msgspec.json.decode(arguments)
-        return _MAKERS[kind](item_id, call_id, given, status) if isinstance(given, dict) else None
+        return _MAKERS[kind](call_id, given, status) if isinstance(given, dict) else None
     except (msgspec.MsgspecError, RecursionError, TypeError):
         return None
 
 
-def _shell(item_id: str, call_id: str, given: dict[str, Any], status: ItemStatus) -> Item:
+def _shell(call_id: str, given: dict[str, Any], status: ItemStatus) -> Item:
     commands = given.get("commands", given.get("command"))
     action = {**given, "commands": [commands] if isinstance(commands, str) else commands}
-    return ShellCall(item_id, call_id, msgspec.convert(action, ShellAction), status)
+    return ShellCall("", call_id, msgspec.convert(action, ShellAction), status)
 
 
-def _local_shell(item_id: str, call_id: str, given: dict[str, Any], status: ItemStatus) -> Item:
+def _local_shell(call_id: str, given: dict[str, Any], status: ItemStatus) -> Item:
     command = given.get("command")
     argv = ["bash", "-lc", command] if isinstance(command, str) else command
     directory = given.get("working_directory", given.get("workdir"))
     action = {"env": {}, **given, "type": "exec", "command": argv}
     if directory is not None:
         action["working_directory"] = directory
-    return LocalShellCall(item_id, call_id, msgspec.convert(action, LocalShellAction), status)
+    return LocalShellCall("", call_id, msgspec.convert(action, LocalShellAction), status)
 
 
-def _apply_patch(item_id: str, call_id: str, given: dict[str, Any], status: ItemStatus) -> Item:
+def _apply_patch(call_id: str, given: dict[str, Any], status: ItemStatus) -> Item:
     operation = given.get("operation", given)
-    return ApplyPatchCall(item_id, call_id, msgspec.convert(operation, ApplyPatchOperation), status)
+    return ApplyPatchCall("", call_id, msgspec.convert(operation, ApplyPatchOperation), status)
 
 
-def _tool_search(item_id: str, call_id: str, given: dict[str, Any], status: ItemStatus) -> Item:
-    return ToolSearchCall(item_id, given, call_id, "client", status)
+def _tool_search(call_id: str, given: dict[str, Any], status: ItemStatus) -> Item:
+    return ToolSearchCall("", given, call_id, "client", status)
 
 
 _MAKERS: dict[ToolKind, Maker] = {
@@ -211,6 +205,15 @@ def nameless(call: str, index: int) -> StreamStateError:
     )
 
 
+def is_another(known_id: str, ended: bool, call_id: str, name: str) -> bool:
+    """Whether a fragment with this id and name begins another call than the one at its index, whose id is
+    `known_id` (empty while it has none). Filters that check calls before the machine must use the same
+    rule."""
+    if call_id and known_id:
+        return call_id != known_id
+    return ended and bool(call_id or name)
+
+
 class ToolCallBlock(OpenItem):
     """The accumulator of one call.
 
@@ -218,27 +221,30 @@ class ToolCallBlock(OpenItem):
     - `state` is the item's state in `state.ITEM`, `arguments` that of its arguments in `state.ARGUMENTS`.
     - `number_begun` counts the calls of the response.
     - `explicit_end`: the upstream says when the call ends, even if its arguments look whole before.
+    - `prefix`: of the id of the item that it is announced as.
     - `plain`: it is open and active, and its arguments are sent unchanged.
-    - `grew` is called when a fragment makes the call active again; `is_whole` makes it inactive.
+    - `grown` has the active calls in the same state, where somebody asks them: a fragment makes a call
+      active, `is_whole` inactive.
     """
 
     __slots__ = (
         "_inactive",
-        "_on_growth",
         "_read",
-        "_restorable",
         "_shape",
         "arguments",
-        "buffer",
         "call_id",
         "explicit_end",
         "free_text",
+        "grown",
         "identity",
         "index",
+        "joiner",
         "name",
         "namespace",
         "number_begun",
         "plain",
+        "prefix",
+        "text",
         "upstream_id",
         "upstream_name",
         "waiting",
@@ -250,16 +256,16 @@ class ToolCallBlock(OpenItem):
         number: Number,
         index: int,
         number_begun: int = 0,
-        grew: Callable[[ToolCallBlock], None] | None = None,
+        grown: dict[ToolCallBlock, None] | None = None,
     ) -> None:
-        super().__init__(number, "", -1)
+        super().__init__(number, "")
         self.number_begun = number_begun
-        self._on_growth = grew
+        self.grown = grown
         self._inactive = True
         self._read = 0
         self._shape: Shape = JsonShape()
+        self.prefix = self._shape.prefix
         self.plain = False
-        self._restorable = False
         self.index = index
         self.call_id = ""
         self.explicit_end = False
@@ -271,39 +277,33 @@ class ToolCallBlock(OpenItem):
         self.identity: ToolIdentity | None = None
         self.waiting: list[str] = []
         self.arguments = BlockState.ABSENT
-        self.buffer = TextBuffer()
-        self.write = self.buffer.write
+        self.joiner = SurrogateJoiner()
+        self.text = StringIO()
+        self.write = self.text.write
 
     @property
     def waits(self) -> bool:
         """Whether its name is known but it is not announced yet."""
         return bool(self.upstream_name) and self.state is BlockState.ABSENT
 
-    @property
-    def announceable(self) -> bool:
-        """Named, and its item can be announced at once."""
-        return self.waits and not self._restorable
-
-    def identify(self, name: str, identity: ToolIdentity | None, wire: Wire) -> None:
-        """Take the name, and with it what the client declared the tool as."""
+    def identify(self, name: str, identity: ToolIdentity | None, wire: Wire) -> bool:
+        """Take the name, and with it what the client declared the tool as. Returns whether the call can be
+        announced at once."""
         self.upstream_name = self.name = name
         # the published wire can't spell a namespaced name: there the model's own name is used
         if identity is not None and (wire.openai_items or identity.namespace is None):
             self.identity = identity
             self.name = identity.name
-        declared = self.identity is not None and self.identity.kind is ToolKind.CUSTOM
-        self._shape = SHAPES[declared, self.free_text, wire.openai_items]()
         kind = None if self.identity is None else self.identity.kind
-        self._restorable = wire.openai_items and kind in RESTORED_KINDS
+        self._shape = SHAPES[kind is ToolKind.CUSTOM, self.free_text, wire.openai_items]()
+        self.prefix = self._shape.prefix
+        return not (wire.openai_items and kind in RESTORED_KINDS)
 
-    def open(self, item_id: str, output_index: int) -> list[Event]:
-        """Announce the call, and give what came before its name."""
-        self.item_id = item_id
-        self.output_index = output_index
-        events = [self._announced(self._item("", "in_progress"))]
+    def begin(self, arguments: str = "") -> list[Event]:
+        """The call was announced: give the arguments that came before, and these."""
         self.mark_grown()
-        waiting, self.waiting = "".join(self.waiting), []
-        return events + self.delta(waiting) if waiting else events
+        waiting, self.waiting = "".join(self.waiting) + arguments, []
+        return self.delta(waiting) if waiting else []
 
     def delta(self, fragment: str) -> list[Event]:
         """The next piece of the arguments; nothing while the call waits or the piece shows nothing."""
@@ -312,7 +312,9 @@ class ToolCallBlock(OpenItem):
         if self.state is BlockState.ABSENT:
             self.waiting.append(fragment)
             return []
-        return self._emit(self._shape.feed(self.buffer.feed(fragment)))
+        if self.joiner.pending or not fragment.isascii():
+            fragment = self.joiner.feed(fragment)
+        return self._emit(fragment if self.plain else self._shape.feed(fragment))
 
     def _emit(self, shown: str) -> list[Event]:
         if not shown:
@@ -325,8 +327,8 @@ class ToolCallBlock(OpenItem):
         """Mark the call as active: it received arguments, so `is_whole` has to be asked again."""
         self._inactive = False
         self.plain = self.state is BlockState.OPEN and type(self._shape) is JsonShape
-        if self._on_growth is not None:
-            self._on_growth(self)
+        if self.grown is not None:
+            self.grown[self] = None
 
     def is_whole(self) -> bool:
         """Whether the arguments are complete JSON. Each character is read a bounded number of times, also for
@@ -334,7 +336,7 @@ class ToolCallBlock(OpenItem):
         self._inactive, self.plain = True, False
         if not isinstance(self._shape, JsonShape):
             return False
-        text = "".join(self.waiting) if self.state is BlockState.ABSENT else self.buffer.text
+        text = "".join(self.waiting) if self.state is BlockState.ABSENT else self.text.getvalue()
         if self._read > _MOST_READINGS * len(text):
             return False
         self._read += len(text)
@@ -347,15 +349,14 @@ class ToolCallBlock(OpenItem):
 
     def seal(self, stopped: bool, abandoned: bool = False) -> list[Event]:
         """End the arguments; `cut` then says whether they stopped before they were whole."""
-        rest = self.buffer.flush()
-        events = self._emit(self._shape.feed(rest)) if rest else []
-        rest, cut = self._shape.end(self.buffer.text, stopped and not abandoned)
+        events = self._emit(self._shape.feed(self.joiner.flush())) if self.joiner.pending else []
+        rest, cut = self._shape.end(self.text.getvalue(), stopped and not abandoned)
         events += self._emit(rest)
         self.cut = cut or abandoned
         self.arguments = ARGUMENTS[self.arguments]["cut" if self.cut else "done"]
         if not self.cut:
             # a cut call gets no arguments.done: clients run calls on that event (field case 25)
-            text = self.buffer.text
+            text = self.text.getvalue()
             events.append(self._shape.done(self._number(), self.item_id, self.output_index, text))
         self.plain = False
         return events
@@ -363,39 +364,33 @@ class ToolCallBlock(OpenItem):
     def close(self, stopped: bool, abandoned: bool = False) -> Closing:
         events = [] if self.ended else self.seal(stopped, abandoned)
         item = self.item("incomplete" if self.cut else "completed")
-        events.append(self._done(item))
         self._release()
         return Closing(events, item, self.cut)
 
-    def whole(self, item: Item, output_index: int) -> list[Event]:
-        """Announce and close the call at once, as the item that it was restored to."""
-        self.output_index = output_index
+    def end_whole(self) -> None:
+        """The call was announced and closed at once, as the item that it was restored to."""
         self.arguments = ARGUMENTS[self.arguments]["done"]
-        events = [self._announced(with_status(item, "in_progress")), self._done(item)]
         self._release()
-        return events
 
     def _release(self) -> None:
         """The item holds the text from now on, so that it is kept once (law E12)."""
-        self.buffer = TextBuffer()
-        self.write = self.buffer.write
+        self.text = StringIO()
+        self.write = self.text.write
         self.waiting = []
 
     def ends_cut(self, stopped: bool, abandoned: bool) -> bool:
         """Whether this held call, if it ended now, would have ended before it was whole."""
         return abandoned or self._shape.end("".join(self.waiting), stopped)[1]
 
-    def restored(self, item_id: str) -> Item | None:
-        """The shell or patch item that a held call is; None when it can't be one."""
+    def restored(self) -> Item | None:
+        """The shell or patch item that a held call is, still without an id; None when it can't be one."""
         if self.identity is None:
             return None
-        arguments = self.buffer.feed("".join(self.waiting)) + self.buffer.flush()
-        return restore(self.identity.kind, item_id, self.call_id, arguments, "completed")
+        arguments = self.joiner.feed("".join(self.waiting)) + self.joiner.flush()
+        return restore(self.identity.kind, self.call_id, arguments, "completed")
 
     def item(self, status: ItemStatus) -> Item:
         """The call as it stands."""
-        return self._item(self.buffer.text, status)
-
-    def _item(self, payload: str, status: ItemStatus) -> Item:
-        namespace = self.identity.namespace if self.identity is not None else None
-        return self._shape.item(self.item_id, self.call_id, self.name, namespace, payload, status)
+        namespace = (self.identity.namespace if self.identity is not None else None) or UNSET
+        text = self.text.getvalue()
+        return self._shape.struct(self.item_id, self.call_id, self.name, text, status, namespace)

@@ -33,11 +33,11 @@ class JournalError(RemoteError):
     INVALID = "bridge.loop.invalid_journal"
 
 
-class _Entry(Struct, frozen=True, omit_defaults=True, rename="camel", tag_field="type"):
+class _JournalEntry(Struct, frozen=True, omit_defaults=True, rename="camel", tag_field="type"):
     """One event of a loop."""
 
 
-class LoopBegun(_Entry, frozen=True, tag="begun"):
+class LoopBegun(_JournalEntry, frozen=True, tag="begun"):
     """A question was asked."""
 
     query: str
@@ -47,7 +47,7 @@ class LoopBegun(_Entry, frozen=True, tag="begun"):
     references: list[Reference] = field(default_factory=list)
 
 
-class RoundMade(_Entry, frozen=True, tag="round"):
+class RoundMade(_JournalEntry, frozen=True, tag="round"):
     """The model answered."""
 
     round: ToolCallRound
@@ -61,13 +61,13 @@ class RoundMade(_Entry, frozen=True, tag="round"):
     """Whether the callback stopped the reading."""
 
 
-class CallsBegun(_Entry, frozen=True, tag="calls"):
+class CallsBegun(_JournalEntry, frozen=True, tag="calls"):
     """The calls with these internal ids are about to run."""
 
     ids: list[str]
 
 
-class CallEnded(_Entry, frozen=True, tag="result"):
+class CallEnded(_JournalEntry, frozen=True, tag="result"):
     """A call has ended."""
 
     id: str
@@ -78,13 +78,13 @@ class CallEnded(_Entry, frozen=True, tag="result"):
     """What was changed in its arguments."""
 
 
-class LimitRaised(_Entry, frozen=True, tag="limit"):
+class LimitRaised(_JournalEntry, frozen=True, tag="limit"):
     """The user allowed more rounds: `rounds` is the new limit."""
 
     rounds: int
 
 
-class LoopEnded(_Entry, frozen=True, tag="end"):
+class LoopEnded(_JournalEntry, frozen=True, tag="end"):
     """The loop ended; `end` is a LoopEnd."""
 
     end: str

@@ -31,8 +31,7 @@ from openresponses_bridge.prompt.context import PromptContext, ToolCall, ToolCal
 from openresponses_bridge.prompt.renderer import BuildPromptResult
 from openresponses_bridge.prompt.summary import SummaryRequest
 from openresponses_bridge.protocol.usage import Usage
-from openresponses_bridge.tools.cancellation import CancellationToken
-from openresponses_bridge.tools.errors import ToolCallCancelledError
+from openresponses_bridge.tools.errors import CancellationToken, ToolCallCancelledError
 from openresponses_bridge.tools.registry import TokenizationOptions, ToolCallOutcome
 from openresponses_bridge.tools.results import LanguageModelToolResult
 

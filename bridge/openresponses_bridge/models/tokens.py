@@ -37,7 +37,7 @@ from openresponses_bridge.protocol.tools import FunctionToolParam, ToolParam
 from openresponses_bridge.protocol.unknown import Unknown
 
 TOKENS_PER_ITEM: Final = 4
-"""What a message or call costs beside its words: role, delimiters, ids."""
+"""The tokens of a message or call in addition to its text: role, delimiters, ids."""
 TOKENS_PER_IMAGE: Final = {"low": 85, "auto": 765, "high": 1105, "original": 1105}
 TOKENS_PER_FILE: Final = 1500
 _SLICES: Final = 16  # of a long text of which a sample is taken
@@ -151,7 +151,7 @@ def request_texts(
 ) -> tuple[list[str], int, int]:
     """The same of a whole request: its texts, how many items it has, the tokens of what is not text."""
     items = [*history, *(request.input if isinstance(request.input, list) else ())]
-    texts, fixed = item_texts(items)
+    texts, fixed = item_texts(items) if items else ([], 0)
     framed = len(items)
     for text in (request.instructions, request.input):
         if isinstance(text, str):

@@ -1,4 +1,4 @@
-"""From what is known and asked to the messages of a request."""
+"""Builds the messages of a request from a context and a question."""
 
 from openresponses_bridge.prompt.anthropic import (
     AnthropicPrompt,

@@ -6,8 +6,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
+from openresponses_bridge.calls.json_text import tool_input
 from openresponses_bridge.diagnostics import Diagnostics
-from openresponses_bridge.dialects.anthropic_messages.types import tool_input
 from openresponses_bridge.dialects.anthropic_messages.upstream.messages import AlternatingMessages
 from openresponses_bridge.dialects.base import Fields, invalid
 from openresponses_bridge.prompt.chat import bare, breakpoint_of, mark_of, objects_of
@@ -39,7 +39,8 @@ MAX_BREAKPOINTS: Final = 4
 
 
 class AnthropicPrompt(NamedTuple):
-    """`system` is one text, or blocks of it where breakpoints stand in it; "" when there is none."""
+    """A prompt in the form of the Messages API. `system` is a text, or blocks if it contains breakpoints; ""
+    if there is none."""
 
     system: str | list[Block]
     messages: list[dict[str, Any]]

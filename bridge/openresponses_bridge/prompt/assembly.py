@@ -57,9 +57,9 @@ class Unit(NamedTuple):
     whole: int = 0
 
 
-class Conversation(NamedTuple):
-    """The units in order; `current` is the index of the question that is being answered, if there is one.
-    `is_asked`: a model has something to answer, the question or results."""
+class PromptUnits(NamedTuple):
+    """The units of a conversation, in order. `current` is the index of the question that is being answered,
+    if there is one. `is_asked`: there is something to answer, a question or results."""
 
     units: list[Unit]
     current: int | None
@@ -67,8 +67,8 @@ class Conversation(NamedTuple):
 
 
 def collapse_system_messages(messages: Iterable[ChatMessage], separator: str = "\n\n") -> list[ChatMessage]:
-    """Consecutive system messages become one; adjacent texts are joined with the separator, so that one
-    without breakpoints is a single text."""
+    """Merge consecutive system messages. Adjacent texts are joined with the separator, so that a message
+    without breakpoints has one text."""
     made: list[ChatMessage] = []
     for message in messages:
         if message.role != "system" or not made or made[-1].role != "system":
@@ -85,7 +85,7 @@ def collapse_system_messages(messages: Iterable[ChatMessage], separator: str = "
 
 
 def system_messages(context: PromptContext, separator: str) -> list[ChatMessage]:
-    """The system text and behind it the global context, as one message; [] when neither says anything."""
+    """The system text, then the global context, as one message; [] if both are empty."""
     parts: list[SystemPart] = [*context.system, context.global_context.text()]
     given = map(_instruction, parts)
     messages = [
@@ -113,8 +113,8 @@ class Assembler:
         self._call_ids: dict[str, int] = {}  # how often each was wanted
         self._units: list[Unit] = []
 
-    def conversation(self, context: PromptContext) -> Conversation:
-        """Earlier turns, the question, its rounds so far."""
+    def conversation(self, context: PromptContext) -> PromptUnits:
+        """The units of earlier turns, the question, and its rounds so far."""
         for turn in context.history:
             self._question(turn.query, turn.attachments, turn.references)
             self._rounds(turn.rounds, turn.results, thinking=self._history_thinking)
@@ -124,7 +124,7 @@ class Assembler:
         current = len(self._units)
         asked = self._question(context.query, context.attachments, context.references)
         self._rounds(context.tool_call_rounds, context.tool_call_results, thinking=True)
-        return Conversation(self._units, current if asked else None, len(self._units) > current)
+        return PromptUnits(self._units, current if asked else None, len(self._units) > current)
 
     def _question(
         self, query: str, attachments: Sequence[Attachment], references: Sequence[Reference]
@@ -219,7 +219,7 @@ class Assembler:
 
 
 def _named(references: Sequence[Reference]) -> str:
-    """What the question names, a line each; tools in one line."""
+    """The references of the question, one in each line; all tools in one line."""
     tools = [each.name.removeprefix(_TOOL) for each in references if each.name.startswith(_TOOL)]
     others = [each for each in references if not each.name.startswith(_TOOL)]
     lines = [
@@ -232,7 +232,7 @@ def _named(references: Sequence[Reference]) -> str:
 
 
 def _shown(name: str, attachment: Attachment) -> str:
-    """A text under its name, in a fence that is longer than any within it."""
+    """A text with its name, in a fence that is longer than any in the text."""
     text = repair_surrogates(attachment.text)
     fence = "`" * max(3, _longest_row(text) + 1)
     lines = ""
@@ -245,7 +245,7 @@ def _shown(name: str, attachment: Attachment) -> str:
 
 
 def _longest_row(text: str) -> int:
-    """Of backticks."""
+    """The length of the longest row of backticks."""
     longest = row = 0
     if "```" in text:
         for each in text:

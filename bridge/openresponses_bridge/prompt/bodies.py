@@ -24,7 +24,7 @@ from openresponses_bridge.tools.offering import ToolForm, tools_in_body
 
 
 class ChatFields(TypedDict, total=False):
-    """Further fields of a Chat Completions body."""
+    """Additional fields of a Chat Completions body."""
 
     frequency_penalty: float
     logit_bias: dict[str, float]
@@ -52,7 +52,7 @@ class ChatFields(TypedDict, total=False):
 
 
 class MessagesFields(TypedDict, total=False):
-    """Further fields of a Messages body."""
+    """Additional fields of a Messages body."""
 
     container: str
     context_management: dict[str, Any]
@@ -69,7 +69,7 @@ class MessagesFields(TypedDict, total=False):
 
 
 class ResponsesFields(TypedDict, total=False):
-    """Further fields of a Responses body."""
+    """Additional fields of a Responses body."""
 
     background: bool
     include: list[str]

@@ -122,7 +122,7 @@ def _content(message: Fields) -> Content:
 
 
 def breakpoint_of(part: Fields) -> list[CacheBreakpointPart]:
-    """The breakpoint that a part carries, if it does."""
+    """The breakpoint of a part, if it has one."""
     mark = part.get(CARRIER, dict)
     return [] if mark is None else [CacheBreakpointPart(Fields(mark, part.at(CARRIER)).get("ttl", str))]
 
@@ -278,7 +278,7 @@ class _ChatWriter:
             if part.scope in _SCOPES and isinstance(part.value, dict) and "type" in part.value:
                 return part.value
             self._diagnostics.loss("content.opaque", "can't be expressed")
-        return None  # thinking stands beside the content
+        return None  # thinking has a field of its own
 
 
 def mark_of(part: CacheBreakpointPart) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What a prompt is built from: who the model is, where it works, what was said, what is asked now."""
+"""The data from which a prompt is built: the model's identity, its environment, history, and the question."""
 
 from __future__ import annotations
 
@@ -15,17 +15,19 @@ from openresponses_bridge.prompt.raw import (
     TextPart,
     ThinkingPart,
 )
+from openresponses_bridge.text import counted
 from openresponses_bridge.tools.registry import Tool
 from openresponses_bridge.tools.results import LanguageModelToolResult
 
 # Rounds of tool calling, as data: what a loop keeps, what a prompt is built from, what a file resumes from.
 #
-# JSON is the seed's (camelCase; messages of a prompt as they are). Results stand beside the rounds, by a
-# call's own id.
+# In JSON, names are camelCase, and messages of a prompt are unchanged. Results are separate from the rounds,
+# by the id of their call.
 
 
 class ToolCall(Struct, frozen=True, rename="camel"):
-    """A call of the model's. `id` is ours and unique, `call_id` the model's; `arguments` is its JSON text."""
+    """A call of the model. `id` is ours and unique, `call_id` is the model's; `arguments` is its JSON
+    text."""
 
     id: str
     name: str
@@ -91,7 +93,7 @@ class GlobalContext(Struct, frozen=True, kw_only=True, omit_defaults=True):
         """One line for each thing that is known, "" when nothing is."""
         branch = self.git_branch
         if branch and self.modified_files:
-            branch += f" (modified: {_files(len(self.modified_files))})"
+            branch += f" (modified: {counted(len(self.modified_files), 'file')})"
         lines = {
             "Workspace": self.workspace_root,
             "Folders": _listed(self.folders),
@@ -105,10 +107,8 @@ class GlobalContext(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Attachment(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Something shown to the model beside the question: a file, lines of one, an image.
-
-    `name` is its path or title. Lines count from 1. `text` may be shortened to fit a budget.
-    """
+    """Something shown to the model in addition to the question: a file, lines of a file, an image. `name` is
+    its path or title. Lines count from 1. `text` may be shortened to fit a budget."""
 
     name: str
     text: str = ""
@@ -127,7 +127,7 @@ class Reference(Struct, frozen=True, omit_defaults=True):
 
 
 class Turn(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """An earlier question and how it was answered: by rounds with their results, by a text, or both."""
+    """An earlier question with its answer: rounds with their results, a text, or both."""
 
     query: str
     attachments: list[Attachment] = field(default_factory=list)
@@ -146,8 +146,8 @@ class ConversationSummary(Struct, frozen=True):
 
 
 class PromptContext(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """All that a prompt is made of. `tool_call_rounds` are those of the question that is being answered.
-    `stateful_marker` is passed on to the request."""
+    """The data of a prompt. `tool_call_rounds` belong to the question that is being answered.
+    `stateful_marker` is copied to the request."""
 
     query: str = ""
     attachments: list[Attachment] = field(default_factory=list)
@@ -167,14 +167,10 @@ class PromptContext(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def one_line(text: str) -> str:
-    """The text without line ends and other characters that control."""
+    """The text without line ends and other control characters."""
     return text if text.isprintable() else "".join(each if each.isprintable() else " " for each in text)
 
 
 def _listed(names: list[str]) -> str:
     shown = ", ".join(names[:MAX_NAMES])
     return shown if len(names) <= MAX_NAMES else f"{shown} and {len(names) - MAX_NAMES} more"
-
-
-def _files(number: int) -> str:
-    return "1 file" if number == 1 else f"{number} files"

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from openresponses_bridge.errors import LocalError
-from openresponses_bridge.prompt.assembly import Conversation, Unit
+from openresponses_bridge.prompt.assembly import PromptUnits, Unit
 from openresponses_bridge.prompt.context import ConversationSummary
 from openresponses_bridge.prompt.raw import ChatMessage
 from openresponses_bridge.prompt.summary import (
@@ -25,8 +25,8 @@ _ROOM_SHARE: Final = 4  # a summary takes at most one part in so many of what is
 
 
 class PromptBudgetError(LocalError):
-    """System text, tools and question alone exceed the budget. `context` has `budget` and `needed`, the
-    smallest budget that suffices when what comes with the question is cut to nothing, both in tokens."""
+    """System text, tools and the question alone exceed the budget. `context` has `budget` and `needed`, the
+    smallest sufficient budget, with the question's attachments cut to nothing, both in tokens."""
 
     CODE = "bridge.prompt.budget_exceeded"
 
@@ -36,8 +36,8 @@ class PromptBudgetError(LocalError):
 
 
 class Plan(NamedTuple):
-    """`units` stay, in order, and `asked` is where the question stands among them (None: there is none).
-    `request` is what has to be summarised first; its `max_tokens` are those of the whole message."""
+    """The `units` that are kept, in order, and `asked`, the question's index among them, or None. `request`
+    is what must be summarised first; its `max_tokens` are those of the whole message."""
 
     units: list[Unit]
     asked: int | None
@@ -46,20 +46,21 @@ class Plan(NamedTuple):
 
 
 class Budget(NamedTuple):
-    """Tokens: `total` for the prompt, `goal` for it after a summary, `summary` for the summary's message."""
+    """Budgets in tokens: `total` for the prompt, `goal` for the prompt after a summary, `summary` for the
+    summary's message."""
 
     total: int
     goal: int
     summary: int
 
 
-def unlimited(conversation: Conversation, summary: ConversationSummary | None) -> Plan:
-    """The plan that leaves everything as it is."""
+def unlimited(conversation: PromptUnits, summary: ConversationSummary | None) -> Plan:
+    """The plan that keeps everything unchanged."""
     return _plan(conversation, summary, dict(enumerate(conversation.units)), _covered(conversation, summary))
 
 
 def fit(
-    conversation: Conversation,
+    conversation: PromptUnits,
     summary: ConversationSummary | None,
     base: int,
     budget: Budget,
@@ -98,7 +99,8 @@ def _keep(
     goal: int,
     counter: PromptCounter,
 ) -> int:
-    """The index from which on units are kept. The newest one may use all room, and is cut if it must be."""
+    """The index of the first kept unit. The newest unit may use all available tokens, and is cut if
+    necessary."""
     used = 0
     newest = True
     for index in range(len(units) - 1, covered - 1, -1):
@@ -117,25 +119,25 @@ def _keep(
 
 def _shortened(
     units: dict[int, Unit],
-    conversation: Conversation,
+    conversation: PromptUnits,
     summary: ConversationSummary | None,
     room: int,
     counter: PromptCounter,
 ) -> ConversationSummary | None:
-    """The earlier summary, cut to the room that the kept units leave."""
+    """The earlier summary, cut to the tokens that the kept units leave."""
     if summary is None:
         return None
-    beside = range(_covered(conversation, summary), len(units))
-    used = sum(counter.messages(units[each].messages) for each in beside if each != conversation.current)
+    uncovered = range(_covered(conversation, summary), len(units))
+    used = sum(counter.messages(units[each].messages) for each in uncovered if each != conversation.current)
     return ConversationSummary(summary_within(summary.text, room - used, counter), summary.covers)
 
 
-def _covered(conversation: Conversation, summary: ConversationSummary | None) -> int:
+def _covered(conversation: PromptUnits, summary: ConversationSummary | None) -> int:
     return 0 if summary is None else max(0, min(summary.covers, len(conversation.units)))
 
 
 def _plan(
-    conversation: Conversation, summary: ConversationSummary | None, units: dict[int, Unit], covers: int
+    conversation: PromptUnits, summary: ConversationSummary | None, units: dict[int, Unit], covers: int
 ) -> Plan:
     kept = [index for index in sorted(units) if index >= covers or index == conversation.current]
     asked = None if conversation.current is None else kept.index(conversation.current)
@@ -143,5 +145,5 @@ def _plan(
 
 
 def summary_messages(summary: ConversationSummary | None) -> list[ChatMessage]:
-    """The message of a summary that says something."""
+    """The message of a summary that is not blank."""
     return [summary_message(summary.text)] if summary is not None and summary.text.strip() else []

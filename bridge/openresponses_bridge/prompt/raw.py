@@ -1,7 +1,7 @@
-"""Raw messages: what a prompt is made of before it is put into a provider's words.
+"""Raw messages: the messages of a prompt before they are converted to a provider's format.
 
-The names are those of the seed's `Raw.ChatMessage`, the JSON is its interface: calls stand in `tool_calls`,
-a result is a message of the role `tool`. Content is a text, or parts of five kinds.
+Names and JSON are those of prompt-tsx's `Raw.ChatMessage`: calls are in `tool_calls`, a result is a message
+of the role `tool`. Content is a text, or parts of five kinds.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ OpaqueScope = Literal["chat", "anthropic", "responses", "any"]
 
 
 class Base64Image(Struct, frozen=True, tag="base64", tag_field="type"):
-    """An image in the prompt itself; `data` is base64."""
+    """An image in the prompt. `data` is base64."""
 
     media_type: str
     data: str
 
 
 class ImageUrl(Struct, frozen=True, tag="url", tag_field="type"):
-    """An image that the provider gets by itself; nothing here opens the address."""
+    """An image that the provider fetches; nothing here opens the address."""
 
     url: str
 
@@ -40,7 +40,7 @@ class TextPart(Struct, frozen=True, tag="text", tag_field="type"):
 
 
 class ImagePart(Struct, frozen=True, tag="image", tag_field="type", omit_defaults=True):
-    """An image. `detail` is how closely the model looks, where it can be asked to."""
+    """An image. `detail` is the resolution at which the model looks at it, if the API has that."""
 
     type: ClassVar[Literal["image"]] = "image"
     source: ImageSource
@@ -58,8 +58,7 @@ class OpaquePart(Struct, frozen=True, tag="opaque", tag_field="type", omit_defau
 
 
 class CacheBreakpointPart(Struct, frozen=True, tag="cache_breakpoint", tag_field="type", omit_defaults=True):
-    """The provider may cache the prompt up to the part before this one. `ttl` is how long, as `5m` or
-    `1h`."""
+    """The provider may cache the prompt up to the part before this one, for `ttl`, as `5m` or `1h`."""
 
     type: ClassVar[Literal["cache_breakpoint"]] = "cache_breakpoint"
     ttl: str | None = None
@@ -86,7 +85,7 @@ Content = str | list[ContentPart]
 
 
 class ChatMessageFunction(Struct, frozen=True):
-    """What is called; `arguments` is the model's JSON text."""
+    """The function of a call; `arguments` is the model's JSON text."""
 
     name: str
     arguments: str
@@ -101,7 +100,7 @@ class ChatMessageToolCall(Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, call_id: str, name: str, arguments: str) -> ChatMessageToolCall:
-        """The call of a function."""
+        """The call of this function."""
         return cls(id=call_id, function=ChatMessageFunction(name, arguments))
 
 
@@ -125,7 +124,7 @@ def parts_of(content: Content) -> list[ContentPart]:
 
 
 def content_of(parts: Iterable[ContentPart]) -> Content:
-    """Parts as content: a text where that is all there is."""
+    """Parts as content: a string if there is only text."""
     found = list(parts)
     if not found:
         return ""
@@ -135,7 +134,7 @@ def content_of(parts: Iterable[ContentPart]) -> Content:
 
 
 def text_of(content: Content) -> str:
-    """The texts of the content, one paragraph each."""
+    """The texts of the content, joined as paragraphs."""
     if isinstance(content, str):
         return content
     return "\n\n".join(part.text for part in content if isinstance(part, TextPart))
@@ -148,7 +147,7 @@ _BASE64: Final = ";base64"
 
 
 def url_of(source: ImageSource) -> str:
-    """The address, or the data as a data URL."""
+    """The address of an image, or its data as a data URL."""
     if isinstance(source, ImageUrl):
         return source.url
     return f"{_SCHEME}{source.media_type}{_BASE64},{source.data}"

@@ -1,4 +1,4 @@
-"""`PromptRenderer`: a context becomes the messages of a request, within the model's budget."""
+"""`PromptRenderer`: renders a context as the messages of a request, within the model's budget."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from openresponses_bridge.diagnostics import Diagnostics
 from openresponses_bridge.errors import LocalError
 from openresponses_bridge.models.tokens import TokenCounter, TokenEstimator
-from openresponses_bridge.prompt.assembly import Assembler, Conversation, Unit, system_messages
+from openresponses_bridge.prompt.assembly import Assembler, PromptUnits, Unit, system_messages
 from openresponses_bridge.prompt.context import ConversationSummary, PromptContext
 from openresponses_bridge.prompt.fitting import Budget, Plan, fit, summary_messages, unlimited
 from openresponses_bridge.prompt.raw import CacheBreakpointPart, ChatMessage, content_of, parts_of
@@ -137,7 +137,7 @@ class PromptRenderer:
         return context.with_summary(ConversationSummary(within, request.covers))
 
     def within(self, max_prompt_tokens: int) -> PromptRenderer:
-        """The same with this budget."""
+        """The same renderer with another budget."""
         made = copy(self)
         made._most = max(max_prompt_tokens, 1)
         return made
@@ -176,7 +176,7 @@ class PromptRenderer:
     def _base(self, context: PromptContext, head: list[ChatMessage]) -> int:
         return self._counter.request(context.tools) + self._counter.messages(head)
 
-    def _plan(self, conversation: Conversation, summary: ConversationSummary | None, base: int) -> Plan:
+    def _plan(self, conversation: PromptUnits, summary: ConversationSummary | None, base: int) -> Plan:
         plan = unlimited(conversation, summary)
         if self._most is None:
             return plan
@@ -210,6 +210,6 @@ def _spoken(plan: Plan, summary: ConversationSummary | None) -> list[ChatMessage
 
 
 def _marked(message: ChatMessage) -> ChatMessage:
-    """With a breakpoint at its end, if it says anything."""
+    """The message with a breakpoint at its end, unless it is empty."""
     parts = parts_of(message.content)
     return replace(message, content=content_of([*parts, CacheBreakpointPart()])) if parts else message

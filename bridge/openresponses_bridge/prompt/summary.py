@@ -36,7 +36,7 @@ _OPAQUE_CHARACTERS_PER_TOKEN = 4  # of what is signed or encrypted
 
 
 class PromptCounter:
-    """Counts for one model."""
+    """Counts the tokens of messages for one model. They add up: a prompt is the sum of its parts."""
 
     def __init__(self, counter: TokenCounter, model: str) -> None:
         self._counter = counter
@@ -53,10 +53,12 @@ class PromptCounter:
     def message(self, message: ChatMessage) -> int:
         """Tokens of a message: its role, content, calls, and its thinking by text and size."""
         parts = parts_of(message.content)
-        beside = [part for part in parts if isinstance(part, ThinkingPart | OpaquePart)]
+        thinking_parts = [part for part in parts if isinstance(part, ThinkingPart | OpaquePart)]
         shown = content_of(part for part in parts if isinstance(part, TextPart | ImagePart))
         items = raw_messages_to_input_items([replace(message, content=shown)])
-        return sum(self._counter.item(item, self._model) for item in items) + sum(map(self._part, beside))
+        return sum(self._counter.item(item, self._model) for item in items) + sum(
+            map(self._part, thinking_parts)
+        )
 
     def request(self, tools: Sequence[Tool]) -> int:
         """Tokens of a request without messages: its tools, and what a server adds to each."""
@@ -99,11 +101,8 @@ def _with_note(text: str, keep: int) -> str:
 
 
 def fitted(unit: Unit, room: int, counter: PromptCounter) -> Unit | None:
-    """The unit within `room` tokens, its longest texts cut to the same length; None when cutting does not
-    suffice.
-
-    Results are cut in a round, attachments in a question, never the question itself.
-    """
+    """The unit cut to `room` tokens, its longest texts to the same length; None if that is not possible.
+    Results are cut in a round, attachments in a question, never the question itself."""
     tokens = counter.messages(unit.messages)
     if tokens <= room:
         return unit
@@ -126,13 +125,13 @@ def fitted(unit: Unit, room: int, counter: PromptCounter) -> Unit | None:
 
 
 def minimum_tokens(unit: Unit, counter: PromptCounter) -> int:
-    """The tokens of a unit with everything cut that can be; `fitted` succeeds with exactly that room."""
+    """The tokens of a unit with every text cut that can be cut; `fitted` succeeds with exactly so many."""
     parts = [parts_of(message.content) for message in unit.messages]
     return counter.messages(_cut(unit.messages, parts, _places(unit, parts), 0, counter))
 
 
 def _places(unit: Unit, parts: Sequence[Sequence[ContentPart]]) -> set[tuple[int, int]]:
-    """Where the texts stand that may be cut."""
+    """The texts that may be cut, and where they are."""
     return {
         (row, column)
         for row, message in enumerate(unit.messages)
@@ -189,12 +188,12 @@ _CHARACTERS_PER_TOKEN: Final = 3
 
 
 def budget_passed(token_count: int, max_prompt_tokens: int) -> bool:
-    """Summarise when the prompt does not fit."""
+    """Summarise when the prompt exceeds the budget."""
     return token_count > max_prompt_tokens
 
 
 def share_passed(share: float) -> Trigger:
-    """Summarise when the prompt takes more than this share of the budget, 0 to 1."""
+    """Summarise when the prompt exceeds this share of the budget, 0 to 1."""
 
     def passed(token_count: int, max_prompt_tokens: int) -> bool:
         return token_count > share * max_prompt_tokens
@@ -239,15 +238,15 @@ def condense(request: SummaryRequest) -> str:
 def summary_prompt(
     request: SummaryRequest, counter: TokenCounter, *, max_prompt_tokens: int, model: str = ""
 ) -> list[ChatMessage]:
-    """What to ask a model for the summary: an instruction and the conversation as a transcript, cut in its
-    middle where it does not fit."""
+    """The messages that ask a model for the summary: an instruction and the conversation as a transcript, cut
+    in its middle if it is too long."""
     return asking_messages(request, PromptCounter(counter, model), max_prompt_tokens)
 
 
 def asking_messages(
     request: SummaryRequest, counts: PromptCounter, max_prompt_tokens: int
 ) -> list[ChatMessage]:
-    """The same by a counter of prompts."""
+    """The same messages, measured by a counter of prompts."""
     words = max(int(request.max_tokens * _WORDS_PER_TOKEN), 1)
     system = ChatMessage(role="system", content=_INSTRUCTION.format(words=words))
     transcript = "\n\n".join(filter(None, [request.previous, *map(_line, request.messages)]))
@@ -259,13 +258,13 @@ def asking_messages(
 
 
 def summary_message(text: str) -> ChatMessage:
-    """The message that stands for what was summarised."""
+    """The message that replaces the summarised units."""
     inner = text.replace(_CLOSING[:-1], _CLOSING[1:-1]).strip()  # what it quotes does not end it
     return ChatMessage(role="user", content=f"{_OPENING}\n{inner}\n{_CLOSING}")
 
 
 def summary_within(text: str, room: int, counter: PromptCounter) -> str:
-    """The text, cut so that its message has at most `room` tokens; "" when there is no room for one."""
+    """The text, cut so that its message has at most `room` tokens; "" if there are too few."""
     if not text.strip() or counter.message(summary_message(text)) <= room:
         return text.strip()
     frame = counter.message(summary_message("-"))

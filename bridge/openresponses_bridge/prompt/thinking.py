@@ -1,5 +1,5 @@
-"""Blocks of reasoning between the two forms in which they come: Anthropic's blocks with signatures, and items
-of the Responses API with `encrypted_content`. Either holds the other, sealed, when there is a sealer."""
+"""Converts blocks of reasoning between Anthropic's blocks with signatures and the Responses API's items with
+`encrypted_content`. Each can contain the other, sealed, if there is a sealer."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _WHERE = "thinking"
 
 
 def block_of(part: ThinkingPart, sealer: Sealer | None, diagnostics: Diagnostics) -> dict[str, Any] | None:
-    """Anthropic's block; None, and a loss, where it has no signature."""
+    """The block for Anthropic's API; None, and a loss, if it has no signature."""
     if part.redacted is not None:
         return {"type": "redacted_thinking", "data": part.redacted}
     if part.signature:
@@ -36,14 +36,14 @@ def block_of(part: ThinkingPart, sealer: Sealer | None, diagnostics: Diagnostics
 
 
 def part_of_block(block: dict[str, Any]) -> ThinkingPart:
-    """A `thinking` or `redacted_thinking` block of Anthropic's."""
+    """The part of a `thinking` or `redacted_thinking` block of Anthropic's API."""
     if block["type"] == "redacted_thinking":
         return ThinkingPart(redacted=block["data"])
     return ThinkingPart(block["thinking"], signature=block.get("signature") or None)
 
 
 def item_of(part: ThinkingPart, sealer: Sealer | None, diagnostics: Diagnostics) -> ReasoningParam:
-    """A reasoning item. Without a sealer a signature is lost."""
+    """The reasoning item. Without a sealer a signature is lost."""
     encrypted = part.encrypted_content
     if encrypted is None and (part.signature or part.redacted is not None):
         block = block_of(part, None, diagnostics)
@@ -60,7 +60,7 @@ def item_of(part: ThinkingPart, sealer: Sealer | None, diagnostics: Diagnostics)
 
 
 def part_of_item(item: Any) -> ThinkingPart:
-    """A reasoning item, of an input or an output."""
+    """The part of a reasoning item, of an input or an output."""
     return ThinkingPart(
         "\n\n".join(each.text for each in item.content or () if each.text),
         encrypted_content=item.encrypted_content or None,

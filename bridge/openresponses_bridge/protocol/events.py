@@ -1,4 +1,4 @@
-"""The 24 published stream events, and OpenAI's names that clients and servers use beside them.
+"""The 24 published stream events, and OpenAI's other names that clients and servers use.
 
 Fields are in positional order: `sequence_number` first, then the place, then the content. Delta events have
 no containers of their own, so the garbage collector does not track them.

@@ -17,7 +17,7 @@ from openresponses_bridge.protocol.tools import ToolParam
 from openresponses_bridge.protocol.unknown import UnknownItem
 
 MAX_TEXT = 10_485_760  # characters, the schema's limit on texts in a request
-CallId = Annotated[str, Meta(min_length=1, max_length=64)]
+CallId = Annotated[str, Meta(min_length=1)]
 LongText = Annotated[str, Meta(max_length=MAX_TEXT)]
 
 

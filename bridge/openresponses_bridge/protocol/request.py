@@ -16,6 +16,7 @@ from openresponses_bridge.protocol.tools import ToolChoice, ToolParam
 from openresponses_bridge.protocol.unknown import UnknownFormat
 
 Key64 = Annotated[str, Meta(max_length=64)]
+Key128 = Annotated[str, Meta(max_length=128)]
 RESTART: Final = f"{OURS}restart"
 """Which background responses are made again when their server stops before their end: `unseen`, those whose
 output no client can have seen; `always`: all, and output becomes visible when the response has ended."""
@@ -32,13 +33,15 @@ class ForeignFields(NamedTuple):
     fields: dict[str, Any]
 
 
-class Native(Struct, frozen=True):
+class Native(Struct, frozen=True, omit_defaults=True):
     """Fields of another API's client that only an upstream with the same API can honour. `dialect`: that API.
-    `names`: what is lost at any other upstream. `said`: the fields, for the two sides of that dialect."""
+    `names`: what is lost at any other upstream. `said`: the fields, for the two sides of that dialect.
+    `unthinking`: the client wants an answer without thinking, as is the rule in that API."""
 
     dialect: str
     names: list[str]
     said: Any
+    unthinking: bool = False
 
 
 class JsonSchemaFormatParam(Struct, frozen=True, tag="json_schema", tag_field="type"):
@@ -113,7 +116,7 @@ class CreateResponse(Struct, frozen=True, kw_only=True):
     max_output_tokens: Annotated[int, Meta(ge=16)] | None = None
     max_tool_calls: Annotated[int, Meta(ge=1)] | None = None
     reasoning: ReasoningOptions | None = None
-    safety_identifier: Key64 | None = None
+    safety_identifier: Key128 | None = None
     prompt_cache_key: Key64 | None = None
     truncation: Truncation | None = None
     instructions: str | None = None

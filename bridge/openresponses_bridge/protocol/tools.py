@@ -8,7 +8,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from openresponses_bridge.protocol.unknown import UnknownTool, UnknownToolChoice
 
-ToolName = Annotated[str, Meta(min_length=1, max_length=64, pattern="^[a-zA-Z0-9_-]+$")]
+ToolName = Annotated[str, Meta(min_length=1, max_length=128, pattern="^[a-zA-Z0-9_-]+$")]
 ToolChoiceValue = Literal["none", "auto", "required"]
 
 

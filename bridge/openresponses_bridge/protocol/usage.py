@@ -17,8 +17,10 @@ _INPUT: Final = ("input_tokens", "prompt_tokens")
 _OUTPUT: Final = ("output_tokens", "completion_tokens")
 _INPUT_DETAILS: Final = ("input_tokens_details", "prompt_tokens_details")
 _OUTPUT_DETAILS: Final = ("output_tokens_details", "completion_tokens_details")
-_BESIDE: Final = ("cache_read_input_tokens", "cache_creation_input_tokens")
-NAMES: Final = frozenset({*_INPUT, *_OUTPUT, *_INPUT_DETAILS, *_OUTPUT_DETAILS, *_BESIDE, "total_tokens"})
+_CACHE_COUNTS: Final = ("cache_read_input_tokens", "cache_creation_input_tokens")
+NAMES: Final = frozenset(
+    {*_INPUT, *_OUTPUT, *_INPUT_DETAILS, *_OUTPUT_DETAILS, *_CACHE_COUNTS, "total_tokens"}
+)
 
 
 class InputTokensDetails(Struct, frozen=True):
@@ -95,9 +97,9 @@ class Usage(Struct, frozen=True):
 
 
 def counts_in(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The six counts of a mapping as they are, under the names of `Usage.of`; absent ones are None. Reads the
-    names of the schema, of Chat Completions and of Anthropic. Anthropic counts cached input beside
-    `input_tokens`: its counts are added up."""
+    """The six counts of a mapping, unchecked, under the names of `Usage.of`; absent ones are None. Reads the
+    names of the schema, of Chat Completions and of Anthropic, whose `input_tokens` do not include cached
+    input: these counts are added."""
     input_name, output_name = _first(given, _INPUT), _first(given, _OUTPUT)
     incoming, outgoing = _first(given, _INPUT_DETAILS), _first(given, _OUTPUT_DETAILS)
     found = {
@@ -108,11 +110,11 @@ def counts_in(given: Mapping[str, Any]) -> dict[str, Any]:
         "total_tokens": given.get("total_tokens"),
         "cache_write_tokens": _detail(given.get(incoming), ("cache_write_tokens",)),
     }
-    beside = [given[name] for name in _BESIDE if given.get(name) is not None]
-    if beside and input_name == "input_tokens" and given.get(incoming) is None:
-        found["input_tokens"] = _added([found["input_tokens"] or 0, *beside])
-        found["cached_tokens"] = given.get(_BESIDE[0])
-        found["cache_write_tokens"] = given.get(_BESIDE[1])
+    cache_counts = [given[name] for name in _CACHE_COUNTS if given.get(name) is not None]
+    if cache_counts and input_name == "input_tokens" and given.get(incoming) is None:
+        found["input_tokens"] = _added([found["input_tokens"] or 0, *cache_counts])
+        found["cached_tokens"] = given.get(_CACHE_COUNTS[0])
+        found["cache_write_tokens"] = given.get(_CACHE_COUNTS[1])
     return found
 
 

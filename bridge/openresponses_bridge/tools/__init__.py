@@ -7,8 +7,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from openresponses_bridge.tools.cancellation import CancellationToken
     from openresponses_bridge.tools.errors import (
+        CancellationToken,
         ToolCallCancelledError,
         ToolDeclinedError,
         ToolFailureEncountered,
@@ -44,8 +44,8 @@ if TYPE_CHECKING:
     from openresponses_bridge.tools.validation import deep_parse_nested_json, validate_tool_input
 
 _MODULES: Final = {
-    "cancellation": ("CancellationToken",),
     "errors": (
+        "CancellationToken",
         "ToolCallCancelledError",
         "ToolDeclinedError",
         "ToolFailureEncountered",

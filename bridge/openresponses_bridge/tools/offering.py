@@ -42,7 +42,7 @@ def to_responses_tool(tool: Tool) -> dict[str, Any]:
     return {"type": "function", "strict": False} | to_openai_function(tool)
 
 
-class _Form(NamedTuple):
+class _OfferedForm(NamedTuple):
     tool: Callable[[Tool], dict[str, Any]]
     tools_field: str
     choice_field: str
@@ -53,21 +53,21 @@ class _Form(NamedTuple):
 _CHAT_CHOICES: Final = {"auto": "auto", "none": "none", "required": "required"}
 _FORMS: Final = {
     # `functions` can't require a call of any function
-    ToolForm.FUNCTIONS: _Form(
+    ToolForm.FUNCTIONS: _OfferedForm(
         to_openai_function,
         "functions",
         "function_call",
         {"auto": "auto", "none": "none", "required": "auto"},
         lambda name: {"name": name},
     ),
-    ToolForm.TOOLS: _Form(
+    ToolForm.TOOLS: _OfferedForm(
         to_openai_tool,
         "tools",
         "tool_choice",
         _CHAT_CHOICES,
         lambda name: {"type": "function", "function": {"name": name}},
     ),
-    ToolForm.ANTHROPIC: _Form(
+    ToolForm.ANTHROPIC: _OfferedForm(
         to_anthropic_tool,
         "tools",
         "tool_choice",
@@ -75,10 +75,10 @@ _FORMS: Final = {
         lambda name: {"type": "tool", "name": name},
     ),
     # LanguageModelChatToolMode: 1 is Auto, 2 is Required, which means one tool
-    ToolForm.VSCODE: _Form(
+    ToolForm.VSCODE: _OfferedForm(
         to_vscode_tool, "tools", "toolMode", {"auto": 1, "none": 1, "required": 2}, lambda name: 2
     ),
-    ToolForm.RESPONSES: _Form(
+    ToolForm.RESPONSES: _OfferedForm(
         to_responses_tool,
         "tools",
         "tool_choice",

@@ -29,8 +29,8 @@ from typing import (
 import msgspec
 
 from openresponses_bridge.errors import LocalError, ToolError
-from openresponses_bridge.tools.cancellation import CancellationToken
 from openresponses_bridge.tools.errors import (
+    CancellationToken,
     ToolDeclinedError,
     ToolFailureEncountered,
     ToolInputError,
@@ -146,7 +146,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 class Tool:
     """One tool.
 
-    `parallel` declares that its calls may run beside others. `timeout` is in seconds; None leaves it to the
+    `parallel` declares that its calls may overlap with others. `timeout` is in seconds; None leaves it to the
     service. Hooks, sync or async: `resolve_input(input, context)` gives the input that is validated in place
     of the model's; `provide_input(missing, input, context)` gives values for required properties that the
     model left out, from the user; `filter_edits(result, context)` gives the result that is kept.

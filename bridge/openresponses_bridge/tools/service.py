@@ -8,8 +8,8 @@ from dataclasses import replace
 from typing import Any, Final, Generic, TypeVar
 
 from openresponses_bridge.errors import BridgeError
-from openresponses_bridge.tools.cancellation import CancellationToken
 from openresponses_bridge.tools.errors import (
+    CancellationToken,
     ToolCallCancelledError,
     ToolDeclinedError,
     ToolFailureEncountered,

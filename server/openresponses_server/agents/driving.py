@@ -1,4 +1,4 @@
-"""Drives a `ToolCallingLoop` with anyio: asks the model, runs tools side by side, asks the user."""
+"""Drives a `ToolCallingLoop` with anyio: asks the model, runs tools concurrently, asks the user."""
 
 from __future__ import annotations
 
@@ -19,15 +19,14 @@ from openresponses_bridge.loop import (
     ToolCall,
     ToolCallingLoop,
 )
-from openresponses_bridge.tools.cancellation import CancellationToken
-from openresponses_bridge.tools.errors import ToolCallCancelledError, ToolTimeoutError
+from openresponses_bridge.tools.errors import CancellationToken, ToolCallCancelledError, ToolTimeoutError
 from openresponses_bridge.tools.registry import TokenizationOptions, Tool
 from openresponses_bridge.tools.service import ToolsService
 
 AskYesNo = Callable[[str], Awaitable[bool]]
 
 
-class Model(Protocol):
+class LoopModel(Protocol):
     """The model that a loop sends its requests to."""
 
     async def ask(self, action: AskModel, token: CancellationToken) -> ModelAnswer | ModelFailure:
@@ -44,7 +43,7 @@ class LoopDriver:
     def __init__(
         self,
         loop: ToolCallingLoop,
-        model: Model,
+        model: LoopModel,
         tools: ToolsService,
         *,
         ask_user: AskYesNo | None = None,
@@ -110,9 +109,9 @@ class LoopDriver:
 async def call_with_anyio(
     tool: Tool, run: Callable[[], Any], timeout: float | None, token: CancellationToken
 ) -> Any:
-    """The ToolCaller over anyio. An async handler is cancelled where it waits. A sync handler runs in a
-    thread, which can't be stopped: its call ends at once while the thread runs on, so a slow handler should
-    check `context.token`. Cancel the token on the event loop's thread only."""
+    """Run a tool's handler with anyio (a ToolCaller). An async handler is cancelled where it awaits. A sync
+    handler runs in a thread, which can't be stopped: its call ends at once while the thread continues, so a
+    slow handler should check `context.token`. Cancel the token on the event loop's thread only."""
     with anyio.CancelScope() as cancelled:
         dispose = token.on_cancellation_requested(cancelled.cancel)
         try:

@@ -16,8 +16,9 @@ from openresponses_bridge.prompt import BuildPromptResult, create_responses_requ
 from openresponses_bridge.prompt.bodies import ResponsesFields
 from openresponses_bridge.protocol.codec import decode_request
 from openresponses_bridge.protocol.request import CreateResponse
-from openresponses_bridge.tools.cancellation import CancellationToken
-from openresponses_server.requests.prepare import prepare
+from openresponses_bridge.tools.errors import CancellationToken
+from openresponses_server.requests.prepare import new_run, prepare
+from openresponses_server.requests.prepared import PreparedRequest
 from openresponses_server.requests.service import Service
 from openresponses_server.runs.client import Batch, Deliver
 
@@ -78,8 +79,8 @@ class ServiceModel:
         await self._generate(self._request(action.prompt), deliver)
 
     async def _generate(self, request: CreateResponse, deliver: Deliver) -> None:
-        prepared = await prepare(self._service, request, {}, f"agent_{uuid4().hex}")
-        run = prepared.run()
+        prepared = await prepare(PreparedRequest(request, {}, f"agent_{uuid4().hex}"), self._service)
+        run = new_run(prepared, self._service)
         try:
             await run.generate(deliver)
         except anyio.get_cancelled_exc_class():

@@ -30,7 +30,7 @@ from openresponses_bridge.loop import (
 from openresponses_bridge.loop.journal import LINE_END
 from openresponses_bridge.models.information import EnrichedModelData
 from openresponses_bridge.prompt import GlobalContext, PromptContext, PromptRenderer
-from openresponses_bridge.tools.cancellation import CancellationToken
+from openresponses_bridge.tools.errors import CancellationToken
 from openresponses_bridge.tools.offering import ModelCapabilities, get_agent_tools
 from openresponses_bridge.tools.registry import ToolRegistry
 from openresponses_bridge.tools.service import ToolsService
@@ -139,30 +139,35 @@ SYSTEM: Final = (
 
 
 class Task(NamedTuple):
-    """What to do and how. Without a `model` it is the default one, else the first that calls tools. `query`
-    "" continues the journal's last question; `yes` allows every call without asking; `limit` is in rounds;
-    `workspace` is the path of the folder as the model sees it. With `stateful` each round's response is
-    stored and continued by the next request. `disabled` are names and tags of tools that are neither offered
-    nor run. `repair`: arguments that are not JSON are repaired. `model_summaries`: the model summarises a
-    conversation that exceeds its limits. `global_context` describes the workspace, of which only the path is
-    sent otherwise; `call_log` logs each call."""
+    """A task, and how it is done."""
 
     query: str
+    """What to do; "" continues the journal's last question."""
     model: str | None
+    """None: the default model, else the first that calls tools."""
     tools: ToolRegistry
     workspace: str
+    """The path of the folder as the model sees it."""
     journal: JournalFile | None = None
     yes: bool = False
+    """Allow every call without asking."""
     limit: int = 25
+    """Rounds."""
     limit_behavior: ToolCallLimitBehavior = ToolCallLimitBehavior.CONFIRM
     max_prompt_tokens: int | None = None
     stateful: bool = False
+    """Store the response of each round, and continue it with the next request."""
     disabled: tuple[str, ...] = ()
+    """Names and tags of tools that are neither offered nor run."""
     repair: bool = False
+    """Repair arguments that are not JSON."""
     model_summaries: bool = True
+    """Have the model summarise a conversation that exceeds its limits."""
     attachments: TaskAttachments = TaskAttachments([], [])
     global_context: GlobalContext | None = None
+    """The description of the workspace; None: only its path is sent."""
     call_log: CallLog | None = None
+    """Logs each call."""
 
 
 class TaskResult(NamedTuple):

@@ -31,8 +31,8 @@ from openresponses_bridge.loop import (
     ToolStatus,
 )
 from openresponses_bridge.protocol.usage import Usage
-from openresponses_bridge.text import shown
-from openresponses_bridge.tools.cancellation import CancellationToken
+from openresponses_bridge.text import counted, cut, shown
+from openresponses_bridge.tools.errors import CancellationToken
 
 # A loop's view in the terminal: a panel for each call, thinking in one line, usage at the end. Text of models
 # and tools is shown without control characters, which could move the cursor or ring the bell.
@@ -51,22 +51,25 @@ SIGNS: Final = {
     ToolStatus.DECLINED: ("✗", "Declined", "yellow"),
     ToolStatus.CANCELLED: ("■", "Cancelled", "yellow"),
 }
+NOT_RUN: Final = ("○", "Not run", "cyan")
+"""The sign, words and colour of a call that is not run."""
 
 
-def panel_of(element: ToolResultElement) -> Panel:
-    """A call: its name, input, status, progress, result or error. Long texts are shortened with a note."""
-    sign, words, colour = SIGNS[element.status]
+def panel_of(element: ToolResultElement, *, is_run: bool = True) -> Panel:
+    """A call: its name, input, status, progress, result or error. Long texts are shortened with a note.
+    `is_run`: it is run here."""
+    sign, words, colour = SIGNS[element.status] if is_run else NOT_RUN
     parts: list[RenderableType] = [
-        Text.assemble(("Input: ", "bold"), _shortened(input_text(element))),
+        Text.assemble(("Input: ", "bold"), _cut(input_text(element))),
         Text.assemble(("Status: ", "bold"), (f"{sign} {words}", colour)),
     ]
     if element.notes:
-        parts.append(Text(f"({_shortened('; '.join(element.notes))})", "dim"))
+        parts.append(Text(f"({_cut('; '.join(element.notes))})", "dim"))
     if element.progress and element.status is ToolStatus.RUNNING:
-        parts.append(Text(_shortened("\n".join(element.progress[-3:])), "dim"))
+        parts.append(Text(_cut("\n".join(element.progress[-3:])), "dim"))
     for heading, text in (("Result:\n", element.result), ("", element.error)):
         if text is not None:
-            parts += [Rule(style="dim"), Text.assemble((heading, "bold"), _shortened(text))]
+            parts += [Rule(style="dim"), Text.assemble((heading, "bold"), _cut(text))]
     title = Text(f"🔧 {shown(element.name)}")
     return Panel(Group(*parts), title=title, title_align="left", border_style=colour, expand=False)
 
@@ -75,43 +78,53 @@ def thinking_line(thinking: str) -> Text:
     """Thinking in one line: its length and its beginning."""
     words = shown(" ".join(thinking.split()))
     beginning = words if len(words) <= _MOST_THINKING else f"{words[:_MOST_THINKING]}…"
-    return Text(f"▸ Thinking ({_counted(len(words.split()), 'word')}): {beginning}", "dim italic")
+    return Text(f"▸ Thinking ({counted(len(words.split()), 'word')}): {beginning}", "dim italic")
 
 
 class AnswerLines:
-    """Prints what a model says as it arrives: its text, and its thinking on one line before what follows."""
+    """Prints an answer as it arrives: its text, its thinking on one line before what follows, and its
+    calls."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
         self._thinking: list[str] = []
         self.mid_line = False
-        """The cursor is not at the beginning of a line."""
+        """Whether the cursor is not at the beginning of a line."""
 
     @property
     def has_thinking(self) -> bool:
-        """There is thinking that has not been printed."""
+        """Whether there is thinking that has not been printed."""
         return bool(self._thinking)
 
-    def think(self, text: str) -> None:
+    def add_thinking(self, text: str) -> None:
+        """Add thinking, which is printed when something else follows."""
         self._thinking.append(text)
 
-    def forget_thinking(self) -> None:
+    def discard_thinking(self) -> None:
+        """Discard thinking that has not been printed."""
         self._thinking.clear()
 
-    def say(self, text: str) -> None:
-        self.end_thinking()
-        self._console.print(Text(shown(text)), end="", soft_wrap=True)
-        self.mid_line = not text.endswith("\n") if text else self.mid_line
-
-    def end_thinking(self) -> None:
+    def print_thinking(self) -> None:
         """Print the thinking so far."""
         if self._thinking:
             self.end_line()
             self._console.print(thinking_line("".join(self._thinking)), soft_wrap=True)
             self._thinking.clear()
 
+    def print_text(self, text: str) -> None:
+        """Print a piece of the text."""
+        self.print_thinking()
+        self._console.print(Text(shown(text)), end="", soft_wrap=True)
+        self.mid_line = not text.endswith("\n") if text else self.mid_line
+
+    def print_call(self, element: ToolResultElement, *, is_run: bool = True) -> None:
+        """Print a call in a panel."""
+        self.print_thinking()
+        self.end_line()
+        self._console.print(panel_of(element, is_run=is_run))
+
     def end_line(self) -> None:
-        """Go to the beginning of a line."""
+        """Go to the beginning of a line, unless the cursor is there."""
         if self.mid_line:
             self._console.print()
             self.mid_line = False
@@ -119,7 +132,7 @@ class AnswerLines:
 
 def usage_line(usage: Usage | None, rounds: int, calls: int) -> Text:
     """The line with rounds, tool calls and tokens."""
-    counts = f"{_counted(rounds, 'round')}, {_counted(calls, 'tool call')}"
+    counts = f"{counted(rounds, 'round')}, {counted(calls, 'tool call')}"
     return Text(counts if usage is None else f"{counts} · {tokens_of(usage)}", "dim")
 
 
@@ -160,23 +173,14 @@ def _round(made: RoundView) -> list[RenderableType]:
     return parts + [panel_of(each) for each in made.elements if each.status is not ToolStatus.CALLING]
 
 
-def _shortened(text: str) -> str:
-    lines = shown(text).rstrip("\n").split("\n")
-    kept = [
-        each if len(each) <= _MOST_COLUMNS else f"{each[:_MOST_COLUMNS]}…" for each in lines[:_MOST_LINES]
-    ]
-    more = len(lines) - len(kept)
-    return "\n".join([*kept, f"… {_counted(more, 'more line')}"] if more else kept)
-
-
-def _counted(number: int, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+def _cut(text: str) -> str:
+    return cut(text.rstrip("\n"), _MOST_LINES, _MOST_COLUMNS)
 
 
 _LONGEST_ANSWER: Final = 1_000  # bytes of an answer that is typed
 
 
-class Output(Console):
+class OutputStream(Console):
     """Standard output or standard error. When its reader has closed it, nothing more is printed and
     `reader_gone` is called, which must not raise."""
 
@@ -194,7 +198,7 @@ class Output(Console):
 class Screen:
     """Shows text as it arrives, a panel for each call and a status line. With `quiet` it shows nothing."""
 
-    def __init__(self, console: Output, *, quiet: bool = False) -> None:
+    def __init__(self, console: OutputStream, *, quiet: bool = False) -> None:
         self.view = LoopView()
         self._console = console
         self._quiet = quiet
@@ -218,14 +222,14 @@ class Screen:
         if self._quiet:
             return
         if delta.retry_reason is not None:
-            self._lines.forget_thinking()
+            self._lines.discard_thinking()
             self._print_line(Text(f"↻ {shown(str(delta.retry_reason))}: asked again", "yellow"))
         if delta.thinking is not None and delta.thinking.text:
-            self._lines.think(delta.thinking.text)
+            self._lines.add_thinking(delta.thinking.text)
             self._show_status("Thinking…")
         if delta.text.strip() or (delta.text and self._lines.mid_line):
             self._hide_status()
-            self._lines.say(delta.text)
+            self._lines.print_text(delta.text)
         if delta.begin_tool_calls:
             self._print_thinking()
             self._lines.end_line()
@@ -246,7 +250,7 @@ class Screen:
             self._hide_status()
             element = self.view.element(entry.id)
             if element is not None:
-                self._console.print(panel_of(element))
+                self._lines.print_call(element)
 
     def show_progress(self, tool_name: str, call_id: str, text: str) -> None:
         """Show the progress that a tool reports."""
@@ -285,7 +289,7 @@ class Screen:
     def _print_thinking(self) -> None:
         if self._lines.has_thinking:
             self._hide_status()
-            self._lines.end_thinking()
+            self._lines.print_thinking()
 
     def _print_line(self, text: Text) -> None:
         self._hide_status()

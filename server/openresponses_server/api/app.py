@@ -130,9 +130,9 @@ def _middleware(service: Service, keys: Keys) -> list[Middleware]:
 def _tracing(service: Service) -> list[Middleware]:
     if service.traces is None:
         return []
-    from openresponses_server.api.tracing import Tracing
+    from openresponses_server.api.tracing import TracingMiddleware
 
-    return [Middleware(Tracing, traces=service.traces)]
+    return [Middleware(TracingMiddleware, traces=service.traces)]
 
 
 def _error_response(request: Request, error: BridgeError, headers: dict[str, str] | None = None) -> Response:

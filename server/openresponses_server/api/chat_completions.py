@@ -21,6 +21,7 @@ from openresponses_bridge.dialects.chat_completions import (
 )
 from openresponses_bridge.errors import BridgeError
 from openresponses_bridge.protocol import codec
+from openresponses_bridge.seal import Sealer
 from openresponses_server.api.responders import (
     CHAT,
     ChatForm,
@@ -37,13 +38,14 @@ from openresponses_server.limits.gate import Gate
 from openresponses_server.limits.memory import Reservation
 from openresponses_server.limits.requests import check_choices
 from openresponses_server.requests.bodies import read_json
-from openresponses_server.requests.prepare import prepare
+from openresponses_server.requests.prepare import new_run, prepare
+from openresponses_server.requests.prepared import PreparedRequest
 from openresponses_server.requests.service import service_of
 from openresponses_server.runs.client import Batch, Deliver
 from openresponses_server.runs.run import Run
 
 # Several choices are several concurrent runs. A run that fails is reported in its choice while the others
-# continue; when all are refused before the first byte, the first one's error is the HTTP error.
+# continue. When all are refused before the first byte, the error of the first choice is the HTTP error.
 
 
 class ChoicesResponder(Responder):
@@ -56,12 +58,14 @@ class ChoicesResponder(Responder):
         headers: Mapping[str, str],
         keep_alive: float,
         options: AnswerOptions,
+        sealer: Sealer,
         gate: Gate,
         reservation: Reservation,
         end_choice: Callable[[int], None],
     ) -> None:
         super().__init__(runs, headers, keep_alive)
         self._options = options
+        self._sealer = sealer
         self._gate = gate
         self._reservation = reservation
         self._end_choice = end_choice
@@ -124,7 +128,7 @@ class ChoicesStreamResponder(ChoicesResponder, StreamingResponder):
             id=self._id,
             created=self._created,
             include_usage=self._options.include_usage,
-            **chat_options(self._options, self._runs[0].translation),
+            **chat_options(self._options, self._sealer, self._runs[0].translation),
         )
         forms = (ChoiceForm(choices, number) for number in range(len(self._runs)))
         await self._run_all([partial(self._deliver, send, form) for form in forms])
@@ -147,7 +151,7 @@ class ChoicesJsonResponder(ChoicesResponder, JsonResponder):
             [run.translation.in_one_form for run in self._runs],
             id=self._id,
             created=self._created,
-            **chat_options(self._options, self._runs[0].translation),
+            **chat_options(self._options, self._sealer, self._runs[0].translation),
         )
         if not isinstance(answer, ChatCompletion):
             raise failure_of(self._runs[0].translation)
@@ -158,12 +162,12 @@ async def create(request: Request) -> ASGIApp:
     """Chunks with `stream`, else one completion, with `n` choices. Nothing is stored: this API can't refer to
     stored responses."""
     service = service_of(request)
+    sealer = service.sealer.bound(request.state.owner)
     (asked, losses), options = await read_json(
-        request, service, lambda body: (CHAT.request(body, service.sealer), answer_options(body))
+        request, service, lambda body: (CHAT.request(body, sealer), answer_options(body))
     )
     check_choices(options.n, request.state.owner, service.settings.limits)
-    prepared = await prepare(
-        service,
+    prepared = PreparedRequest(
         replace(asked, store=False),
         fields_of(request.scope),
         request.state.request_id,
@@ -173,13 +177,16 @@ async def create(request: Request) -> ASGIApp:
         schema_param="response_format.json_schema.schema",
         choices=options.n,
     )
+    await prepare(prepared, service)
+    headers = prepared.answer_headers
     keep_alive = service.settings.keep_alive
     if options.n > 1:
-        runs = [prepared.run(choice) for choice in range(options.n)]
-        several = ChoicesStreamResponder if asked.stream else ChoicesJsonResponder
+        runs = [new_run(prepared, service, choice) for choice in range(options.n)]
+        choices_responder = ChoicesStreamResponder if asked.stream else ChoicesJsonResponder
         gate, reservation = service.gate, prepared.reservation
-        return several(runs, prepared.headers, keep_alive, options, gate, reservation, prepared.end_choice)
-    answer = RunStreamResponder if asked.stream else RunJsonResponder
-    run = prepared.run()
-    form = ChatForm(options, service.sealer, run.translation)
-    return answer(run, prepared.headers, keep_alive, form)
+        end_choice = prepared.target.end_choice
+        return choices_responder(runs, headers, keep_alive, options, sealer, gate, reservation, end_choice)
+    responder = RunStreamResponder if asked.stream else RunJsonResponder
+    run = new_run(prepared, service)
+    form = ChatForm(options, sealer, run.translation)
+    return responder(run, headers, keep_alive, form)

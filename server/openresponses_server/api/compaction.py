@@ -31,24 +31,25 @@ from openresponses_server.requests.outgoing import (
     reported_losses,
     unknown_fields,
 )
-from openresponses_server.requests.prepare import prepare
+from openresponses_server.requests.prepare import new_run, prepare
+from openresponses_server.requests.prepared import PreparedRequest
 from openresponses_server.requests.service import service_of
 from openresponses_server.store.history import continued, own_input
 from openresponses_server.tasks import on_thread
 
 KEPT_TOKENS: Final = 20_000
-"""Tokens of users' messages that are kept verbatim, the newest first."""
-Tokens = Callable[[Any], int]
+"""CountTokens of users' messages that are kept verbatim, the newest first."""
+CountTokens = Callable[[Any], int]
+"""Counts the tokens of an item."""
 _INSTRUCTION_ROLES: Final = frozenset({"system", "developer"})
 
 
 class CompactionForm:
-    """The answer of `/v1/responses/compact` to a response that compacts `items`; `tokens` counts the tokens
-    of an item."""
+    """The form of a response that compacts `items`: the answer of `/v1/responses/compact`."""
 
     single_reasoning_form = False
 
-    def __init__(self, items: Sequence[Any], tokens: Tokens) -> None:
+    def __init__(self, items: Sequence[Any], tokens: CountTokens) -> None:
         self._items = items
         self._tokens = tokens
 
@@ -60,10 +61,10 @@ class CompactionForm:
         return encode(compact_resource(response, self._items, self._tokens))
 
 
-def compact_resource(response: Response, items: Sequence[Any], tokens: Tokens) -> CompactResource:
-    """`response` holds the compaction of `items`. In the window, clients expect, users' messages stay as
-    they were and the compaction comes last; the rules they set stay too, since a summary does not bind the
-    model."""
+def compact_resource(response: Response, items: Sequence[Any], tokens: CountTokens) -> CompactResource:
+    """The window after `response`, which has the compaction of `items`: the users' newest messages as they
+    were, and, as clients expect, the compaction last. System and developer messages stay too, since a model
+    does not follow instructions that it finds in a summary."""
     return CompactResource(
         id=response.id,
         object="response.compaction",
@@ -73,7 +74,7 @@ def compact_resource(response: Response, items: Sequence[Any], tokens: Tokens) -
     )
 
 
-def _kept_messages(items: Sequence[Any], tokens: Tokens) -> list[Item]:
+def _kept_messages(items: Sequence[Any], tokens: CountTokens) -> list[Item]:
     left = KEPT_TOKENS
     kept: list[Item] = []
     for item in reversed(items):
@@ -107,11 +108,8 @@ def _output_part(part: dict[str, Any]) -> dict[str, Any]:
     return {"type": "output_text", "text": part["text"], "annotations": [], "logprobs": []}
 
 
-def _estimated(items: Sequence[Any], output: Sequence[Item], tokens: Tokens) -> Usage:
+def _estimated(items: Sequence[Any], output: Sequence[Item], tokens: CountTokens) -> Usage:
     return Usage.of(sum(map(tokens, items)), sum(map(tokens, output)))
-
-
-# `POST /v1/responses/compact` and `…/input_tokens`: about a conversation, not a part of it.
 
 
 async def compact(request: Request) -> ASGIApp:
@@ -121,23 +119,17 @@ async def compact(request: Request) -> ASGIApp:
     given = await read_json(request, service, decode_compact_request)
     check_request(CreateResponse(input=given.input), service.settings.limits)
     owner = request.state.owner
-    asked, before, reservation = await continued(
-        service.store, _compaction_request(given), owner, service.available
-    )
-    items = [*before.items, *own_input(asked)[:-1]]
+    found = await continued(service.store, _compaction_request(given), owner, service.available)
+    items = [*found.before.items, *own_input(found.request)[:-1]]
     if not items:
         raise HttpError(400, "There is nothing to compact.", code="missing_required_parameter", param="input")
-    prepared = await prepare(
-        service,
-        asked,
-        fields_of(request.scope),
-        request.state.request_id,
-        owner=owner,
-        history=before.items,
-        reservation=reservation,
+    prepared = PreparedRequest(
+        found.request, fields_of(request.scope), request.state.request_id, owner, continued=found
     )
+    await prepare(prepared, service)
+    run, headers = new_run(prepared, service), prepared.answer_headers
     form = CompactionForm(items, partial(service.meters.counter(owner).item, model=prepared.target.model))
-    return RunJsonResponder(prepared.run(), prepared.headers, service.settings.keep_alive, form)
+    return RunJsonResponder(run, headers, service.settings.keep_alive, form)
 
 
 def _compaction_request(given: CompactRequest) -> CreateResponse:
@@ -159,12 +151,12 @@ async def input_tokens(request: Request) -> HttpResponse:
     with each response; see `openresponses_bridge.models.tokens` for what this one rests on."""
     service = service_of(request)
     asked = await read_json(request, service, decode_request)
-    _check_counted(asked)
+    _check_countable(asked)
     target = service.router.target_of(asked.model, request.state.owner)
     check_request(asked, service.settings.limits)
     asked, before, reservation = await continued(service.store, asked, request.state.owner, service.available)
     check_conversation(asked, len(before.items), service.settings.limits)
-    earlier, own = open_sealed_items(target, asked, before.items, {})
+    earlier, own = open_sealed_items(target, before.items, own_input(asked), {})
     others = CreateResponse(instructions=asked.instructions, tools=asked.tools)
     counter = service.meters.counter(request.state.owner)
     tokens = await on_thread(lambda: counter.request(others, [*earlier, *own], target.model))
@@ -174,7 +166,7 @@ async def input_tokens(request: Request) -> HttpResponse:
     return HttpResponse(encode(body), headers=headers, media_type="application/json")
 
 
-def _check_counted(asked: CreateResponse) -> None:
+def _check_countable(asked: CreateResponse) -> None:
     """Raises InvalidRequestError for input that is stored elsewhere and can't be counted here."""
     for name in ("conversation", "prompt"):
         if getattr(asked, name) is not None:

@@ -13,10 +13,11 @@ from openresponses_bridge.protocol.codec import encode, request_object
 from openresponses_server.api.responders import MESSAGES, DialectForm, RunJsonResponder, RunStreamResponder
 from openresponses_server.http.headers import fields_of
 from openresponses_server.limits.quotas import anthropic_headers
-from openresponses_server.limits.requests import check_conversation, check_request
+from openresponses_server.limits.requests import check_request
 from openresponses_server.requests.bodies import read_json
-from openresponses_server.requests.outgoing import loss_header, losses_of, reported_losses
-from openresponses_server.requests.prepare import prepare
+from openresponses_server.requests.outgoing import loss_header, reported_losses
+from openresponses_server.requests.prepare import new_run, prepare
+from openresponses_server.requests.prepared import PreparedRequest
 from openresponses_server.requests.service import service_of
 from openresponses_server.tasks import on_thread
 
@@ -32,11 +33,10 @@ async def count_tokens(request: Request) -> Response:
         request, service, lambda body: MESSAGES.request(_with_limit(body), sealer)
     )
     target = service.router.target_of(asked.model, owner)
-    check_request(asked, service.settings.limits, place="messages")
-    check_conversation(asked, 0, service.settings.limits)
+    check_request(asked, service.settings.limits, param="messages")
     counter = service.meters.counter(owner)
     tokens = await on_thread(lambda: counter.request(asked, model=target.model))
-    headers = loss_header(reported_losses(losses_of(losses)))
+    headers = loss_header(reported_losses(losses.of("loss")))
     return Response(encode({"input_tokens": tokens}), headers=headers, media_type="application/json")
 
 
@@ -51,8 +51,7 @@ async def create(request: Request) -> ASGIApp:
     service = service_of(request)
     sealer = service.sealer.bound(request.state.owner)
     asked, losses = await read_json(request, service, lambda body: MESSAGES.request(body, sealer))
-    prepared = await prepare(
-        service,
+    prepared = PreparedRequest(
         asked,
         fields_of(request.scope),
         request.state.request_id,
@@ -62,6 +61,8 @@ async def create(request: Request) -> ASGIApp:
         schema_param="output_config.format.schema",
         limits_form=anthropic_headers,
     )
-    answer = RunStreamResponder if asked.stream else RunJsonResponder
-    form = DialectForm(MESSAGES, Outbound(sealer, input_tokens=prepared.input_tokens), sealer)
-    return answer(prepared.run(), prepared.headers, service.settings.keep_alive, form)
+    await prepare(prepared, service)
+    responder = RunStreamResponder if asked.stream else RunJsonResponder
+    tokens = service.meters.tokens(prepared.measured.measured, prepared.target.model, prepared.owner)
+    form = DialectForm(MESSAGES, Outbound(sealer, input_tokens=tokens), sealer)
+    return responder(new_run(prepared, service), prepared.answer_headers, service.settings.keep_alive, form)

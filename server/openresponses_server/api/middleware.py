@@ -14,7 +14,7 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from openresponses_bridge.errors import BridgeError
-from openresponses_bridge.random_ids import random_hex
+from openresponses_bridge.random_ids import random_id
 from openresponses_server.errors import MESSAGES_PATH, HttpError, error_body, surface_path
 from openresponses_server.http.headers import fields_of
 from openresponses_server.limits.gate import Gate
@@ -168,15 +168,14 @@ class RequestChecks:
         self._app = app
         self._checks = checks
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         if scope["type"] in ("http", "websocket"):
             try:
                 for check in self._checks:
                     check(scope)
             except HttpError as error:
-                await _refuse(error, scope, receive, send)
-                return
-        await self._app(scope, receive, send)
+                return _refuse(error, scope, receive, send)
+        return self._app(scope, receive, send)
 
 
 async def _refuse(error: BridgeError, scope: Scope, receive: Receive, send: Send) -> None:
@@ -203,4 +202,4 @@ def _request_id(scope: Scope) -> bytes:
         if name == _HEADER and _VALID_ID.fullmatch(value):
             given: bytes = value
             return given
-    return f"req_{random_hex(24)}".encode()
+    return random_id("req", 24).encode()

@@ -70,7 +70,7 @@ async def usage(request: Request) -> JSONResponse:
     since = request.query_params.get("since", "")
     if since and not _is_day(since):
         raise invalid("since", f"it is a day as 2026-01-31, not {since[:40]!r}")
-    return JSONResponse(await service_of(request).usage.shown(request.state.owner, since))
+    return JSONResponse(await service_of(request).usage.report(request.state.owner, since))
 
 
 def _is_day(text: str) -> bool:

@@ -22,7 +22,7 @@ from starlette.types import Scope
 from openresponses_server.errors import HttpError
 from openresponses_server.http.headers import fields_of
 from openresponses_server.settings import Settings
-from openresponses_server.settings.hosts import LOOPBACK, Authority, authority_of, named_host
+from openresponses_server.settings.hosts import LOOPBACK, Authority, authority_of, host_name
 
 _ANY: Final = "*"
 _PORTS: Final = {"http": 80, "https": 443}
@@ -43,7 +43,7 @@ class Origins:
         self._hosts: frozenset[str] | None = None
         if settings.allowed_hosts or not self._keyed:
             named = (*LOOPBACK, settings.host, *settings.allowed_hosts)
-            self._hosts = frozenset(filter(None, map(named_host, named)))
+            self._hosts = frozenset(filter(None, map(host_name, named)))
         self._spelled: set[str] = set()
 
     def check(self, scope: Scope) -> None:
@@ -82,13 +82,13 @@ class Origins:
         return normal is not None and authority is not None and normal == _origin_at(normal.scheme, authority)
 
 
-class _Origin(NamedTuple):
+class _AllowedOrigin(NamedTuple):
     scheme: str
     host: str
     port: int | None
 
 
-def _parse_origin(origin: str) -> _Origin | None:
+def _parse_origin(origin: str) -> _AllowedOrigin | None:
     """Parse an origin; the port defaults to that of the scheme. None for `null` and for values that no
     browser sends."""
     found = _ORIGIN.fullmatch(origin.strip())
@@ -96,9 +96,11 @@ def _parse_origin(origin: str) -> _Origin | None:
     return None if found is None or authority is None else _origin_at(found[1].lower(), authority)
 
 
-def _origin_at(scheme: str, authority: Authority) -> _Origin:
+def _origin_at(scheme: str, authority: Authority) -> _AllowedOrigin:
     """The origin of this server's pages with this scheme: a proxy may terminate TLS."""
-    return _Origin(scheme, authority.host, _PORTS.get(scheme) if authority.port is None else authority.port)
+    return _AllowedOrigin(
+        scheme, authority.host, _PORTS.get(scheme) if authority.port is None else authority.port
+    )
 
 
 def _unknown_host(given: str) -> HttpError:

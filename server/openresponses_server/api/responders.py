@@ -78,7 +78,7 @@ class ResponseForm:
         return encode(response)
 
 
-class Surface(NamedTuple):
+class DialectSurface(NamedTuple):
     """An API of another dialect over HTTP."""
 
     dialect: Dialect
@@ -97,9 +97,11 @@ class Surface(NamedTuple):
         return self.side.request(body, sealer)
 
 
-CHAT: Final = Surface(chat_completions.DIALECT)
-MESSAGES: Final = Surface(anthropic_messages.DIALECT, keep_alive=b'event: ping\ndata: {"type": "ping"}\n\n')
-PARTS: Final = Surface(vscode.DIALECT, b"application/jsonl; charset=utf-8", b"\n")
+CHAT: Final = DialectSurface(chat_completions.DIALECT)
+MESSAGES: Final = DialectSurface(
+    anthropic_messages.DIALECT, keep_alive=b'event: ping\ndata: {"type": "ping"}\n\n'
+)
+PARTS: Final = DialectSurface(vscode.DIALECT, b"application/jsonl; charset=utf-8", b"\n")
 
 
 class DialectForm:
@@ -107,7 +109,7 @@ class DialectForm:
 
     single_reasoning_form = True
 
-    def __init__(self, surface: Surface, outbound: Outbound[Any], sealer: Sealer) -> None:
+    def __init__(self, surface: DialectSurface, outbound: Outbound[Any], sealer: Sealer) -> None:
         self.stream_type = surface.stream_type
         self.keep_alive = surface.keep_alive
         self._outbound = outbound
@@ -138,20 +140,21 @@ class ChatForm(DialectForm):
     def streamed(self, batch: Batch, ended: bool) -> bytes:
         if not self._begun:
             self._begun = True
-            self._outbound = chat_completions.Outbound(
-                include_usage=self._options.include_usage, **chat_options(self._options, self._translation)
-            )
+            options = chat_options(self._options, self._sealer, self._translation)
+            self._outbound = chat_completions.Outbound(include_usage=self._options.include_usage, **options)
         return super().streamed(batch, ended)
 
     def whole(self, response: Response) -> bytes | None:
-        answer = chat_completions.completion(response, **chat_options(self._options, self._translation))
+        options = chat_options(self._options, self._sealer, self._translation)
+        answer = chat_completions.completion(response, **options)
         return codec.encode(answer) if isinstance(answer, chat_completions.ChatCompletion) else None
 
 
-def chat_options(options: AnswerOptions, translation: Translation) -> OutboundOptions:
+def chat_options(options: AnswerOptions, sealer: Sealer, translation: Translation) -> OutboundOptions:
     """The options of the outbound, by the client's request and the upstream's traits."""
     return {
         "legacy_functions": options.legacy_functions,
+        "sealer": sealer,
         "text_after_tool_call": "pass" if translation.text_after_tools else "drop",
     }
 
@@ -168,7 +171,7 @@ whether the request is to be cancelled."""
 
 class ClientMonitor:
     """A context that is cancelled, and then left without an error, when the client disconnects; `client_left`
-    says so. `watch_client` runs in a task, which starts after `latest` seconds or sooner; its exceptions are
+    says so. `watch_client` runs in a task, which starts after at most `latest` seconds; its exceptions are
     raised here."""
 
     def __init__(self, watch_client: WatchClient, latest: float) -> None:
@@ -196,12 +199,12 @@ class ClientMonitor:
             # keeps the whole response until a garbage collection.
             task, self._task = self._task, None
             await end_tasks([task])
-        mine = self._cancelled > 0
+        cancelled_here = self._cancelled > 0
         for _ in range(self._cancelled):
             self._handler.uncancel()
         if self._failure is not None:
             raise self._failure
-        return mine and isinstance(error, asyncio.CancelledError) and not self._handler.cancelling()
+        return cancelled_here and isinstance(error, asyncio.CancelledError) and not self._handler.cancelling()
 
     def _begin(self) -> None:
         self._task = self._loop.create_task(self._watch())
@@ -244,9 +247,10 @@ class Responder:
     @property
     def _headers(self) -> list[tuple[bytes, bytes]]:
         # read at the first byte: an upstream that accepts adds its losses
-        return [
-            (name.encode("latin-1"), value.encode("latin-1")) for name, value in self._extra_headers.items()
-        ]
+        headers: list[tuple[bytes, bytes]] = []
+        for name, value in self._extra_headers.items():
+            headers.append((name.encode("latin-1"), value.encode("latin-1")))
+        return headers
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self._offered = offered(scope)
@@ -315,7 +319,7 @@ class StreamingResponder(Responder):
     def _deliver(self, send: Send, form: StreamForm, batch: Batch) -> Awaitable[None] | None:
         data = form.streamed(batch, batch.last)
         ends = batch.last and len(self._runs) == 1
-        # what waits for the client, another choice's perhaps, must not be overtaken
+        # events that wait for the client, perhaps those of another choice, must not be overtaken
         if not ends and not self._write_lock.locked() and self._offered(data):
             if data:
                 self._last_write_at = self._loop.time()
@@ -341,8 +345,8 @@ class StreamingResponder(Responder):
             quiet = self._loop.time() - self._last_write_at
             if quiet < self._keep_alive:
                 return self._keep_alive - quiet
-            shown = [run.send_keepalive() for run in self._runs]
-            if not any(shown) and self._head_sent and any(not run.draining for run in self._runs):
+            sent = [run.send_keepalive() for run in self._runs]
+            if not any(sent) and self._head_sent and any(not run.draining for run in self._runs):
                 self._last_write_at = self._loop.time()
                 await send({"type": "http.response.body", "body": self.keep_alive, "more_body": True})
             return self._keep_alive
@@ -429,46 +433,48 @@ def failure_of(translation: Translation) -> HttpError:
 
 
 class StoredStream(EventSourceResponse):
-    """Sends the pieces of a stored stream as they come, cut anywhere, and comments between two frames while
-    none come: `keepalive` is such a comment, `end` what a frame ends with."""
+    """Sends the pieces of a stored stream, which may end within a frame, and between two frames keep-alives
+    while no pieces come. `keepalive` is what is sent as one, `frame_end` the bytes at the end of a frame."""
 
     def __init__(
         self,
         pieces: AsyncIterator[bytes],
         headers: Mapping[str, str],
         keep_alive: float,
-        kind: bytes = SSE_TYPE,
+        content_type: bytes = SSE_TYPE,
         keepalive: bytes = KEEP_ALIVE,
-        end: bytes = _BLANK_LINE,
+        frame_end: bytes = _BLANK_LINE,
     ) -> None:
-        self._keepalive, self._end = keepalive, end
+        self._keepalive, self._frame_end = keepalive, frame_end
         super().__init__(
             pieces,
             headers=headers,
-            media_type=kind.decode().partition(";")[0],
+            media_type=content_type.decode().partition(";")[0],
             ping=keep_alive,
-            ping_message_factory=cast(Callable[[], ServerSentEvent], lambda: keepalive),  # bytes will do
+            ping_message_factory=cast(
+                Callable[[], ServerSentEvent], lambda: keepalive
+            ),  # it sends bytes as well
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await super().__call__(
-            scope, receive, _drop_keepalives_within_frames(send, self._keepalive, self._end)
+            scope, receive, _drop_keepalives_within_frames(send, self._keepalive, self._frame_end)
         )
 
 
-def _drop_keepalives_within_frames(send: Send, keepalive: bytes, end: bytes) -> Send:
+def _drop_keepalives_within_frames(send: Send, keepalive: bytes, frame_end: bytes) -> Send:
     """`send`, serialized, and without keep-alives that would come within a frame."""
-    lock, between = anyio.Lock(), True
+    lock, at_frame_end = anyio.Lock(), True
 
     async def send_in_order(message: Message) -> None:
-        nonlocal between
+        nonlocal at_frame_end
         async with lock:  # what waits for a slow client must not be overtaken
             body = message.get("body", b"")
             if body == keepalive:
-                if not between:
+                if not at_frame_end:
                     return
             elif body:
-                between = body.endswith(end)
+                at_frame_end = body.endswith(frame_end)
             await send(message)
 
     return send_in_order

@@ -33,7 +33,8 @@ from openresponses_server.errors import HttpError, shutting_down
 from openresponses_server.http.headers import fields_of
 from openresponses_server.requests.background import cancel_response, enqueue
 from openresponses_server.requests.bodies import read_json
-from openresponses_server.requests.prepare import prepare
+from openresponses_server.requests.prepare import new_run, prepare
+from openresponses_server.requests.prepared import PreparedRequest
 from openresponses_server.requests.service import Service, service_of
 from openresponses_server.runs.follow import remaining_stream
 from openresponses_server.runs.run import Run
@@ -44,7 +45,7 @@ from openresponses_server.store.base import ListedItem, Order
 _MAX_LIMIT: Final = 100
 _ORDERS: Final = ("asc", "desc")
 # role of a message → type of its text part
-_PARTS: Final = {"assistant": "output_text"}
+_TEXT_PART_TYPES: Final = {"assistant": "output_text"}
 
 
 def count_reader(service: Service, owner: str, answer: Callable[[], Awaitable[ASGIApp]]) -> ASGIApp:
@@ -124,7 +125,7 @@ def _input_item(listed: ListedItem) -> dict[str, Any]:
     raw: dict[str, Any] = {**msgspec.to_builtins(listed.item, enc_hook=enc_hook), "id": listed.id}
     if raw.get("type") == "message":
         if isinstance(raw["content"], str):
-            kind = _PARTS.get(raw["role"], "input_text")
+            kind = _TEXT_PART_TYPES.get(raw["role"], "input_text")
             raw["content"] = [{"type": kind, "text": raw["content"]}]
         for part in raw["content"]:
             if part.get("type") == "output_text":
@@ -145,8 +146,8 @@ async def create(request: Request) -> ASGIApp:
     asked = await read_json(request, service, decode_request)
     scope = request.scope
     owner, request_id = scope["state"]["owner"], scope["state"]["request_id"]
-    prepared = await prepare(service, asked, fields_of(scope), request_id, owner=owner)
-    run, headers = prepared.run(), prepared.headers
+    prepared = await prepare(PreparedRequest(asked, fields_of(scope), request_id, owner), service)
+    run, headers = new_run(prepared, service), prepared.answer_headers
     if asked.background:
         if asked.stream:
             return count_reader(service, owner, partial(_stream_background, service, run, headers))
@@ -270,7 +271,7 @@ def _event_number(text: str) -> int:
 
 # `/v1/responses/{id}/trace`: the trace of one response.
 
-_BLOCK: Final = 256 * 1024
+_CHUNK_SIZE: Final = 256 * 1024
 
 
 async def trace(request: Request) -> ASGIApp:
@@ -298,7 +299,7 @@ async def _lines(path: Path) -> AsyncIterator[bytes]:
         left = os.fstat(descriptor).st_size
         begun: list[bytes] = []
         while left:
-            block = await anyio.to_thread.run_sync(file.read, min(_BLOCK, left))
+            block = await anyio.to_thread.run_sync(file.read, min(_CHUNK_SIZE, left))
             if not block:
                 break
             left -= len(block)

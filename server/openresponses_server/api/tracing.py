@@ -13,7 +13,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from openresponses_server.http.auth import client_key
 from openresponses_server.http.direct_writes import withdraw
 from openresponses_server.http.headers import fields_of
-from openresponses_server.observation.recordings.records import Asked, How
+from openresponses_server.observation.recordings.records import How, RecordedRequest
 from openresponses_server.observation.trace_folder import HEADER, Traces
 from openresponses_server.observation.traces import REQUEST
 from openresponses_server.tasks import on_thread
@@ -29,7 +29,7 @@ _DIALECTS: Final = {
 }
 
 
-class Tracing:
+class TracingMiddleware:
     """A middleware after authentication, because a trace belongs to an owner. A traced answer has the path of
     its trace in a header."""
 
@@ -44,7 +44,7 @@ class Tracing:
             return
         headers, state = fields_of(scope), scope["state"]
         query = scope["query_string"].decode("latin-1")
-        asked = Asked(
+        asked = RecordedRequest(
             0,
             0,
             dialect=dialect,
@@ -108,7 +108,7 @@ async def trace_turn(
     if traces is None:
         yield
         return
-    asked = Asked(
+    asked = RecordedRequest(
         0,
         0,
         dialect="responses",

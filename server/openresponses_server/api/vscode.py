@@ -34,14 +34,14 @@ from openresponses_server.api.models import wants_refresh
 from openresponses_server.api.responders import PARTS, DialectForm, RunStreamResponder
 from openresponses_server.errors import HttpError, failure
 from openresponses_server.http.headers import fields_of
-from openresponses_server.limits.memory import Reservation
 from openresponses_server.requests.bodies import read_json
-from openresponses_server.requests.prepare import PreparedRequest, prepare
+from openresponses_server.requests.prepare import new_run, prepare
+from openresponses_server.requests.prepared import PreparedRequest
 from openresponses_server.requests.service import Service, service_of
 from openresponses_server.runs.client import Batch
 from openresponses_server.runs.run import Run
 from openresponses_server.store.base import StoreError
-from openresponses_server.store.history import Conversation, history_of
+from openresponses_server.store.history import Continued, history_of
 from openresponses_server.tasks import off_loop
 
 # A stateful marker in a chat names a stored response. It is used when that response belongs to the owner, has
@@ -56,6 +56,8 @@ class Continuation(NamedTuple):
     """The request for what follows a chat's last marker, and the digest of the chat before it."""
 
     request: CreateResponse
+    previous_id: str
+    """The marker: the id of the response before."""
     losses: Diagnostics
     before: str
 
@@ -80,7 +82,9 @@ def read_chat(body: bytes) -> DecodedChat:
         return DecodedChat(chat, request, losses, None)
     whole = request.input if isinstance(request.input, list) else []
     before = conversation_digest(whole[: len(whole) - len(marked.input)])
-    return DecodedChat(chat, request, losses, Continuation(marked, marked_losses, before))
+    return DecodedChat(
+        chat, request, losses, Continuation(marked, marked.previous_response_id, marked_losses, before)
+    )
 
 
 async def prepare_chat(
@@ -98,21 +102,20 @@ async def prepare_chat(
     ):
         # a continuation that is refused is retried with the whole chat
         with suppress(InvalidRequestError):
-            return await prepare(
-                service,
-                asked.continuation.request,
+            continuation = PreparedRequest(
+                found.request,
                 headers,
                 request_id,
-                owner=owner,
+                owner,
                 losses=asked.continuation.losses,
-                history=found[0].items,
-                upstream=found[0].upstream,
-                reservation=found[1],
+                continued=found,
                 input_param=_INPUT_PARAM,
             )
-    return await prepare(
-        service, request, headers, request_id, owner=owner, losses=asked.losses, input_param=_INPUT_PARAM
+            return await prepare(continuation, service)
+    whole = PreparedRequest(
+        request, headers, request_id, owner, losses=asked.losses, input_param=_INPUT_PARAM
     )
+    return await prepare(whole, service)
 
 
 async def _can_store(service: Service, request: CreateResponse) -> bool:
@@ -129,16 +132,18 @@ async def _can_store(service: Service, request: CreateResponse) -> bool:
 
 async def _history_before_marker(
     service: Service, continuation: Continuation, owner: str
-) -> tuple[Conversation, Reservation] | None:
+) -> Continued | None:
     """The conversation up to the marker and its memory; None when the marker can't be used."""
     reservation = service.available.budget.reserve(owner)
     try:
-        before = await history_of(service.store, continuation.request, owner, service.available, reservation)
+        before = await history_of(
+            service.store, continuation.previous_id, owner, service.available, reservation
+        )
     except HttpError as error:
         why = error.code
     else:
         if await off_loop(before.size, lambda: conversation_digest(before.items)) == continuation.before:
-            return before, reservation
+            return Continued(continuation.request, before, reservation)
         why = "another_conversation"
     reservation.release()
     _log.info("vscode.marker_unused", code=why)
@@ -197,7 +202,7 @@ async def models(request: Request) -> JSONResponse:
     service = service_of(request)
     enriched = await service.listing.enriched(refresh=wants_refresh(request))
     listed = [model.information() for model in enriched]
-    version = service.lists.note(listed)
+    version = service.lists.record(listed)
     since = request.query_params.get("since")
     changes = None if since is None else service.lists.changes(since, version)
     found = None if changes is None else msgspec.structs.asdict(changes)
@@ -217,7 +222,8 @@ async def chat(request: Request) -> ASGIApp:
     traced = service.settings.log_level == "debug"
     trace = partial(_trace, state.request_id) if traced else None
     form = PartsForm(asked.chat, failures, service.sealer, trace)
-    return PartsResponder(prepared.run(), prepared.headers, service.settings.keep_alive, form)
+    run, headers = new_run(prepared, service), prepared.answer_headers
+    return PartsResponder(run, headers, service.settings.keep_alive, form)
 
 
 def _trace(request_id: str, line: str) -> None:

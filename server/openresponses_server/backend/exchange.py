@@ -12,7 +12,7 @@ import anyio
 from anyio.lowlevel import checkpoint
 from starlette.types import Message, Receive, Send
 
-from openresponses_bridge.backend.answer import Answer, Head
+from openresponses_bridge.backend.answer import Answer, AnswerHead
 from openresponses_bridge.backend.outputs import AsyncGenerate, async_close, async_opened
 from openresponses_bridge.errors import HttpError
 
@@ -28,11 +28,12 @@ class ClientDisconnected(Exception):
 
 
 class Writer:
-    """One HTTP answer, one message at a time. Each method that writes raises ClientDisconnected."""
+    """Writes one HTTP answer, one message at a time, with the application's `headers`. Each method that
+    writes raises ClientDisconnected."""
 
-    def __init__(self, send: Send, given: list[tuple[bytes, bytes]]) -> None:
+    def __init__(self, send: Send, headers: list[tuple[bytes, bytes]]) -> None:
         self._to_client = send
-        self._given = given
+        self._headers = headers
         self._begun = False
         self._writing = False
         self._state_since = monotonic()  # when the last write began or ended
@@ -46,7 +47,8 @@ class Writer:
             await self._begin(answer.head)
         await self._send({"type": "http.response.body", "body": body, "more_body": more})
 
-    async def whole(self, head: Head, body: bytes) -> None:
+    async def whole(self, head: AnswerHead, body: bytes) -> None:
+        """Write an answer that is not streamed."""
         while self._keeping_alive is not None:
             await self._keeping_alive.wait()
         head.headers["content-length"] = str(len(body))
@@ -71,11 +73,11 @@ class Writer:
         """Whether a write is in progress, and for how many seconds that has been so."""
         return self._writing, monotonic() - self._state_since
 
-    async def _begin(self, head: Head) -> None:
+    async def _begin(self, head: AnswerHead) -> None:
         self._begun = True
-        named = {name for name, _value in self._given}
+        named = {name for name, _value in self._headers}
         ours = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in head.headers.items()]
-        headers = [*self._given, *(each for each in ours if each[0] not in named)]
+        headers = [*self._headers, *(each for each in ours if each[0] not in named)]
         await self._send({"type": "http.response.start", "status": head.status, "headers": headers})
 
     async def _send(self, message: Message) -> None:
@@ -90,7 +92,7 @@ class Writer:
             self._state_since = monotonic()
 
 
-class Exchange:
+class AsgiExchange:
     """One request and its answer. One task reads the model and writes its output; another waits for a
     disconnect and sends keep-alives."""
 

@@ -15,7 +15,7 @@ from starlette.types import Receive, Scope, Send
 from openresponses_bridge.backend.answer import Answer, AnswerOptions, check_options, refusal
 from openresponses_bridge.backend.outputs import AsyncFunction, AsyncGenerate, async_close, check_function
 from openresponses_bridge.errors import HttpError, LocalError, RemoteError
-from openresponses_server.backend.exchange import ClientDisconnected, Exchange, Writer
+from openresponses_server.backend.exchange import AsgiExchange, ClientDisconnected, Writer
 from openresponses_server.limits.requests import check_json, check_length, check_type, too_large
 from openresponses_server.settings import Limits
 from openresponses_server.tasks import off_loop
@@ -84,10 +84,10 @@ class BackendResponse(Response):
             await async_close(self._generate)
             refused = refusal(error, options.get("dialect", "responses"))
             with anyio.move_on_after(self._send_timeout):
-                await _unless_left(writer.whole(*refused))
+                await _ignore_disconnect(writer.whole(*refused))
         else:
             times = self._keep_alive, self._timeout, self._send_timeout
-            await _unless_left(Exchange(answer, self._generate, writer, *times).run(receive))
+            await _ignore_disconnect(AsgiExchange(answer, self._generate, writer, *times).run(receive))
         if self.background is not None:
             await self.background()
 
@@ -130,7 +130,8 @@ async def _read(request: Request, limit: int) -> bytes:
     return b"".join(pieces)
 
 
-async def _unless_left(sending: Awaitable[None]) -> None:
+async def _ignore_disconnect(sending: Awaitable[None]) -> None:
+    """Await this; a client that disconnects meanwhile is only logged."""
     try:
         await sending
     except ClientDisconnected:

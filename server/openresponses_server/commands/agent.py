@@ -159,7 +159,7 @@ def _run(
 
     from openresponses_bridge.loop import ToolCallLimitBehavior
     from openresponses_server.agents.running import Task, run_task
-    from openresponses_server.agents.screen import Output, Screen
+    from openresponses_server.agents.screen import OutputStream, Screen
     from openresponses_server.agents.task_context import attachments_of, global_context
 
     # failures are shown as the run's end; a log line would break the display
@@ -188,7 +188,7 @@ def _run(
         ),
         call_log=call_log,
     )
-    screen = Screen(Output(highlight=False, stderr=as_json), quiet=as_json)
+    screen = Screen(OutputStream(highlight=False, stderr=as_json), quiet=as_json)
     return asyncio.run(run_task(task, settings, screen))
 
 

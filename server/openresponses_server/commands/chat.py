@@ -89,9 +89,9 @@ def _talk(
 
     from rich.console import Console
 
-    from openresponses_server.commands.chatting import Conversation, attachment_part
+    from openresponses_server.commands.chatting import ChatSession, attachment_part
 
-    conversation = Conversation(instructions)
+    conversation = ChatSession(instructions)
     conversation.attachments = [attachment_part(path) for path in attachments]
     console = Console(highlight=False, stderr=as_json)
     chat = _Chat(reached, conversation, console, _model(reached, model), as_json)

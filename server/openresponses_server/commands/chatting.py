@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.text import Text
 
 from openresponses_bridge.decoder import ResponseAccumulator
+from openresponses_bridge.loop import ToolResultElement
 from openresponses_bridge.protocol import events as ev
 from openresponses_bridge.protocol.codec import decode_json, encode
 from openresponses_bridge.protocol.events import Event
@@ -26,8 +27,7 @@ _THOUGHTS: Final = (
     ev.ReasoningTextDelta,
     ev.ReasoningSummaryTextDelta,
 )
-_CUT: Final = 300  # characters of a call
-_MESSAGE: Final = 1_000
+_MESSAGE: Final = 1_000  # characters
 
 
 class AnswerView:
@@ -51,18 +51,18 @@ class AnswerView:
         if self._quiet:
             return
         if isinstance(event, _THOUGHTS):
-            self._lines.think(event.delta)
+            self._lines.add_thinking(event.delta)
         elif isinstance(event, ev.OutputTextDelta | ev.RefusalDelta):
-            self._lines.say(event.delta)
+            self._lines.print_text(event.delta)
         elif isinstance(event, ev.OutputItemDone) and event.item is not None:
-            self._call(event.item)
+            self._show_call(event.item)
 
     def show_end(self) -> None:
         """Show how the response ended, its time and its usage."""
         response = self.response
         if self._quiet or response is None:
             return
-        self._lines.end_thinking()
+        self._lines.print_thinking()
         self._lines.end_line()
         if response.error is not None:
             what = f"{response.error.code}: {response.error.message}"
@@ -76,13 +76,11 @@ class AnswerView:
             counts = f"{tokens_of(response.usage)} · {counts}"
         self._console.print(Text(counts, "dim"), soft_wrap=True)
 
-    def _call(self, item: object) -> None:
+    def _show_call(self, item: object) -> None:
         given = getattr(item, "arguments", None) or getattr(item, "input", None)
         if isinstance(given, str) and isinstance(name := getattr(item, "name", None), str):
-            self._lines.end_thinking()
-            self._lines.end_line()
-            call = f"{name} {given}"
-            self._console.print(Text(f"🔧 {on_one_line(call, _CUT)} (not run)", "cyan"), soft_wrap=True)
+            call = ToolResultElement(name=name, call_id="", input=given)
+            self._lines.print_call(call, is_run=False)
 
 
 # The user's files as parts of a message.
@@ -148,7 +146,7 @@ def _data_url(kind: str, data: bytes) -> str:
 Item = dict[str, Any]
 
 
-class Conversation:
+class ChatSession:
     """The messages so far. Nothing is stored on the server."""
 
     def __init__(self, instructions: str | None = None) -> None:

@@ -31,12 +31,12 @@ from openresponses_server.store.stores import build_store, open_event_log, shown
 from openresponses_server.upstreams.base import called
 from openresponses_server.upstreams.dialects import without_password
 
-_PATIENCE: Final = 5.0  # seconds for a store
+_TIMEOUT: Final = 5.0  # seconds for a store
 _FIRST_LINE: Final = 200
 State = Literal["ok", "note", "missing"]
 
 
-class Finding(Struct, frozen=True):
+class CheckResult(Struct, frozen=True):
     """The result of a check. `note` is not an error."""
 
     what: str
@@ -44,11 +44,11 @@ class Finding(Struct, frozen=True):
     message: str
 
 
-async def service_checks(settings: Settings, config: str) -> list[Finding]:
+async def service_checks(settings: Settings, config: str) -> list[CheckResult]:
     """Check everything that `serve` needs with these settings; `config` is their file, "" if there is
     none."""
     return [
-        Finding("settings", "ok", f"{config or 'flags and defaults'} can be used"),
+        CheckResult("settings", "ok", f"{config or 'flags and defaults'} can be used"),
         await _port(settings),
         *await _upstreams(settings),
         *await _check_storage(settings),
@@ -61,28 +61,28 @@ def _address(settings: Settings) -> str:
     return f"http://{f'[{host}]' if ':' in host else host}:{settings.port}"
 
 
-async def _port(settings: Settings) -> Finding:
+async def _port(settings: Settings) -> CheckResult:
     what, address = "port", _address(settings)
     if not settings.port or not is_listening(settings.host, settings.port):
-        return Finding(what, "ok", f"{address} is free" if settings.port else "a free one will be taken")
+        return CheckResult(what, "ok", f"{address} is free" if settings.port else "a free one will be taken")
     try:
         count = len((await models_of(address, None)).listed)
     except UnusableServer as error:
         if error.is_ours:
-            return Finding(what, "ok", f"a server that asks for a key runs at {address}")
+            return CheckResult(what, "ok", f"a server that asks for a key runs at {address}")
         other = f"something else listens at {address}; `--port 0` takes a free port"
-        return Finding(what, "note", other)
-    return Finding(what, "ok", f"a server runs at {address}, with {count} models")
+        return CheckResult(what, "note", other)
+    return CheckResult(what, "ok", f"a server runs at {address}, with {count} models")
 
 
-async def _upstreams(settings: Settings) -> list[Finding]:
+async def _upstreams(settings: Settings) -> list[CheckResult]:
     if not settings.upstreams:
         demo = "only the built-in demo model, which answers by rule: --upstream ollama for a real one"
-        return [Finding("upstream", "note", demo)]
+        return [CheckResult("upstream", "note", demo)]
     found = []
     for each in await check_of(settings):
         line = upstream_line(each, _address(settings), "it")
-        found += [_key(each), Finding(called(each.upstream.name), _state(each, settings), line)]
+        found += [_key(each), CheckResult(called(each.upstream.name), _state(each, settings), line)]
     return found
 
 
@@ -96,20 +96,20 @@ def _state(asked: UpstreamCheck, settings: Settings) -> State:
     return "missing" if silent or is_key_refused(answer) else "note"
 
 
-def _key(asked: UpstreamCheck) -> Finding:
+def _key(asked: UpstreamCheck) -> CheckResult:
     given, known = asked.settings, asked.profile
     what = f"key for {called(asked.upstream.name)}"
     usual = known.api_key_env if known is not None and given.url is None else None
     if given.pass_through:
-        return Finding(what, "ok", "the clients' own are passed on")
+        return CheckResult(what, "ok", "the clients' own are passed on")
     if given.api_key_env or usual:
-        return Finding(what, "ok", f"{given.api_key_env or usual} is set")
+        return CheckResult(what, "ok", f"{given.api_key_env or usual} is set")
     if given.api_key or given.headers:
-        return Finding(what, "ok", "it is in the config")
-    return Finding(what, "ok", "not set; requests are sent without a key")
+        return CheckResult(what, "ok", "it is in the config")
+    return CheckResult(what, "ok", "not set; requests are sent without a key")
 
 
-async def _check_storage(settings: Settings) -> list[Finding]:
+async def _check_storage(settings: Settings) -> list[CheckResult]:
     """Check that the store can be written to and that the event log answers."""
     store, log = build_store(settings), open_event_log(settings.event_log)
     try:
@@ -127,18 +127,18 @@ async def _probe_store(store: ResponseStore) -> None:
     await store.probe()
 
 
-async def _probe(what: str, shown: str, check: Awaitable[None]) -> Finding:
+async def _probe(what: str, shown: str, check: Awaitable[None]) -> CheckResult:
     try:
-        async with asyncio.timeout(_PATIENCE):
+        async with asyncio.timeout(_TIMEOUT):
             await check
     except Outage as outage:
-        return Finding(what, "missing", f"{shown}: {outage.in_full}")
+        return CheckResult(what, "missing", f"{shown}: {outage.in_full}")
     except TimeoutError:
-        return Finding(what, "missing", f"{shown} does not answer within {_PATIENCE:g} seconds")
-    return Finding(what, "ok", f"{shown} can be used")
+        return CheckResult(what, "missing", f"{shown} does not answer within {_TIMEOUT:g} seconds")
+    return CheckResult(what, "ok", f"{shown} can be used")
 
 
-def _check_folder() -> Finding:
+def _check_folder() -> CheckResult:
     """Check the data folder, where the sealing key and the agents' configurations are."""
     folder = data_folder()
     try:
@@ -146,13 +146,13 @@ def _check_folder() -> Finding:
         with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as error:
-        return Finding("data folder", "missing", f"{folder}: {error.strerror or error}")
+        return CheckResult("data folder", "missing", f"{folder}: {error.strerror or error}")
     if os.name == "posix" and folder.stat().st_mode & 0o077:
-        return Finding("data folder", "note", f"{folder} is open to other users: chmod 700 closes it")
-    return Finding("data folder", "ok", f"{folder} can be written to")
+        return CheckResult("data folder", "note", f"{folder} is open to other users: chmod 700 closes it")
+    return CheckResult("data folder", "ok", f"{folder} can be written to")
 
 
-def agent_check(agent: CodingAgent, *, needed: bool) -> Finding:
+def agent_check(agent: CodingAgent, *, needed: bool) -> CheckResult:
     """Check that the agent is installed, can be started, and has a version that was tested."""
     what = f"agent {agent.name}"
     absent: State = "missing" if needed else "note"
@@ -160,19 +160,19 @@ def agent_check(agent: CodingAgent, *, needed: bool) -> Finding:
         own = {"HOME": empty, "CODEX_HOME": empty, "CLAUDE_CONFIG_DIR": empty}
         found = find_installed(agent, agent.environment(os.environ, frozenset(), LaunchOptions([], own)))
     if found is None:
-        return Finding(what, absent, f"{agent.program} was not found: {agent.install}")
+        return CheckResult(what, absent, f"{agent.program} was not found: {agent.install}")
     if found.version is None:
         node = ": it is a program for Node.js, which was not found" if _lacks_node(found.path) else ""
-        return Finding(what, absent, f"{found.path} does not say its version{node}")
+        return CheckResult(what, absent, f"{found.path} does not say its version{node}")
     tried = "to".join(f" {major}.{minor} " for major, minor in (agent.minimum, agent.tested)).strip()
     if found.version < agent.minimum:
-        return Finding(
+        return CheckResult(
             what, absent, f"{agent.title} {found.version_text} is too old, {tried} work: {agent.install}"
         )
     here = f"{agent.title} {found.version_text} at {found.path}"
     if found.version > agent.tested:
-        return Finding(what, "note", f"{here} is newer than what was tried ({tried})")
-    return Finding(what, "ok", here)
+        return CheckResult(what, "note", f"{here} is newer than what was tried ({tried})")
+    return CheckResult(what, "ok", here)
 
 
 def _lacks_node(path: str) -> bool:

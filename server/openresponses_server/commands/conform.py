@@ -16,7 +16,7 @@ from openresponses_server.commands.progress import progress
 if TYPE_CHECKING:
     from openresponses_bridge.conformance.published import WireName
     from openresponses_bridge.conformance.scenario import Level
-    from openresponses_server.commands.playing import Verdict
+    from openresponses_server.commands.playing import ScenarioResult
 
 _SIGNS: Final = {"passed": ("✓", "green"), "failed": ("✗", "red"), "skipped": ("○", "yellow")}
 
@@ -74,11 +74,11 @@ def command(
         scenarios = chosen(level, only, skip)
     except ValueError as error:
         raise click.UsageError(str(error)) from error
-    show = _show_json if as_json else _Lines().show
+    show = _show_json if as_json else _TextReport().show
     try:
         with progress("scenarios", len(scenarios)) as advance:
 
-            def shown(verdict: Verdict) -> None:
+            def shown(verdict: ScenarioResult) -> None:
                 show(verdict)
                 advance(1)
 
@@ -109,13 +109,13 @@ def _write(path: str, report: bytes) -> None:
         exit_unreadable(f"{path}: {error.strerror or error}")
 
 
-class _Lines:
+class _TextReport:
     """Prints scenarios as lines of text. A fault that several have in common is described once."""
 
     def __init__(self) -> None:
         self._first: dict[str, str] = {}
 
-    def show(self, verdict: Verdict) -> None:
+    def show(self, verdict: ScenarioResult) -> None:
         sign, colour = _SIGNS[verdict.outcome]
         click.echo(f"{click.style(sign, fg=colour)} {verdict.id:38} {verdict.description}")
         known = [self._first.setdefault(cause, verdict.id) for cause in verdict.causes]
@@ -125,13 +125,13 @@ class _Lines:
             click.echo(f"    {printable(verdict.message)} [{verdict.source}]")
 
 
-def _show_json(verdict: Verdict) -> None:
+def _show_json(verdict: ScenarioResult) -> None:
     from openresponses_bridge.protocol.codec import encode
 
     click.echo(encode(verdict).decode())
 
 
-def _sum_up(verdicts: list[Verdict]) -> None:
+def _sum_up(verdicts: list[ScenarioResult]) -> None:
     from openresponses_server.commands.playing import failures_by_cause
 
     counts = {outcome: sum(each.outcome == outcome for each in verdicts) for outcome in _SIGNS}

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from openresponses_bridge.text import printable
-from openresponses_server.commands.flags import counted, force_flag, input_file, output_file
+from openresponses_bridge.text import counted, printable
+from openresponses_server.commands.flags import force_flag, input_file, output_file
 from openresponses_server.commands.progress import CountedReader, progress
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def sweep(store: str) -> None:
     async def work(opened: ResponseStore) -> None:
         with progress("sweeping"):
             deleted = await opened.sweep(time.time())
-        click.echo(f"{_count(deleted, 'response')} deleted")
+        click.echo(f"{counted(deleted, 'response')} deleted")
 
     _run(store, work)
 
@@ -108,8 +108,8 @@ def import_(store: str, file: str) -> None:
         progress("importing", _size(file), "bytes") as advance,
     ):
         done = import_lines(database_url(store), CountedReader(source, advance), _name_line)
-    refused = f", {_count(done.refused, 'line')} refused" if done.refused else ""
-    click.echo(f"{_count(done.new, 'response')} imported, {done.present} already present{refused}")
+    refused = f", {counted(done.refused, 'line')} refused" if done.refused else ""
+    click.echo(f"{counted(done.new, 'response')} imported, {done.present} already present{refused}")
     sys.exit(1 if done.refused else 0)
 
 
@@ -123,10 +123,6 @@ def backup(store: str, file: Path) -> None:
     with _reported_failures(), progress("copying"):
         size = back_up(_existing(store), file)
     click.echo(f"{size} bytes written to {file}")
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def _run(store: str, work: Callable[[ResponseStore], Awaitable[None]]) -> None:

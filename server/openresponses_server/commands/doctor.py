@@ -41,21 +41,21 @@ def command(agents: tuple[str, ...], as_json: bool, config: Path | None, **flags
     import asyncio
 
     from openresponses_server.agents.coding.agents import AGENTS, agent_named
-    from openresponses_server.commands.checks import Finding, agent_check, service_checks
+    from openresponses_server.commands.checks import CheckResult, agent_check, service_checks
     from openresponses_server.settings import SettingsError, load_settings
 
     try:
         wanted = [agent_named(name) for name in agents]
     except ValueError as error:
         raise click.UsageError(str(error)) from error
-    findings: list[Finding]
+    findings: list[CheckResult]
     try:
         fields = fields_of(**flags, config=config)
         with naming_flags(config, fields):
             settings = load_settings(config, **fields)
             check_settings(settings)
     except SettingsError as error:
-        findings = [Finding("settings", "missing", str(error))]
+        findings = [CheckResult("settings", "missing", str(error))]
     else:
         findings = asyncio.run(service_checks(settings, str(config) if config else ""))
     findings += [agent_check(agent, needed=agent in wanted) for agent in AGENTS.values()]

@@ -70,6 +70,7 @@ def _of_profile(settings: Settings, given: dict[str, Any], name: str) -> Iterato
     if at is not None:
         filled["url"] = at.url
         filled["options"] = {key: value for key, value in at.options.items() if key not in given["options"]}
+        filled["model_options"] = at.model_options
     if given["url"] is None and given["api_key"] is None and not given["pass_through"]:
         filled["api_key_env"] = known.api_key_env
     for path, key, value in _leaves(filled, "$", ""):

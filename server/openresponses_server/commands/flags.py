@@ -29,7 +29,7 @@ _Decorated = TypeVar("_Decorated", bound=Callable[..., Any])
 SOURCES: Final = ("auto", *(each.name for each in TABLE))
 """The dialects of captures: the names in `openresponses_server.observation.recordings.dialects`, which is
 slow to import."""
-SINKS: Final = ("responses", "openai", *(each.name for each in TABLE if each.client), "snapshot")
+TARGETS: Final = ("responses", "openai", *(each.name for each in TABLE if each.client), "snapshot")
 """The formats that captures are translated into: the names in
 `openresponses_server.observation.recordings.dialects`."""
 
@@ -182,13 +182,13 @@ CLEAN, VIOLATIONS, UNREADABLE = 0, 1, 2
 def input_file(file: str) -> Iterator[BinaryIO]:
     """Open the capture. One that can't be read ends the command with exit code 2 and an error that says
     where."""
-    from openresponses_server.observation.recordings.captures import Unreadable
+    from openresponses_server.observation.recordings.captures import UnreadableCapture
 
     name = "stdin" if file == "-" else file
     try:
         with click.open_file(file, "rb") as opened:
             yield cast(BinaryIO, opened)
-    except Unreadable as error:
+    except UnreadableCapture as error:
         exit_unreadable(printable(f"{name}: {error}"))
     except OSError as error:
         if isinstance(error, BrokenPipeError):
@@ -197,11 +197,6 @@ def input_file(file: str) -> Iterator[BinaryIO]:
 
 
 force_flag = click.option("--force", is_flag=True, help="Replace FILE if it already exists.")
-
-
-def counted(number: int, what: str) -> str:
-    """`1 response`, `2 responses`."""
-    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 @contextmanager

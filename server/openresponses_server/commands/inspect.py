@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterable
-from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
     from openresponses_server.observation.recordings.captures import Payload
 
 _INTERRUPTED: Final = 130
-_FIRST: Final = 4096  # bytes of the first line that distinguish a recording
 
 
 @click.command()
@@ -104,8 +102,8 @@ def _inspect(
 def _asked(
     what: str, ask: str | None, request: str | None, server: str | None, **_others: Any
 ) -> tuple[str | None, str | None] | None:
-    """The server's address, None for the default one, and the id of a response, None for a new request. The
-    result is None for a file. Raises UsageError."""
+    """The server's address (None: the default one) and the id of a response (None: a new request); None for a
+    file. Raises UsageError."""
     sends = ask is not None or request is not None
     if ask is not None and request is not None:
         raise click.UsageError("--ask and --request can't be combined")
@@ -128,55 +126,42 @@ def _asked(
 
 
 def _read(file: str, speed: float | str | None, begin: Any, live: LiveView) -> int | str:
-    """Inspect a file to its end."""
-    from openresponses_server.commands.replaying import recording_of
-    from openresponses_server.observation.recordings.captures import Unreadable
-    from openresponses_server.observation.recordings.records import is_recording
+    """Inspect a file to its end; every answer of a recording, at its recorded times."""
+    from openresponses_server.observation.recordings.captures import UnreadableCapture
+    from openresponses_server.observation.recordings.playing import CaptureFile
+    from openresponses_server.observation.recordings.reader import Changed, Clock, speed_of
 
-    with input_file(file) as lines:
-        first = lines.readline(_FIRST)
-        if is_recording(first):
-            return _play(recording_of(file, first, lines), speed, begin, live)
-        if speed is not None:
+    clock = Clock(speed_of(speed or "max"))
+    code = CLEAN
+    with input_file(file) as opened:
+        played = CaptureFile(opened)
+        if not played.is_recording and speed is not None:
             return "--speed is for recordings: a capture has no times"
-        if first and not first.endswith(b"\n"):
-            first += lines.readline()
-        try:
-            _feed(begin(None), chain([first] if first else [], lines), live)
-        except Unreadable as error:  # everything before it is shown nevertheless
-            return printable(f"{'stdin' if file == '-' else file}: {error}")
-    return CLEAN
+        for answer in filter(None, played.answers(clock, choose=list)):
+            inspection = begin((lambda: clock.at) if played.is_recording else None)
+            try:
+                _feed(inspection, answer.lines, live)
+            except UnreadableCapture as error:
+                if answer.exchange is None:  # everything before it is shown nevertheless
+                    return printable(f"{'stdin' if file == '-' else file}: {error}")
+                click.echo(printable(f"exchange {answer.exchange.asked.exchange}: {error}"), err=True)
+                code = UNREADABLE
+            except Changed:
+                return "the file has changed while it was read"
+    return code
 
 
 def _feed(inspection: Inspection, lines: Iterable[bytes], live: LiveView) -> None:
-    from openresponses_server.observation.recordings.captures import Unreadable, read_capture
+    from openresponses_server.observation.recordings.captures import UnreadableCapture, read_capture
 
     try:
         for payload in read_capture(lines):
             inspection.feed(payload)
             live.tick()
-    except Unreadable:
+    except UnreadableCapture:
         inspection.close()
         raise
     inspection.close()
-
-
-def _play(recording: Any, speed: float | str | None, begin: Any, live: LiveView) -> int | str:
-    """Inspect every answer of a recording, at its recorded times."""
-    from openresponses_server.observation.recordings.captures import Unreadable
-    from openresponses_server.observation.recordings.reader import Changed, Clock, body_lines, speed_of
-
-    clock = Clock(speed_of(speed or "max"))
-    said = CLEAN
-    for each in recording.exchanges:
-        try:
-            _feed(begin(lambda: clock.at), body_lines(recording.records(each), clock), live)
-        except Unreadable as error:
-            click.echo(printable(f"exchange {each.asked.exchange}: {error}"), err=True)
-            said = UNREADABLE
-        except Changed:
-            return "the file has changed while it was read"
-    return said
 
 
 async def _fetch(
@@ -187,7 +172,7 @@ async def _fetch(
 
     from openresponses_server.client import OpenResponsesError
     from openresponses_server.commands.server_client import MissingKey, ServerClient, key_from
-    from openresponses_server.observation.recordings.captures import Unreadable
+    from openresponses_server.observation.recordings.captures import UnreadableCapture
 
     inspection = begin(time.monotonic)
     try:
@@ -201,7 +186,7 @@ async def _fetch(
                     live.tick()
     except OpenResponsesError as error:
         return printable(f"{error.message} [{error.code}]")
-    except (Unreadable, MissingKey, ValueError) as error:
+    except (UnreadableCapture, MissingKey, ValueError) as error:
         return printable(str(error))
     finally:
         inspection.close()

@@ -33,10 +33,10 @@ from openresponses_bridge.conformance.scenario import (
 )
 from openresponses_bridge.errors import WireError
 from openresponses_bridge.protocol.codec import decode_json, encode
-from openresponses_bridge.text import printable
-from openresponses_server.http.client.failures import InvalidAnswer, cause_of
-from openresponses_server.http.client.pool import Connections
-from openresponses_server.http.flow import Reader
+from openresponses_bridge.text import counted, printable
+from openresponses_server.http.client.failures import RemoteProtocolError, cause_of
+from openresponses_server.http.client.pool import ConnectionPool
+from openresponses_server.http.flow import BodyReader
 from openresponses_server.settings import Timeouts
 
 # Responses that scenarios store are deleted afterwards.
@@ -96,7 +96,7 @@ class StoredResponses:
         return False
 
 
-Outcome = Literal["passed", "failed", "skipped"]
+ScenarioOutcome = Literal["passed", "failed", "skipped"]
 _LAST_EVENTS: Final = TERMINALS | {"error"}
 _JSON: Final = {"content-type": "application/json"}
 _CLOSING: Final = 5.0  # seconds for a WebSocket's closing handshake
@@ -104,12 +104,12 @@ _MOST: Final = 64 * 1024 * 1024  # bytes of one answer
 _UNREADABLE: Final = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError)
 
 
-class Verdict(Struct, frozen=True):
+class ScenarioResult(Struct, frozen=True):
     """The result of one scenario. `message` says why it failed or was skipped. `causes` name the faults
     without their places, so that scenarios that fail because of one fault have the same cause."""
 
     id: str
-    outcome: Outcome
+    outcome: ScenarioOutcome
     description: str
     source: str
     message: str = ""
@@ -122,12 +122,12 @@ class Unreachable(Exception):
     """The server can't be reached, or lists no model to test with."""
 
 
-class TooLong(InvalidAnswer):
+class TooLong(RemoteProtocolError):
     """An answer beyond the size limit."""
 
 
 class WebSocket(ClientConnection):
-    """One whose TLS may fail behind a proxy: it is closed then without having been made."""
+    """A WebSocket whose connection may be lost before it was made: TLS can fail behind a proxy."""
 
     def connection_lost(self, exc: Exception | None) -> None:
         if hasattr(self, "transport"):
@@ -144,7 +144,7 @@ class Player:
         self._base = base.rstrip("/")
         self._headers = dict(headers)
         self._timeout = timeout
-        self._http: Connections
+        self._http: ConnectionPool
         self._sockets: dict[int, WebSocket] = {}
         self._stored = StoredResponses(self._send_request)
 
@@ -154,7 +154,7 @@ class Player:
         return self._stored.not_deleted
 
     async def __aenter__(self) -> Player:
-        self._http = Connections("", Timeouts(connect=self._timeout, first_byte=self._timeout))
+        self._http = ConnectionPool("", Timeouts(connect=self._timeout, first_byte=self._timeout))
         return self
 
     async def __aexit__(
@@ -184,9 +184,9 @@ class Player:
             raise Unreachable(f"{self._base} redirects to {answer.headers.get('location', 'nowhere')}")
         return answer
 
-    async def play(self, scenario: Scenario, target: ServerUnderTest) -> Verdict:
+    async def play(self, scenario: Scenario, target: ServerUnderTest) -> ScenarioResult:
         """Play one scenario, then delete the responses that it has stored."""
-        outcome: Outcome = "passed"
+        outcome: ScenarioOutcome = "passed"
         message = ""
         causes: tuple[str, ...] = ()
         begun = perf_counter()
@@ -213,7 +213,7 @@ class Player:
         if outcome == "failed" and not causes:
             causes = (message,)
         about = (scenario.id, outcome, scenario.description, scenario.source)
-        return Verdict(*about, message, scenario.level, causes, seconds)
+        return ScenarioResult(*about, message, scenario.level, causes, seconds)
 
     async def _run_steps(self, scenario: Scenario, target: ServerUnderTest) -> None:
         steps = scenario.play(target)
@@ -245,7 +245,7 @@ class Player:
             request.method, self._base + request.path, headers=headers, data=data
         )
         with closing(reply):
-            reader, read = Reader(reply.content), bytearray()
+            reader, read = BodyReader(reply.content), bytearray()
             ends = 0
             while piece := await reader.read():
                 before = max(0, len(read) - 1)  # the two line ends of a frame may arrive in two chunks
@@ -305,8 +305,8 @@ async def play_all(
     model: str | None,
     wire: WireName,
     timeout: float,
-    show: Callable[[Verdict], None] = lambda verdict: None,
-) -> tuple[list[Verdict], list[str]]:
+    show: Callable[[ScenarioResult], None] = lambda verdict: None,
+) -> tuple[list[ScenarioResult], list[str]]:
     """Play all scenarios; the verdicts, for each of which `show` is called at once, and the ids of stored
     responses that could not be deleted.
 
@@ -350,7 +350,7 @@ def _type(data: bytes) -> Any:
 # Reports of verdicts: failures by cause, and JUnit XML.
 
 
-def failures_by_cause(verdicts: Sequence[Verdict]) -> str:
+def failures_by_cause(verdicts: Sequence[ScenarioResult]) -> str:
     """Each cause with the scenarios that it fails, the most frequent first; "" without failures."""
     causes: dict[str, list[str]] = {}
     for verdict in verdicts:
@@ -358,12 +358,12 @@ def failures_by_cause(verdicts: Sequence[Verdict]) -> str:
             causes.setdefault(cause, []).append(verdict.id)
     lines = []
     for cause, failing in sorted(causes.items(), key=lambda found: -len(found[1])):
-        scenarios = "scenario" if len(failing) == 1 else "scenarios"
-        lines += [f"  {printable(cause)}", f"      {len(failing)} {scenarios}: {', '.join(failing)}"]
+        scenarios = counted(len(failing), "scenario")
+        lines += [f"  {printable(cause)}", f"      {scenarios}: {', '.join(failing)}"]
     return "\n".join(lines)
 
 
-def junit_report(name: str, verdicts: Sequence[Verdict]) -> bytes:
+def junit_report(name: str, verdicts: Sequence[ScenarioResult]) -> bytes:
     """A JUnit report: one suite of this name, one case per scenario with its area as the class."""
     counts = {
         "tests": str(len(verdicts)),

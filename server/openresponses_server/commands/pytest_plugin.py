@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from openresponses_bridge.conformance import WireName
     from openresponses_bridge.conformance.scenario import Level
     from openresponses_bridge.protocol.events import Event
-    from openresponses_server.commands.playing import Verdict
+    from openresponses_server.commands.playing import ScenarioResult
 
 Result = TypeVar("Result")
 _SHOWN = 20  # violations that are listed; the others are counted
@@ -45,7 +45,7 @@ class Conform(Protocol):
         skip: Collection[str] = ...,
         wire: WireName = ...,
         timeout: float = ...,
-    ) -> list[Verdict]: ...
+    ) -> list[ScenarioResult]: ...
 
 
 @pytest.fixture(scope="session")
@@ -92,7 +92,7 @@ def openresponses_conform() -> Conform:
         skip: Collection[str] = (),
         wire: WireName = "openresponses",
         timeout: float = 60.0,
-    ) -> list[Verdict]:
+    ) -> list[ScenarioResult]:
         __tracebackhide__ = True
         from openresponses_bridge.conformance.scenarios import chosen
 

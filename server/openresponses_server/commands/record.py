@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
-from openresponses_bridge.text import printable
+from openresponses_bridge.text import counted, printable
 from openresponses_server.commands.flags import (
     ASKED,
     config_flag,
@@ -166,18 +166,18 @@ async def _ask(target: Target, body: bytes) -> bool:
     from secrets import token_hex
 
     from openresponses_server.errors import UpstreamError
-    from openresponses_server.http.flow import Reader
+    from openresponses_server.http.flow import BodyReader
     from openresponses_server.upstreams.base import UpstreamRequest
 
     request = UpstreamRequest(target.dialect.path, body, f"req_{token_hex(12)}")
     size = reads = 0
     try:
         async with target.upstream.open(request) as reply:
-            reader = Reader(reply)
+            reader = BodyReader(reply)
             while data := await reader.read():
                 size, reads = size + len(data), reads + 1
     except UpstreamError as error:
         click.echo(printable(f"{target.upstream.name}: {error.message}"), err=True)
         return False
-    click.echo(f"{target.upstream.name}: {size} bytes in {reads} chunk{'' if reads == 1 else 's'}", err=True)
+    click.echo(f"{target.upstream.name}: {size} bytes in {counted(reads, 'chunk')}", err=True)
     return True

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import click
 
-from openresponses_server.commands.flags import SINKS, SOURCES, SPEED, capture_argument
+from openresponses_server.commands.flags import SOURCES, SPEED, TARGETS, capture_argument
 
 
 @click.command()
 @capture_argument
 @click.option("--from", "source_name", type=click.Choice(SOURCES), default=SOURCES[0], show_default=True)
-@click.option("--to", "sink_name", type=click.Choice(SINKS), default=SINKS[0], show_default=True)
+@click.option("--to", "target_name", type=click.Choice(TARGETS), default=TARGETS[0], show_default=True)
 @click.option("--speed", type=SPEED, help="Play a recording at the speed it had, or N times as fast (max).")
 @click.option("--exchange", type=int, metavar="N", help="This exchange of a recording alone.")
 @click.option(
@@ -22,7 +22,7 @@ from openresponses_server.commands.flags import SINKS, SOURCES, SPEED, capture_a
 def command(
     file: str,
     source_name: str,
-    sink_name: str,
+    target_name: str,
     speed: float | str | None,
     exchange: int | None,
     text_after_tools: bool | None,
@@ -34,4 +34,4 @@ def command(
     """
     from openresponses_server.commands.replaying import replayed
 
-    replayed(file, source_name, sink_name, speed, exchange, text_after_tools)
+    replayed(file, source_name, target_name, speed, exchange, text_after_tools)

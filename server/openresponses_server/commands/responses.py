@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
-from openresponses_bridge.text import on_one_line, printable
+from openresponses_bridge.text import counted, on_one_line, printable
 from openresponses_server.commands.flags import (
-    counted,
     exit_unreadable,
     force_flag,
     output_file,

@@ -193,7 +193,7 @@ def check_settings(settings: Settings) -> Any:
 
 
 def _serve(settings: Settings) -> None:
-    from openresponses_server.serving.ahead import gc_paused, import_structlog
+    from openresponses_server.serving.preload import gc_paused, import_structlog
 
     with gc_paused():
         import_structlog()

@@ -17,8 +17,8 @@ from openresponses_server.client import OpenResponsesError
 from openresponses_server.errors import UpstreamError
 from openresponses_server.http.client.connection import Http1Response
 from openresponses_server.http.client.failures import cause_of
-from openresponses_server.http.client.pool import Connections
-from openresponses_server.http.flow import Reader
+from openresponses_server.http.client.pool import ConnectionPool
+from openresponses_server.http.flow import BodyReader
 from openresponses_server.settings import Timeouts
 from openresponses_server.upstreams.dialects import base_url
 
@@ -48,7 +48,7 @@ class ServerResponse:
     """A response whose head has arrived. `is_stream`: its body is an event stream."""
 
     def __init__(self, reply: Http1Response, address: str) -> None:
-        self._reader = Reader(reply.content)
+        self._reader = BodyReader(reply.content)
         self._address = address
         kind, _, _ = reply.headers.get("content-type", "").partition(";")
         self.is_stream = kind.strip().lower() == "text/event-stream"
@@ -89,10 +89,10 @@ class ServerClient:
         self.base = base_url(address if "://" in address else f"http://{address}")
         self._key = key
         self._headers = {} if key is None else {"authorization": f"Bearer {key}"}
-        self._http: Connections
+        self._http: ConnectionPool
 
     async def __aenter__(self) -> Self:
-        self._http = Connections("", Timeouts(first_byte=_SILENCE))
+        self._http = ConnectionPool("", Timeouts(first_byte=_SILENCE))
         return self
 
     async def __aexit__(
@@ -152,7 +152,7 @@ class ServerClient:
 
     async def _error_of(self, reply: Http1Response) -> OpenResponsesError:
         try:
-            body = await Reader(reply.content).collect(_ERROR_BODY, _SILENCE)
+            body = await BodyReader(reply.content).collect(_ERROR_BODY, _SILENCE)
         except OSError:
             body = b""
         return OpenResponsesError.from_response(reply.status, reply.headers, body, self._without_key)
@@ -161,7 +161,7 @@ class ServerClient:
         return text.replace(self._key, _MASK) if self._key else text
 
 
-async def _next(reader: Reader) -> bytes:
+async def _next(reader: BodyReader) -> bytes:
     async with asyncio.timeout(_SILENCE):
         return await reader.read()
 

@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 
 import click
 
-from openresponses_bridge.text import printable
+from openresponses_bridge.text import counted, printable
 from openresponses_server.api.inspector import ROOT
 from openresponses_server.errors import UpstreamError
 from openresponses_server.settings import Settings, SettingsError, UpstreamSettings
@@ -34,7 +34,7 @@ from openresponses_server.upstreams.dialects import DIALECTS, ProcessDialect, wi
 from openresponses_server.upstreams.profiles import Profile, profile
 from openresponses_server.upstreams.routing import Router, build_router
 
-PATIENCE: Final = 3.0
+TIMEOUT: Final = 3.0
 """Seconds for an upstream to list its models."""
 _SHOWN: Final = 5  # models of an upstream
 _LONGEST: Final = 60  # characters of a model's name
@@ -166,10 +166,10 @@ async def check_all(router: Router, settings: Settings) -> list[UpstreamCheck]:
 
 async def _list_models(upstream: Upstream) -> CheckResult:
     try:
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             return [model.id for model in await upstream.models()]
     except TimeoutError:
-        late = f"it did not answer within {PATIENCE:g} seconds"
+        late = f"it did not answer within {TIMEOUT:g} seconds"
         return UpstreamError(504, late, code=UpstreamError.TIMEOUT, cause=late)
     except UpstreamError as error:
         return error
@@ -259,7 +259,7 @@ def is_key_refused(error: UpstreamError) -> bool:
 def _models(listed: Sequence[str]) -> str:
     names = ", ".join(printable(name[:_LONGEST]) for name in listed[:_SHOWN])
     more = ", …" if len(listed) > _SHOWN else ""
-    count = f"{len(listed)} model{'' if len(listed) == 1 else 's'}"
+    count = counted(len(listed), "model")
     return f"{count}: {names}{more}" if listed else "no models"
 
 

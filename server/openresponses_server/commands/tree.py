@@ -24,7 +24,7 @@ from openresponses_bridge.protocol.events import (
 )
 from openresponses_bridge.protocol.response import Response
 from openresponses_bridge.protocol.unknown import enc_hook
-from openresponses_bridge.text import cut, latest, on_one_line
+from openresponses_bridge.text import counted, cut, latest, on_one_line
 
 # A watched response is the response so far, its violations, and its rate.
 
@@ -269,7 +269,7 @@ def _heading(index: int, item: Any, events: int) -> Text:
             heading.append(f" {on_one_line(value, _NAME)}", "" if field == "name" else "dim")
     if isinstance(status, str):
         heading.append(f" · {on_one_line(status, _NAME)}", _COLOURS.get(status, ""))
-    return heading.append(f" · {_of(events, 'event')}", "dim") if events else heading
+    return heading.append(f" · {counted(events, 'event')}", "dim") if events else heading
 
 
 def _block(kind: str, text: str, space: Space) -> Text:
@@ -298,9 +298,9 @@ def _some(lines: list[Text]) -> list[Text]:
 
 def _counts(watched: WatchedResponse, judged: bool) -> Iterator[str]:
     if watched.events:
-        yield _of(watched.events, "event")
+        yield counted(watched.events, "event")
     if judged:
-        yield _of(len(watched.violations), "violation") if watched.violations else "no violations"
+        yield counted(len(watched.violations), "violation") if watched.violations else "no violations"
     if (pace := watched.pace) is not None:
         yield f"{pace.seconds:.2f} s"
         if pace.first_output_seconds is not None:
@@ -312,7 +312,3 @@ def _counts(watched: WatchedResponse, judged: bool) -> Iterator[str]:
     usage = watched.response.usage if watched.response is not None else None
     if usage is not None:
         yield f"{usage.input_tokens} input + {usage.output_tokens} output tokens"
-
-
-def _of(number: int, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"

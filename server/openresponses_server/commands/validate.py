@@ -44,9 +44,10 @@ def command(file: str, as_json: bool, wire: WireName, explain: str | None) -> No
         _explain(explain, as_json)
         return
 
+    from openresponses_bridge.dialects import responses
     from openresponses_bridge.protocol.codec import encode
-    from openresponses_server.observation.recordings.captures import read_capture
     from openresponses_server.observation.recordings.judging import CaptureJudge
+    from openresponses_server.observation.recordings.playing import CaptureReader
 
     line: Callable[[Violation], bytes] = encode if as_json else lambda violation: str(violation).encode()
     judge = CaptureJudge(wire)
@@ -58,9 +59,8 @@ def command(file: str, as_json: bool, wire: WireName, explain: str | None) -> No
         write(b"".join(line(violation) + b"\n" for violation in found))
 
     with input_file(file) as lines:
-        for payload in read_capture(lines):
-            report(judge.feed(payload))
-        report(judge.close())
+        for step in CaptureReader(responses.DIALECT.name, wire, as_sent=True).read(lines):
+            report(judge.feed(step))
     sys.exit(VIOLATIONS if count else CLEAN)
 
 

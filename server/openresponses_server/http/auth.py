@@ -80,7 +80,7 @@ class Operators:
 class Authentication:
     """Sets the owner of each request in its state, and refuses requests without a known key."""
 
-    def __init__(self, keys: Keys, is_open: Callable[[str], bool]) -> None:
+    def __init__(self, keys: Keys, is_open: Callable[[str], object]) -> None:
         """`is_open`: whether everyone may read a path, in addition to the health checks and `/metrics`."""
         self._keys = keys
         self._is_open = is_open

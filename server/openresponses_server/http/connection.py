@@ -25,16 +25,14 @@ from uvicorn.server import ServerState
 from openresponses_server.errors import HttpError
 from openresponses_server.http.direct_writes import offer
 from openresponses_server.http.headers import LOWER
-from openresponses_server.http.refusals import written
+from openresponses_server.http.refusals import error_response
 from openresponses_server.http.registry import ConnectionRegistry, Flow, ReceiveMonitor, SendMonitor, cut_off
 from openresponses_server.http.websocket import PATH, WebSocketConnection
 from openresponses_server.settings import Settings
 
-# Pieces of a body past ASGI's `send`, as uvicorn writes them (see
-# `server/openresponses_server/http/direct_writes.py`).
-
 
 def _write_piece(cycle: RequestResponseCycle, body: bytes) -> bool:
+    """Write a chunk of the body as uvicorn does, without ASGI's `send` (`direct_writes.Write`)."""
     # `chunked_encoding` is known when the head has been written
     if cycle.flow.write_paused or not cycle.chunked_encoding or cycle.response_complete or cycle.disconnected:
         return False
@@ -66,12 +64,12 @@ _PIECE: Final = 16 * 1024  # bytes that are parsed at once
 _MOST_HEADERS: Final = 256
 _MOST_QUEUED: Final = 16  # requests in one piece, before the first of them is answered
 _LINGER: Final = 2.0  # seconds for a refused client to read the error, before the connection is closed
-_LAST_PATIENCE: Final = 3.0  # seconds in which a request may still arrive when the server drains
+_DRAIN_IDLE_SECONDS: Final = 3.0  # seconds in which a request may still arrive when the server drains
 _CHECKED_HEADERS: Final = frozenset({b"expect", b"transfer-encoding", b"upgrade"})
 _OF_UPGRADES: Final = frozenset({b"connection", b"upgrade"})
 
 
-class _Stage(Enum):
+class _RequestStage(Enum):
     """The stage of a connection's newest request."""
 
     AWAITED = auto()
@@ -98,18 +96,17 @@ class HttpConnection(HttpToolsProtocol):
         self._application = self.app
         self.app = self._answer  # each request's receive is ours
         self.ws_protocol_class = partial(WebSocketConnection, registry)  # type: ignore[assignment]
-        self._stage = _Stage.AWAITED
-        self._since, self._patience = self.loop.time(), self._limits.header_seconds
-        self.url = self._rest = b""
+        self._stage = _RequestStage.AWAITED
+        self._stage_since, self._idle_timeout = self.loop.time(), self._limits.header_seconds
+        self.url = self._unparsed = b""
         self._head = 0  # bytes of the head so far
         self._is_plain = True  # the newest head has no header that must be checked
         self._is_handshake = False  # the newest request is that of a WebSocket
         self._overhead = 0  # bytes of the body's framing since its last byte
-        self._owed: list[RequestResponseCycle] = []  # `_MOST_QUEUED` at most
+        self._unanswered: list[RequestResponseCycle] = []  # `_MOST_QUEUED` at most
         self._error: HttpError | None = None
         self._receiving = ReceiveMonitor(self._limits.body_seconds, self._limits.body_total_seconds)
 
-    # ── asyncio's side ─────────────────────────────────────────────────────────────────────────────────
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self.flow = self._flow = Flow(transport)
@@ -123,8 +120,8 @@ class HttpConnection(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._registry.remove(self)
-        self._rest = b""
-        for cycle in self._owed:  # uvicorn knows of the newest only
+        self._unparsed = b""
+        for cycle in self._unanswered:  # uvicorn knows of the newest only
             cycle.disconnected = True
             cycle.message_event.set()
             _stop_writing(cycle)
@@ -132,27 +129,26 @@ class HttpConnection(HttpToolsProtocol):
         self.app = self._application  # `_answer` refers to this object, which would stay for a while
 
     def data_received(self, data: bytes) -> None:
-        if self._stage is _Stage.REFUSED:
+        if self._stage is _RequestStage.REFUSED:
             return
-        if self._rest:
-            self._rest += data  # data that arrived although reading was paused
-        elif self._stage is not _Stage.COMPLETE or data.strip(b"\r\n"):
+        if self._unparsed:
+            self._unparsed += data  # data that arrived although reading was paused
+        elif self._stage is not _RequestStage.COMPLETE or data.strip(b"\r\n"):
             self._parse_all(data)
 
     def resume_writing(self) -> None:
         self._sending.reset()
         super().resume_writing()
 
-    # ── what arrives ───────────────────────────────────────────────────────────────────────────────────
     def _parse_all(self, data: bytes) -> None:
         """Parse up to the end of a request; keep the rest until it has been answered."""
         start, end = 0, len(data)
         while start < end:
-            if self._stage is _Stage.COMPLETE:
+            if self._stage is _RequestStage.COMPLETE:
                 self._keep_unread(data[start:])
                 return
             size = _PIECE
-            if self._stage is not _Stage.BODY:
+            if self._stage is not _RequestStage.BODY:
                 size = min(size, self._limits.header_bytes + 1 - self._head)
             piece = data if start == 0 and size >= end else data[start : start + size]
             start += size
@@ -161,7 +157,7 @@ class HttpConnection(HttpToolsProtocol):
 
     def _parse(self, piece: bytes) -> bool:
         """Parse a piece; whether to continue with the next."""
-        in_head = self._stage in (_Stage.AWAITED, _Stage.HEAD)
+        in_head = self._stage in (_RequestStage.AWAITED, _RequestStage.HEAD)
         self._overhead += len(piece)
         try:
             self.parser.feed_data(piece)
@@ -170,22 +166,22 @@ class HttpConnection(HttpToolsProtocol):
         except httptools.HttpParserError:
             self._refuse(self._error or HttpError(400, "The request is not valid HTTP/1.1."))
             return False
-        if self._stage in (_Stage.AWAITED, _Stage.HEAD):
+        if self._stage in (_RequestStage.AWAITED, _RequestStage.HEAD):
             self._head += len(piece) if in_head else 0
             if self._head > self._limits.header_bytes:
                 most = self._limits.header_bytes
                 self._refuse(HttpError(431, f"The headers are larger than the limit of {most} bytes."))
-        elif self._stage is _Stage.BODY and self._overhead > self._limits.header_bytes:
+        elif self._stage is _RequestStage.BODY and self._overhead > self._limits.header_bytes:
             self._refuse(HttpError(400, "The framing of the body is larger than the limit for headers."))
-        return self._stage is not _Stage.REFUSED
+        return self._stage is not _RequestStage.REFUSED
 
     def _upgraded(self, rest: bytes) -> bool:
         """The parser stops after a head that asks for an upgrade, whatever body it announces; whether to
         continue. A request that is not a WebSocket's handshake is read and answered without the upgrade, as
         the last one of its connection (RFC 9110, 7.8)."""
         if self._is_handshake:
-            self._stage = _Stage.HEAD
-            if self._owed:
+            self._stage = _RequestStage.HEAD
+            if self._unanswered:
                 self._refuse(
                     HttpError(400, "A WebSocket was requested before the previous request was answered.")
                 )
@@ -207,29 +203,28 @@ class HttpConnection(HttpToolsProtocol):
         )
 
     def _keep_unread(self, data: bytes) -> None:
-        self._rest = data
+        self._unparsed = data
         self._flow.pause_reading()
         self._flow.held = True
 
     def _resume(self) -> None:
-        if self._stage is _Stage.COMPLETE or self.transport.is_closing():
+        if self._stage is _RequestStage.COMPLETE or self.transport.is_closing():
             return
-        rest, self._rest = self._rest, b""
+        rest, self._unparsed = self._unparsed, b""
         self._parse_all(rest)
-        if not self._rest and self._stage is not _Stage.REFUSED:
+        if not self._unparsed and self._stage is not _RequestStage.REFUSED:
             self._flow.held = False
             self._flow.resume_reading()
 
-    # ── the parser's side ──────────────────────────────────────────────────────────────────────────────
     def on_message_begin(self) -> None:
-        if len(self._owed) >= _MOST_QUEUED:
+        if len(self._unanswered) >= _MOST_QUEUED:
             self._raise(HttpError(429, "Too many requests were sent before the first was answered."))
         super().on_message_begin()
-        self._stage, self._since, self._head = _Stage.HEAD, self.loop.time(), 0
+        self._stage, self._stage_since, self._head = _RequestStage.HEAD, self.loop.time(), 0
         self._is_plain, self._is_handshake = True, False
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if self._stage is not _Stage.HEAD:
+        if self._stage is not _RequestStage.HEAD:
             return  # a trailer field, which is ignored
         name = LOWER[name]
         if name in _CHECKED_HEADERS:
@@ -247,10 +242,10 @@ class HttpConnection(HttpToolsProtocol):
                 return  # see `_upgraded`
         before = self.cycle
         super().on_headers_complete()
-        self._stage, self._overhead = _Stage.BODY, 0
-        self._receiving.begin(self._since)
+        self._stage, self._overhead = _RequestStage.BODY, 0
+        self._receiving.begin(self._stage_since)
         if self.cycle is not before:  # not so for a WebSocket
-            self._owed.append(self.cycle)
+            self._unanswered.append(self.cycle)
             _offer_writing(self.cycle)
             if self._registry.retiring:
                 self.retire()
@@ -301,24 +296,24 @@ class HttpConnection(HttpToolsProtocol):
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        if self._stage is _Stage.HEAD:
+        if self._stage is _RequestStage.HEAD:
             return  # of a request that is still unknown: see `_upgraded`
         super().on_message_complete()
-        if self._owed:
-            self._stage = _Stage.COMPLETE
+        if self._unanswered:
+            self._stage = _RequestStage.COMPLETE
         elif self.cycle is not None:
             self._await_request()
 
     def on_response_complete(self) -> None:
-        _stop_writing(self._owed.pop(0))
+        _stop_writing(self._unanswered.pop(0))
         super().on_response_complete()
         if self.timeout_keep_alive_task is not None:  # the registry closes idle connections
             self.timeout_keep_alive_task.cancel()
             self.timeout_keep_alive_task = None
-        self._since = self.loop.time()
-        if self._stage is _Stage.COMPLETE and not self._owed:
+        self._stage_since = self.loop.time()
+        if self._stage is _RequestStage.COMPLETE and not self._unanswered:
             self._await_request()
-            if self._rest:
+            if self._unparsed:
                 self.loop.call_soon(self._resume)
 
     def _should_upgrade(self) -> bool:
@@ -330,11 +325,10 @@ class HttpConnection(HttpToolsProtocol):
 
     def _await_request(self) -> None:
         """Wait for the next request."""
-        self._stage, self._since, self._head = _Stage.AWAITED, self.loop.time(), 0
-        self._patience = _LAST_PATIENCE if self._registry.retiring else self._limits.idle_seconds
+        self._stage, self._stage_since, self._head = _RequestStage.AWAITED, self.loop.time(), 0
+        self._idle_timeout = _DRAIN_IDLE_SECONDS if self._registry.retiring else self._limits.idle_seconds
         self._registry.mark_idle(self)
 
-    # ── refusing ───────────────────────────────────────────────────────────────────────────────────────
     def _answer(self, scope: Any, receive: Any, send: Any) -> Awaitable[None]:
         """Call the application for one request. Not a coroutine itself, because each token would pass through
         it."""
@@ -358,12 +352,12 @@ class HttpConnection(HttpToolsProtocol):
     def _refuse(self, error: HttpError) -> None:
         """Accept nothing more from this client. The error is sent here, or by the application if that waits
         for the body, after all earlier answers."""
-        in_body = self._stage is _Stage.BODY
-        self._stage, self._since, self._rest = _Stage.REFUSED, self.loop.time(), b""
+        in_body = self._stage is _RequestStage.BODY
+        self._stage, self._stage_since, self._unparsed = _RequestStage.REFUSED, self.loop.time(), b""
         self._registry.mark_busy(self)
         self._registry.refused(error.code)
-        if self._owed:
-            cycle = self._owed[-1]
+        if self._unanswered:
+            cycle = self._unanswered[-1]
             cycle.keep_alive = False
             if in_body:
                 error.headers = error.headers | {"connection": "close"}
@@ -372,32 +366,35 @@ class HttpConnection(HttpToolsProtocol):
         elif in_body:
             self.transport.close()
         else:
-            self.transport.write(written(error, self.url, self.server_state.default_headers))
+            self.transport.write(error_response(error, self.url, self.server_state.default_headers))
             self.transport.write_eof()
 
-    # ── the registry's side ─────────────────────────────────────────────────────────────────────────────
     def check_timeouts(self, now: float) -> None:
         """End what exceeds its timeout."""
         if self.flow.write_paused or self.transport.is_closing():
             if self._sending.is_stuck(now):
                 self._registry.refused("client_takes_nothing")
                 cut_off(self.transport)
-        elif self._stage is _Stage.HEAD:
-            if now - self._since >= self._limits.header_seconds:
+        elif self._stage is _RequestStage.HEAD:
+            if now - self._stage_since >= self._limits.header_seconds:
                 self._refuse(HttpError(408, "The headers took too long."))
-        elif self._stage is _Stage.BODY:
+        elif self._stage is _RequestStage.BODY:
             self._check_body(now)
-        elif self._stage is _Stage.AWAITED:
-            if now - self._since >= self._patience:
+        elif self._stage is _RequestStage.AWAITED:
+            if now - self._stage_since >= self._idle_timeout:
                 self.transport.close()
-        elif self._stage is _Stage.REFUSED and not self._owed and now - self._since >= _LINGER:
+        elif (
+            self._stage is _RequestStage.REFUSED
+            and not self._unanswered
+            and now - self._stage_since >= _LINGER
+        ):
             self.transport.close()
 
     def _check_body(self, now: float) -> None:
         """Check the body's timeouts. The time in which the application does not read the body does not count,
         and a body whose answer has been sent is not waited for."""
-        if not self._owed:
-            if now - self._since >= self._limits.body_seconds:
+        if not self._unanswered:
+            if now - self._stage_since >= self._limits.body_seconds:
                 self.transport.close()
         elif self.flow.read_paused or self.cycle.waiting_for_100_continue:
             self._receiving.wait(now)
@@ -406,13 +403,13 @@ class HttpConnection(HttpToolsProtocol):
 
     def retire(self) -> None:
         """Send `connection: close` with the newest request's answer; if that has begun, with the next one."""
-        self._patience = _LAST_PATIENCE
-        if self._owed and not self._owed[-1].response_started:
-            self._owed[-1].keep_alive = False
+        self._idle_timeout = _DRAIN_IDLE_SECONDS
+        if self._unanswered and not self._unanswered[-1].response_started:
+            self._unanswered[-1].keep_alive = False
 
     def close_if_idle(self) -> bool:
         """Close if there is no request and nothing left to send."""
-        if self._stage not in (_Stage.AWAITED, _Stage.HEAD) or self.flow.write_paused:
+        if self._stage not in (_RequestStage.AWAITED, _RequestStage.HEAD) or self.flow.write_paused:
             return False
         self.transport.abort()
         return True

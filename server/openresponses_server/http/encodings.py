@@ -19,14 +19,14 @@ if sys.version_info >= (3, 14):
 else:
     from backports import zstd
 
-_INPUT: Final = 64 * 1024  # bytes taken at once, since what is left over of them is copied
-_OUTPUT: Final = 256 * 1024  # bytes made at once: about a millisecond
-_MOST_PARTS: Final = 1024  # 32 MB in the blocks of 64 KB that parallel compressors write, twice over
+_INPUT: Final = 64 * 1024  # the most bytes of input of a step: the unused rest is copied
+_OUTPUT: Final = 256 * 1024  # the most bytes of output of a step: about a millisecond
+_MOST_PARTS: Final = 1024  # twice 32 MB in the blocks of 64 KB that parallel compressors write
 _GZIP_ONLY: Final = 16 + zlib.MAX_WBITS
 _ZSTD_WINDOW: Final[dict[int, int]] = {zstd.DecompressionParameter.window_log_max: 23}
 
 
-class Step(NamedTuple):
+class DecodeStep(NamedTuple):
     """The output of one step, the rest of its input, and whether there is more output without further
     input."""
 
@@ -35,12 +35,12 @@ class Step(NamedTuple):
     more: bool
 
 
-class _Part(Protocol):
-    """One gzip member or zstd frame."""
+class _Decompressor(Protocol):
+    """A decompressor of one gzip member or zstd frame."""
 
     ended: bool
 
-    def step(self, data: bytes) -> Step: ...
+    def step(self, data: bytes) -> DecodeStep: ...
 
 
 class _GzipMember:
@@ -48,11 +48,11 @@ class _GzipMember:
         self._inflate = zlib.decompressobj(_GZIP_ONLY)
         self.ended = False
 
-    def step(self, data: bytes) -> Step:
+    def step(self, data: bytes) -> DecodeStep:
         output = self._inflate.decompress(data, _OUTPUT)
         self.ended = self._inflate.eof
         rest = self._inflate.unused_data if self.ended else self._inflate.unconsumed_tail
-        return Step(output, rest, len(output) == _OUTPUT and not self.ended)
+        return DecodeStep(output, rest, len(output) == _OUTPUT and not self.ended)
 
 
 class _ZstdFrame:
@@ -60,19 +60,19 @@ class _ZstdFrame:
         self._expand = zstd.ZstdDecompressor(options=_ZSTD_WINDOW)
         self.ended = False
 
-    def step(self, data: bytes) -> Step:
+    def step(self, data: bytes) -> DecodeStep:
         output = self._expand.decompress(data, _OUTPUT)
         self.ended = self._expand.eof
         rest = self._expand.unused_data if self.ended else b""
-        return Step(output, rest, not self.ended and not self._expand.needs_input)
+        return DecodeStep(output, rest, not self.ended and not self._expand.needs_input)
 
 
-_PARTS: Final[dict[str, Callable[[], _Part]]] = {
+_PARTS: Final[dict[str, Callable[[], _Decompressor]]] = {
     "gzip": _GzipMember,
     "x-gzip": _GzipMember,  # the same (RFC 9110, 8.4.1.3)
     "zstd": _ZstdFrame,
 }
-_TAKEN: Final = "gzip, zstd"
+_SUPPORTED: Final = "gzip, zstd"
 
 
 class Compressed:
@@ -80,7 +80,7 @@ class Compressed:
 
     def __init__(self, encoding: str) -> None:
         self._encoding = encoding
-        self._part: _Part | None = None
+        self._part: _Decompressor | None = None
         self._parts = 0
 
     def feed(self, data: bytes) -> Iterator[bytes]:
@@ -105,7 +105,7 @@ class Compressed:
             if output:
                 yield output
 
-    def _begin(self) -> _Part:
+    def _begin(self) -> _Decompressor:
         self._parts += 1
         if self._parts > _MOST_PARTS:
             raise self._broken(f"it has more than {_MOST_PARTS} parts")
@@ -127,6 +127,8 @@ def decoding(headers: Sequence[str]) -> Compressed | None:
         return None
     if len(named) > 1 or named[0] not in _PARTS:
         given = ", ".join(named)[:80]
-        what = f"The content encoding is one of {_TAKEN}, or none, not {given}."
-        raise HttpError(415, what, code="unsupported_content_encoding", headers={"accept-encoding": _TAKEN})
+        what = f"The content encoding is one of {_SUPPORTED}, or none, not {given}."
+        raise HttpError(
+            415, what, code="unsupported_content_encoding", headers={"accept-encoding": _SUPPORTED}
+        )
     return Compressed(named[0])

@@ -1,7 +1,7 @@
-"""How an answer flows: a source gives a sink what comes, and the sink pauses and resumes it.
+"""The flow of an answer: a source feeds a sink, and the sink pauses and resumes the source.
 
-This is asyncio's own way (protocol and transport, `pause_reading` and `resume_reading`): what comes is
-handled in the callback in which it arrived, and back-pressure is a call, not a task that waits.
+As with asyncio's protocols and transports, data is handled in the callback in which it arrives, and
+back-pressure is a call (`pause`, `resume`).
 """
 
 from __future__ import annotations
@@ -10,27 +10,27 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final, Protocol
 
-_MOST_UNREAD: Final = 64 * 1024  # bytes, after which a source is paused
+_MOST_UNREAD: Final = 64 * 1024  # buffered bytes beyond which the source is paused
 
 
 class Sink(Protocol):
-    """What an answer is given to, in the event loop, in its order."""
+    """Receives an answer, in order, in the event loop."""
 
     def feed(self, data: bytes) -> None:
         """The next bytes, at least one."""
         ...
 
     def end(self, error: Exception | None) -> None:
-        """Nothing follows. `error` is why the answer is not whole; what came before it has been given."""
+        """The answer has ended; with an `error` it is incomplete. Everything before the error was given."""
         ...
 
 
 class Source(Protocol):
-    """An answer. From `pause` until `resume` its sink is given nothing, not even the end."""
+    """An answer. Between `pause` and `resume` its sink is given nothing, not even the end."""
 
     def start(self, sink: Sink) -> None:
-        """Give what comes to this sink, beginning with what is here already. Where another sink was given the
-        beginning, this one is given what follows, and the end in any case."""
+        """Feed this sink, beginning with what is buffered. A second sink gets what the first did not, and the
+        end in any case."""
         ...
 
     def pause(self) -> None: ...
@@ -39,23 +39,23 @@ class Source(Protocol):
 
 
 class Content(Source, Protocol):
-    """The body of an answer over HTTP. It ends with an OSError where it is cut."""
+    """The body of an answer over HTTP. An incomplete body ends with an OSError."""
 
-    heard: bool
-    """Something has come since this was last unset."""
+    has_received: bool
+    """Whether data was received since this was last set to False."""
 
     @property
-    def waits(self) -> bool:
-        """Its sink waits for what the other side sends."""
+    def is_waiting(self) -> bool:
+        """Whether the sink waits for the sender."""
         ...
 
     def end(self, error: Exception) -> None:
-        """Nothing more is waited for: end with this error."""
+        """End with this error, without waiting for more."""
         ...
 
 
 class Discard:
-    """A sink that only notes the end."""
+    """A sink that discards everything and notes the end."""
 
     def __init__(self) -> None:
         self.ended = asyncio.Event()
@@ -67,7 +67,7 @@ class Discard:
         self.ended.set()
 
 
-class Reader:
+class BodyReader:
     """A sink for a task that reads piece by piece."""
 
     def __init__(self, source: Source) -> None:
@@ -77,7 +77,7 @@ class Reader:
         self._error: Exception | None = None
         self._waiting: asyncio.Future[None] | None = None
         self.ended = False
-        """The end has come."""
+        """Whether the source has ended."""
         source.start(self)
 
     def feed(self, data: bytes) -> None:
@@ -92,7 +92,8 @@ class Reader:
         self._wake()
 
     async def read(self) -> bytes:
-        """What has come; b"" at the end. Raises what cut it."""
+        """Everything that is buffered, when there is something; b"" at the end. Raises the error with which
+        the source ended."""
         while not self._pieces:
             if self._error is not None:
                 raise self._error
@@ -110,8 +111,8 @@ class Reader:
         return data
 
     async def collect(self, limit: int, idle: float | None = None) -> bytes:
-        """The beginning: `limit` bytes, or a piece more than that, or all of it; what follows is for another
-        sink. Raises what cut it, and TimeoutError when nothing comes for `idle` seconds."""
+        """Read at least `limit` bytes, or to the end; the rest is for another sink. Raises the error with
+        which the source ended, and TimeoutError when nothing arrives for `idle` seconds."""
         pieces: list[bytes] = []
         size = 0
         while size < limit:
@@ -130,14 +131,15 @@ class Reader:
 
 
 class TaskSource:
-    """What `read` gives, piece after piece, until it gives b"" or raises: for what is not called back when
-    something comes. It reads in a task, one piece ahead of a sink that has paused it."""
+    """A source that calls `read` in a task, for data that does not arrive in callbacks. It reads one piece
+    ahead of a sink that has paused it."""
 
     whole = False
 
     def __init__(self, read: Callable[[], Awaitable[bytes]], losses: str = "") -> None:
+        """`read` returns the next piece, b"" at the end, or raises."""
         self.losses = losses
-        self.heard = False
+        self.has_received = False
         self._read = read
         self._ended = False
         self._error: Exception | None = None
@@ -146,7 +148,7 @@ class TaskSource:
         self._task: asyncio.Task[None] | None = None
 
     @property
-    def waits(self) -> bool:
+    def is_waiting(self) -> bool:
         return self._going.is_set()
 
     def start(self, sink: Sink) -> None:
@@ -169,7 +171,7 @@ class TaskSource:
             sink.end(error)
 
     def close(self) -> None:
-        """Give nothing more."""
+        """Stop feeding the sink."""
         self._sink = None
         if self._task is not None:
             self._task.cancel()
@@ -178,7 +180,7 @@ class TaskSource:
         try:
             while not self._ended:
                 data = await self._read()
-                self.heard = True
+                self.has_received = True
                 await self._going.wait()
                 if data and self._sink is not None:
                     self._sink.feed(data)

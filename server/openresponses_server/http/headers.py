@@ -7,8 +7,8 @@ from typing import Final
 from starlette.types import Scope
 
 _KEY: Final = "openresponses.headers"
-# decoded at import: each request has most of them
-_USUAL: Final = (
+# names that most requests have: decoded at import
+_COMMON: Final = (
     *("host", "connection", "accept", "accept-encoding", "accept-language", "user-agent", "authorization"),
     *("content-type", "content-length", "transfer-encoding", "x-api-key", "x-request-id", "openai-beta"),
     *("anthropic-version", "anthropic-beta"),
@@ -16,22 +16,22 @@ _USUAL: Final = (
 
 
 class _Names(dict[bytes, str]):
-    """Names, those that most requests have decoded once."""
+    """Names as bytes → as text. The common ones are decoded once."""
 
     def __missing__(self, name: bytes) -> str:
         return name.decode("latin-1")
 
 
 class _Lower(dict[bytes, bytes]):
-    """Names in lower case, made once for the usual ones in their two usual spellings."""
+    """Names → in lower case. The common ones, in their two usual spellings, are converted once."""
 
     def __missing__(self, name: bytes) -> bytes:
         return name.lower()
 
 
-_NAMES: Final = _Names((name.encode(), name) for name in _USUAL)
-LOWER: Final = _Lower((each.encode(), name.encode()) for name in _USUAL for each in (name, name.title()))
-"""Names as they came → in lower case."""
+_NAMES: Final = _Names((name.encode(), name) for name in _COMMON)
+LOWER: Final = _Lower((each.encode(), name.encode()) for name in _COMMON for each in (name, name.title()))
+"""Names as received → in lower case."""
 
 
 class HeaderFields(dict[str, str]):

@@ -1,4 +1,7 @@
-"""Errors as bytes, for WebSockets and for connections without a valid request."""
+"""Errors as bytes, for WebSockets and for connections without a valid request.
+
+On a WebSocket an envelope replaces HTTP's status and headers (specification, "WebSocket").
+"""
 
 from __future__ import annotations
 
@@ -10,8 +13,6 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 from openresponses_bridge.errors import BridgeError
 from openresponses_bridge.protocol.codec import encode
 from openresponses_server.errors import HttpError, error_body
-
-# The envelope that replaces HTTP's status and headers on a WebSocket (specification, "WebSocket").
 
 DEFECT: Final = HttpError(500, "The server failed.", code="internal_error")
 BUSY: Final = HttpError(
@@ -45,8 +46,8 @@ def with_headers(event: bytes, headers: Mapping[str, str]) -> bytes:
     return event[:-1] + b',"headers":' + encode(headers) + b"}"
 
 
-def in_lane(message: bytes, stream_id: str) -> bytes:
-    """A message with the name of its lane."""
+def with_stream_id(message: bytes, stream_id: str) -> bytes:
+    """A message with the `stream_id` of its lane."""
     return message[:-1] + b',"stream_id":' + encode(stream_id) + b"}"
 
 
@@ -64,9 +65,9 @@ def limit_reached(seconds: float) -> HttpError:
     )
 
 
-def written(error: HttpError, target: bytes, headers: Sequence[tuple[bytes, bytes]]) -> bytes:
-    """The whole HTTP answer, after which the connection is closed. `target` is the known part of the
-    request's target, which selects the surface's format of the error. `headers` are those of every answer."""
+def error_response(error: HttpError, target: bytes, headers: Sequence[tuple[bytes, bytes]]) -> bytes:
+    """A whole HTTP answer, after which the connection is closed. `target` is the known part of the request's
+    target, which selects the surface's format of the error; `headers` are those of every answer."""
     body = error_body(error, target.decode("latin-1"))
     given = [(name.encode(), value.encode()) for name, value in error.headers.items()]
     own = [

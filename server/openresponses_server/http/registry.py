@@ -23,11 +23,11 @@ from openresponses_server.settings import Limits, Settings
 _LONGEST_PAUSE: Final = 1.0  # seconds between two checks of the connections
 _CHECKS: Final = 4  # at least so many checks within the shortest timeout
 _OTHER_FILES: Final = 128  # files that the process has open in addition to connections
-_CANDIDATES: Final = 8  # connections that are tried
+_CANDIDATES: Final = 8  # idle connections that are tried for a new one
 _log = structlog.get_logger(__name__)
 
 
-class Watched(Protocol):
+class MonitoredConnection(Protocol):
     """A connection in the registry."""
 
     def check_timeouts(self, now: float) -> None:
@@ -53,35 +53,35 @@ class ConnectionRegistry:
             *(limits.write_seconds, limits.idle_seconds),
         )
         self._pause = min(_LONGEST_PAUSE, min(seconds) / _CHECKS)
-        self._open: set[Watched] = set()
-        self._waiting: OrderedDict[Watched, None] = OrderedDict()
+        self._open: set[MonitoredConnection] = set()
+        self._idle: OrderedDict[MonitoredConnection, None] = OrderedDict()
         self._refused: Counter[str] = Counter()
         self._timer: asyncio.TimerHandle | None = None
         self.retiring = False
         """The server drains: each answer is the last on its connection."""
 
-    def add(self, connection: Watched) -> bool:
+    def add(self, connection: MonitoredConnection) -> bool:
         """Add a connection; False if there are too many."""
-        if len(self._open) >= self._most() and not self._close_idle():
+        if len(self._open) >= self._max_connections() and not self._close_idle():
             return False
         self._open.add(connection)
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(self._pause, self._check_all)
         return True
 
-    def remove(self, connection: Watched) -> None:
+    def remove(self, connection: MonitoredConnection) -> None:
         """Remove a connection that is closed."""
         self._open.discard(connection)
-        self._waiting.pop(connection, None)
+        self._idle.pop(connection, None)
 
-    def mark_idle(self, connection: Watched) -> None:
+    def mark_idle(self, connection: MonitoredConnection) -> None:
         """The connection waits for a request from now on."""
         if connection in self._open:
-            self._waiting[connection] = None
+            self._idle[connection] = None
 
-    def mark_busy(self, connection: Watched) -> None:
+    def mark_busy(self, connection: MonitoredConnection) -> None:
         """The connection has received a request."""
-        self._waiting.pop(connection, None)
+        self._idle.pop(connection, None)
 
     def retire(self) -> None:
         """Close each connection after its next answer, so that the client's next request goes to another
@@ -95,7 +95,7 @@ class ConnectionRegistry:
         the log."""
         self._refused[code] += 1
 
-    def _most(self) -> int:
+    def _max_connections(self) -> int:
         # Each answer may need a connection to an upstream in addition to its client's.
         files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         if files == resource.RLIM_INFINITY:
@@ -103,7 +103,7 @@ class ConnectionRegistry:
         return min(self.limits.connections, max(1, (files - _OTHER_FILES) // 2))
 
     def _close_idle(self) -> bool:
-        for connection in list(islice(self._waiting, _CANDIDATES)):
+        for connection in list(islice(self._idle, _CANDIDATES)):
             if connection.close_if_idle():
                 self.remove(connection)
                 self.refused("connection_evicted")
@@ -120,8 +120,6 @@ class ConnectionRegistry:
             self._refused.clear()
         self._timer = loop.call_later(self._pause, self._check_all) if self._open else None
 
-
-# Detects a peer that stops reading, or that sends its body too slowly.
 
 SLOWEST: Final = 1024
 """The least bytes per second of a body or a message, on average."""

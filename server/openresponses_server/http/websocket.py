@@ -23,7 +23,7 @@ from websockets.typing import ExtensionParameter
 
 from openresponses_server.errors import HttpError
 from openresponses_server.http.direct_writes import offer, withdraw
-from openresponses_server.http.refusals import envelope, too_large, written
+from openresponses_server.http.refusals import envelope, error_response, too_large
 from openresponses_server.http.registry import ConnectionRegistry, ReceiveMonitor, SendMonitor, cut_off
 from openresponses_server.limits.memory import SOCKET_RESERVATION, Reservation
 from openresponses_server.tasks import LARGE
@@ -119,17 +119,16 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
         self.conn = ServerProtocol(
             extensions=[deflate], max_size=registry.largest_message, logger=logging.getLogger("uvicorn.error")
         )
-        self._rest = b""
+        self._unparsed = b""
         self._tiny = 0.0
         self._second = 0.0
         self._pause: asyncio.TimerHandle | None = None
-        self._ended = False
+        self._is_refused = False
         self._receiving = ReceiveMonitor(registry.limits.body_seconds, registry.limits.body_total_seconds)
         self._unfinished = False
-        self._whole = 0  # bytes of the message that waits for the application or is handled by it
-        self._held = False  # something is reserved
+        self._pending_size = 0  # bytes of the message that waits for the application or is handled by it
+        self._has_reservation = False
 
-    # ── asyncio's side ─────────────────────────────────────────────────────────────────────────────────
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
         self._sending = SendMonitor(self.transport, self._registry.limits.write_seconds)
@@ -150,23 +149,22 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
         self._notify()
 
     def data_received(self, data: bytes) -> None:
-        if self._ended:
+        if self._is_refused:
             return
-        if self._rest:
-            self._rest += data  # data that arrived although reading was paused
+        if self._unparsed:
+            self._unparsed += data  # data that arrived although reading was paused
         else:
             self._parse_all(data)
 
-    # ── what arrives ───────────────────────────────────────────────────────────────────────────────────
     def _parse_all(self, data: bytes) -> None:
         """Parse until parsing must pause; keep the rest."""
         for start in range(0, len(data), _PIECE):
             if self._must_pause():
-                self._rest = data[start:]
+                self._unparsed = data[start:]
                 self._pause_reading()
                 return
             self._parse(data[start : start + _PIECE])
-            if self._ended or self.transport.is_closing():
+            if self._is_refused or self.transport.is_closing():
                 return
 
     def _parse(self, piece: bytes) -> None:
@@ -179,7 +177,7 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
             self._tiny += max(0.0, len(self.conn.events) - len(piece) / _USUAL)
             self._receiving.add(len(piece))
             self.handle_events()
-            if (self._held or self.frames or self.conn.reader.buffer) and not self._ended:
+            if (self._has_reservation or self.frames or self.conn.reader.buffer) and not self._is_refused:
                 self._reserve()
 
     def _must_pause(self) -> bool:
@@ -204,23 +202,23 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
             self.transport.pause_reading()
 
     def _notify(self) -> None:
-        if self._rest:
+        if self._unparsed:
             self._pause_reading()
             self.loop.call_soon(self._resume)
 
     def _resume(self) -> None:
-        if self._ended or self.transport.is_closing():
+        if self._is_refused or self.transport.is_closing():
             return
-        rest, self._rest = self._rest, b""
+        rest, self._unparsed = self._unparsed, b""
         self._parse_all(rest)
-        if self.read_paused and not self._rest and self.queue.empty():
+        if self.read_paused and not self._unparsed and self.queue.empty():
             self.read_paused = False
             self.transport.resume_reading()
 
     async def receive(self) -> Any:
         """The application's next message; parsing of the data after it resumes."""
-        if self._whole:
-            self._whole = 0
+        if self._pending_size:
+            self._pending_size = 0
             self._reserve()
         message = await super().receive()
         self._notify()
@@ -237,8 +235,7 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
         return cast(dict[str, Any], getattr(self, "scope", {}))  # none if the handshake is refused
 
     def _write(self, message: bytes) -> bool:
-        """One of text, where it waits for nothing (see
-        `server/openresponses_server/http/direct_writes.py`)."""
+        """Write a text message if that is possible without waiting (`direct_writes.Write`)."""
         if self.disconnected or self.conn.state is not OPEN or not self.writable.is_set():
             return False
         self.conn.send_text(message)
@@ -247,7 +244,7 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
 
     def handle_ping(self) -> None:
         """Answer a ping, unless the close frame has been sent."""
-        if not self._ended:
+        if not self._is_refused:
             super().handle_ping()
 
     def handle_cont(self, event: Frame) -> None:
@@ -265,7 +262,7 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
         if self.close_sent:
             return
         if len(data) > LARGE:
-            self._whole = len(data)
+            self._pending_size = len(data)
             if not self._reserve():
                 return
         if self.curr_msg_data_type == "bytes":
@@ -279,14 +276,15 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
             self.queue.put_nowait({"type": "websocket.receive", "text": text})
         self._pause_reading()
 
-    # ── what is held of it ─────────────────────────────────────────────────────────────────────────────
     def _reserve(self) -> bool:
         """Reserve memory for the unfinished message and for the one that is handled; whether that was
         possible. Small messages are not counted, as small requests are not."""
-        size = self._whole + len(self.conn.reader.buffer) + sum(each.waiting for each in self._deflates())
+        size = (
+            self._pending_size + len(self.conn.reader.buffer) + sum(each.waiting for each in self._deflates())
+        )
         if self.frames:
             size += len(self.frames[0])
-        if size <= LARGE and not self._held:
+        if size <= LARGE and not self._has_reservation:
             return True
         reservation: Reservation | None = self._scope.get("state", {}).get(SOCKET_RESERVATION)
         if reservation is None:  # the handshake is not answered yet
@@ -296,7 +294,7 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
         except HttpError as error:
             self._close_with(CloseCode.TRY_AGAIN_LATER, error)
             return False
-        self._held = size > LARGE
+        self._has_reservation = size > LARGE
         return True
 
     def _deflates(self) -> list[WholeMessageDeflate]:
@@ -304,15 +302,14 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
 
     def _discard(self) -> None:
         """Discard everything that was received."""
-        self._rest, self.frames, self._whole = b"", [], 0
+        self._unparsed, self.frames, self._pending_size = b"", [], 0
         self.conn.reader.buffer.clear()
         for each in self._deflates():
             each.discard()
-        if self._held:
-            self._held = False
+        if self._has_reservation:
+            self._has_reservation = False
             self._scope["state"][SOCKET_RESERVATION].release()
 
-    # ── refusing ───────────────────────────────────────────────────────────────────────────────────────
     def handle_parser_exception(self) -> None:
         """Handle a violation of the protocol or of a limit."""
         is_large = isinstance(self.conn.parser_exc, PayloadTooBig)
@@ -321,7 +318,7 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
     def _refuse_handshake(self) -> None:
         self._registry.refused("handshake_refused")
         self.handshake_complete = self.close_sent = True
-        self.transport.write(written(_UNREADABLE, b"", self.default_headers))
+        self.transport.write(error_response(_UNREADABLE, b"", self.default_headers))
         self.transport.close()
 
     def _close_with(self, code: CloseCode | None, error: HttpError | None) -> None:
@@ -335,7 +332,7 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
         sent = self.conn.close_sent
         self.queue.put_nowait({"type": "websocket.disconnect", "code": sent.code if sent else 1006})
         self.stop_keepalive()
-        self.close_sent = self._ended = True
+        self.close_sent = self._is_refused = True
         self.close_timer = self.loop.call_later(_LINGER, self.transport.close)
         self._discard()
         self.transport.write(last + b"".join(self.conn.data_to_send()))
@@ -344,14 +341,13 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
             self.read_paused = False
             self.transport.resume_reading()
 
-    # ── the registry's side ────────────────────────────────────────────────────────────────────────────────
     def check_timeouts(self, now: float) -> None:
         """End what exceeds its timeout."""
         if not self.writable.is_set() or self.transport.is_closing():
             if self._sending.is_stuck(now):
                 self._registry.refused("client_takes_nothing")
                 cut_off(self.transport)
-        elif self._ended or self.read_paused:
+        elif self._is_refused or self.read_paused:
             self._unfinished = False
         elif self.frames or self.conn.reader.buffer or self.conn.cur_size is not None:
             if not self._unfinished:

@@ -12,6 +12,8 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, nullcontext
 from typing import Final, Protocol
 
+from msgspec import Struct
+
 from openresponses_server.errors import HttpError, shutting_down
 from openresponses_server.settings import Limits
 from openresponses_server.tasks import close_threads, leave_threads
@@ -31,13 +33,13 @@ class OtherWorkers(Protocol):
         ...
 
     def changed(self, owner: str) -> None:
-        """Note that this owner has fewer here now."""
+        """Report that this owner has fewer here now."""
         ...
 
 
 class ConcurrencyLimit:
-    """Counts one kind: at most `total` at once, of each key at most `per_key`. Errors name the kind as `what`
-    and have this `code`."""
+    """The limit of one kind: at most `total` at once, of each key at most `per_key`. Errors call the kind
+    `what` and have this `code`."""
 
     def __init__(self, what: str, code: str, total: int, per_key: int) -> None:
         self._what = what
@@ -135,36 +137,34 @@ class ConcurrencyLimit:
         return HttpError(429, message, code=self._code, headers={"retry-after": "1"})
 
 
-class _Shared:
+class _Shared(Struct, frozen=True):
     """Slots that are acquired while this context lasts. A class, because every request enters one and a
     generator costs several calls more."""
 
-    __slots__ = ("_after", "_count", "_owner", "_share")
-
-    def __init__(
-        self, share: ConcurrencyLimit, owner: str, count: int, after: Callable[[], None] | None
-    ) -> None:
-        self._share, self._owner, self._count, self._after = share, owner, count, after
+    limit: ConcurrencyLimit
+    owner: str
+    count: int
+    after: Callable[[], None] | None
 
     async def __aenter__(self) -> None:
-        self._share.check(self._owner, self._count)
-        for _ in range(self._count):
-            self._share.acquire(self._owner)
+        self.limit.check(self.owner, self.count)
+        for _ in range(self.count):
+            self.limit.acquire(self.owner)
         try:
-            if not await self._share.agreed(self._owner):
-                raise self._share.too_many()
+            if self.limit.others is not None and not await self.limit.agreed(self.owner):
+                raise self.limit.too_many()
         except BaseException:
             await self.__aexit__()
             raise
 
     async def __aexit__(self, *_error: object) -> None:
-        for _ in range(self._count):
-            self._share.release(self._owner)
-        if self._after is not None:
-            self._after()
+        for _ in range(self.count):
+            self.limit.release(self.owner)
+        if self.after is not None:
+            self.after()
 
 
-_RETRY_SECONDS: Final = 0.5  # seconds until a waiting run asks the other workers again
+_RETRY_DELAY: Final = 0.5  # seconds until a waiting run asks the other workers again
 
 
 def _nothing(_seconds: float) -> None:
@@ -175,7 +175,8 @@ _ALREADY_RESERVED: Final = nullcontext()
 
 
 class Gate:
-    """Counts what there is at once, queues background runs, and closes when the server stops."""
+    """The concurrency limits of this process, the queue of background runs, and the switch that closes the
+    server for new requests."""
 
     def __init__(self, limits: Limits) -> None:
         self.runs = ConcurrencyLimit(
@@ -196,11 +197,12 @@ class Gate:
         self.sockets = ConcurrencyLimit(
             "open WebSockets", "too_many_websockets", limits.sockets, limits.sockets_per_key
         )
-        self.shares = {"runs": self.runs, "readers": self.readers, "sockets": self.sockets}
+        self.shared_limits = {"runs": self.runs, "readers": self.readers, "sockets": self.sockets}
         """The limits per key that are counted over all workers; waiting runs are counted in the store."""
         self.waited: Callable[[float], None] = _nothing
         """Called with the seconds that a background run has waited for its slot."""
-        self._deadlines: set[asyncio.Timeout] = set()
+        self.deadlines: set[asyncio.Timeout] = set()
+        """What `cut_off` moves to now."""
         self._queue: dict[str, dict[asyncio.Future[None], None]] = {}
         self._on_leaving: set[Callable[[], None]] = set()
         self.leaving = False
@@ -234,14 +236,6 @@ class Gate:
         finally:
             self._release(owner)
 
-    def add_deadline(self, deadline: asyncio.Timeout) -> None:
-        """Add a deadline that `cut_off` moves to now."""
-        self._deadlines.add(deadline)
-
-    def remove_deadline(self, deadline: asyncio.Timeout) -> None:
-        """Remove a deadline."""
-        self._deadlines.discard(deadline)
-
     @contextmanager
     def on_leaving(self, call: Callable[[], None]) -> Iterator[None]:
         """While this lasts, `call` is called when the server is to leave, or now if it is leaving already."""
@@ -270,7 +264,7 @@ class Gate:
         self.cut.set()
         leave_threads(shutting_down)
         now = asyncio.get_running_loop().time()
-        for deadline in self._deadlines:
+        for deadline in self.deadlines:
             deadline.reschedule(now)
 
     def check_open(self) -> None:
@@ -281,7 +275,7 @@ class Gate:
     async def _acquire_over_workers(self, owner: str) -> None:
         """Acquire a slot when one is free here and the other workers agree. While they have all that this
         owner may have, none of its runs asks them."""
-        since = time.monotonic()
+        started = time.monotonic()
         await self._acquire(owner)
         while True:
             try:
@@ -290,10 +284,10 @@ class Gate:
                 self._release(owner)
                 raise
             if agreed:
-                self.waited(time.monotonic() - since)
+                self.waited(time.monotonic() - started)
                 return
             self.runs.suspend(owner)
-            asyncio.get_running_loop().call_later(_RETRY_SECONDS, self._resume, owner)
+            asyncio.get_running_loop().call_later(_RETRY_DELAY, self._resume, owner)
             self._release(owner)
             await self._acquire(owner, first=True)
 

@@ -19,9 +19,9 @@ _WITHOUT_KEY: Final = ""  # the owner of everything where no keys are asked for
 
 
 class MemoryBudget:
-    """At most `total` bytes at once, of each key at most `per_key`. An owner that has reserved nothing may
-    reserve any number, so that this limit never refuses what the limit for one body or conversation
-    admits."""
+    """The limit of reserved bytes: at most `total` at once, of each key at most `per_key`. An owner
+    that has reserved nothing may reserve any number, so that this limit never refuses what the limit for one
+    body or conversation admits."""
 
     def __init__(self, total: int, per_key: int) -> None:
         self._total = total
@@ -65,41 +65,42 @@ class MemoryBudget:
                 self._reserved[owner] = left
 
 
-class Reservation:
-    """The bytes of one request, or of one body, until it is released or garbage."""
+class Reservation(Struct, eq=False):
+    """The bytes reserved for one request, or for one body, until it is released or garbage."""
 
-    def __init__(self, budget: MemoryBudget, owner: str, accepted: bool) -> None:
-        self._budget = budget
-        self._owner = owner
-        self._accepted = accepted
-        self._size = 0
+    budget: MemoryBudget
+    owner: str
+    accepted: bool
+    """The request was accepted before: `grow` raises nothing."""
+    size: int = 0
+    """Bytes."""
 
     def grow(self, size: int) -> None:
         """Reserve so many bytes more. Raises HttpError 429."""
-        if not self._accepted:
-            self._budget.check(self._owner, size)
-        self._budget.acquire(self._owner, size)
-        self._size += size
+        if not self.accepted:
+            self.budget.check(self.owner, size)
+        self.budget.acquire(self.owner, size)
+        self.size += size
 
     def resize(self, size: int) -> None:
         """Have so many bytes reserved, more or fewer than before. If that raises HttpError 429, nothing
         changes."""
-        more = size - self._size
+        more = size - self.size
         if more > 0:
-            self._budget.check(self._owner, more, self._size)
-            self._budget.acquire(self._owner, more)
+            self.budget.check(self.owner, more, self.size)
+            self.budget.acquire(self.owner, more)
         else:
-            self._budget.release(self._owner, -more)
-        self._size = size
+            self.budget.release(self.owner, -more)
+        self.size = size
 
     def release(self) -> None:
         """Release all bytes."""
-        size, self._size = self._size, 0
+        size, self.size = self.size, 0
         if size:
-            self._budget.release(self._owner, size)
+            self.budget.release(self.owner, size)
 
     def __del__(self) -> None:
-        if self._size:
+        if self.size:
             self.release()
 
 
@@ -119,16 +120,18 @@ def release_received() -> None:
 
 
 class Available(Struct, frozen=True):
-    """The memory that requests may take: bytes of one conversation, bytes of the items that one request
-    refers to, and the budget of all requests."""
+    """The memory that requests may use."""
 
     conversation: int
+    """Bytes of one conversation."""
     references: int
+    """Bytes of the items that one request refers to."""
     budget: MemoryBudget
+    """Shared by all requests."""
 
 
 def available_for(limits: Limits) -> Available:
-    """The memory that the settings allow."""
+    """The memory that the settings allow to requests."""
     budget = MemoryBudget(limits.loaded_bytes, limits.loaded_bytes_per_key)
     return Available(limits.conversation_bytes, limits.reference_bytes, budget)
 

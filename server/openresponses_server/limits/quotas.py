@@ -26,8 +26,8 @@ from openresponses_server.tasks import end_tasks
 # The stored bytes of each key are measured now and then in the store, which all workers share; what was
 # stored here since is added. No request waits for the store.
 
-_INTERVAL: Final = 5.0  # seconds between two measurements, at least
-_REST: Final = 20  # times the duration of a measurement, before the next one
+_SHORTEST_INTERVAL: Final = 5.0  # seconds between two measurements
+_INTERVAL_PER_DURATION: Final = 20  # so that measuring takes at most a twentieth of the time
 _log = structlog.get_logger(__name__)
 
 Measure = Callable[[], Awaitable[dict[str, int]]]
@@ -35,9 +35,9 @@ Measure = Callable[[], Awaitable[dict[str, int]]]
 
 
 class Stock:
-    """Limits the stored bytes of each key to `most`; `stored` measures them."""
+    """The limit of the stored bytes of each key: `most`. `stored` measures them."""
 
-    def __init__(self, stored: Measure, most: int, interval: float = _INTERVAL) -> None:
+    def __init__(self, stored: Measure, most: int, interval: float = _SHORTEST_INTERVAL) -> None:
         self._stored = stored
         self._most = most
         self._interval = interval
@@ -75,10 +75,10 @@ class Stock:
             for owner, size in before.items():
                 self.grow(owner, size)
             _log.warning("store.failed", code=error.code, reason=error.in_full)
-        return max(self._interval, (time.monotonic() - started) * _REST)
+        return max(self._interval, (time.monotonic() - started) * _INTERVAL_PER_DURATION)
 
-    async def keep(self) -> None:
-        """Measure again and again, until cancelled."""
+    async def measure_repeatedly(self) -> None:
+        """Measure repeatedly, until cancelled."""
         while True:
             await asyncio.sleep(await self.measure())
 
@@ -98,11 +98,11 @@ def openai_headers(state: LimitState) -> Iterator[tuple[str, str]]:
 
 def anthropic_headers(state: LimitState) -> Iterator[tuple[str, str]]:
     """`anthropic-ratelimit-…`; `reset` is a time (RFC 3339)."""
-    whole_at = datetime.fromtimestamp(math.ceil(time.time() + state.reset), UTC)
+    reset_at = datetime.fromtimestamp(math.ceil(time.time() + state.reset), UTC)
     name = f"anthropic-ratelimit-{state.name}"
     yield f"{name}-limit", str(state.limit)
     yield f"{name}-remaining", str(state.left)
-    yield f"{name}-reset", f"{whole_at:%Y-%m-%dT%H:%M:%SZ}"
+    yield f"{name}-reset", f"{reset_at:%Y-%m-%dT%H:%M:%SZ}"
 
 
 def _duration(seconds: float) -> str:
@@ -126,15 +126,15 @@ _WHAT: Final = {
     "requests": "may make {limit} requests a minute",
     "tokens": "may use {limit} tokens a minute",
 }
-_FRAMES: Final = 3  # about how many times a stored stream contains its output
+_FRAMES_PER_OUTPUT: Final = 3  # a stored stream contains its output about so many times
 
 
 class Quotas:
-    """The quotas of one application; they work while `going` lasts.
+    """The quotas of one application, which are counted while the context `going` lasts.
 
-    Workers with a Redis count together, also for the limits of `gate`; others each by itself. `refused` is
-    called with the name of each limit that a request exceeds, `failed` with the name of a call to Redis that
-    failed and a code.
+    Workers with a Redis count together, also for the limits of `gate`; without it each counts by itself.
+    `stored` measures the stored bytes, `refused` is called with the name of each limit that a request
+    exceeds, `failed` with the name of a call to Redis that failed and a code.
     """
 
     def __init__(
@@ -159,8 +159,8 @@ class Quotas:
             from openresponses_server.limits.redis_counts import SharedCounts
 
             self._shared = SharedCounts(settings.event_log, self._rates, failed)
-            for kind, share in gate.shares.items():
-                self._shared.count(kind, share)
+            for kind, limit in gate.shared_limits.items():
+                self._shared.count(kind, limit)
 
     @asynccontextmanager
     async def going(self) -> AsyncIterator[None]:
@@ -169,11 +169,11 @@ class Quotas:
             if self._shared is not None:
                 await stack.enter_async_context(self._shared.going())
             if self._stock is not None:
-                measuring = asyncio.create_task(self._stock.keep())
+                measuring = asyncio.create_task(self._stock.measure_repeatedly())
                 stack.push_async_callback(end_tasks, [measuring])
             yield
 
-    async def admit(
+    async def accept(
         self, owner: str, *, size: Callable[[], int] | None = None, form: Form = openai_headers
     ) -> dict[str, str]:
         """Count one more request of this owner; `size` returns how many bytes of it will be stored, None: it
@@ -214,7 +214,7 @@ class Quotas:
         here = decision(self._rates, self._buckets.used(owner))
         if here.over is not None:
             return here
-        elsewhere = None if self._shared is None else await self._shared.admit(owner)
+        elsewhere = None if self._shared is None else await self._shared.accept(owner)
         if elsewhere is not None:
             admitted, used = elsewhere
             if admitted:
@@ -237,4 +237,4 @@ class Quotas:
             if self._shared is not None:
                 self._shared.spend(owner, spent)
         if self._stock is not None and stored:
-            self._stock.grow(owner, len(encode(response)) * _FRAMES)
+            self._stock.grow(owner, len(encode(response)) * _FRAMES_PER_OUTPUT)

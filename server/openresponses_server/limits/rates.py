@@ -55,21 +55,26 @@ class Used(NamedTuple):
 
 
 class LimitState(Struct, frozen=True):
-    """The state of one limit: its name, how many a minute, how many are left, and seconds until all are."""
+    """The state of one limit of one key."""
 
     name: str
+    """`requests` or `tokens`."""
     limit: int
+    """How many a minute."""
     left: int
+    """How many are left."""
     reset: float
+    """Seconds until all are left again."""
 
 
 class Decision(Struct, frozen=True):
-    """Whether one more request may begin. `over` is the limit that it would exceed, `wait` the seconds until
-    it would not."""
+    """Whether one more request may begin."""
 
     states: tuple[LimitState, ...]
     over: LimitState | None = None
+    """The limit that the request would exceed; None if it may begin."""
     wait: float = 0.0
+    """Seconds until it would not."""
 
 
 def decision(rates: Rates, used: Used, *, admitted: bool | None = None) -> Decision:
@@ -99,41 +104,41 @@ class Buckets:
     def __init__(self, rates: Rates, clock: Callable[[], float] = time.monotonic) -> None:
         self._rates = rates
         self._clock = clock
-        self._kept: dict[str, tuple[Used, float]] = {}
+        self._used: dict[str, tuple[Used, float]] = {}
 
     def __len__(self) -> int:
-        return len(self._kept)
+        return len(self._used)
 
     def used(self, owner: str) -> Used:
         """What this key has used."""
-        used, at = self._kept.get(owner, (Used(), 0.0))
+        used, at = self._used.get(owner, (Used(), 0.0))
         return used.after(self._clock() - at)
 
     def begin(self, owner: str) -> Used:
         """Count one more request, which was admitted."""
         used = self.used(owner)
-        return self._keep(owner, Used(used.requests + self._rates.request_seconds, used.tokens))
+        return self._store(owner, Used(used.requests + self._rates.request_seconds, used.tokens))
 
     def spend(self, owner: str, tokens: int) -> None:
         """Count tokens that were used."""
         used = self.used(owner)
         spent = min(used.tokens + self._rates.token_seconds(tokens), MINUTE + LONGEST_DEBT)
-        self._keep(owner, Used(used.requests, spent))
+        self._store(owner, Used(used.requests, spent))
 
-    def _keep(self, owner: str, used: Used) -> Used:
-        self._kept.pop(owner, None)
+    def _store(self, owner: str, used: Used) -> Used:
+        self._used.pop(owner, None)
         self._evict()
-        self._kept[owner] = used, self._clock()
+        self._used[owner] = used, self._clock()
         return used
 
     def _evict(self) -> None:
-        """Forget the oldest two if their buckets are full again, so that the cost does not grow with their
-        number; and the very oldest in any case if there are too many."""
-        for owner in list(_first(self._kept, 2)):
-            if len(self._kept) >= _MOST_KEYS or self.used(owner) == Used():
-                del self._kept[owner]
+        """Evict the two oldest if their buckets are full again: two at a time, so that the cost does not grow
+        with their number. If there are too many, evict the oldest in any case."""
+        for owner in list(_first(self._used, 2)):
+            if len(self._used) >= _MOST_KEYS or self.used(owner) == Used():
+                del self._used[owner]
 
 
-def _first(kept: dict[str, tuple[Used, float]], count: int) -> list[str]:
-    names = iter(kept)
+def _first(used: dict[str, tuple[Used, float]], count: int) -> list[str]:
+    names = iter(used)
     return [name for _, name in zip(range(count), names, strict=False)]

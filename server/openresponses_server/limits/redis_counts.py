@@ -4,7 +4,7 @@ A request calls Redis once before it begins and once for its slot, which is trie
 there are no calls while it runs. Releases and spent tokens are sent afterwards. Each worker reports how many
 slots it has acquired, and from time to time reports all of them, so that a Redis that lost its data is
 complete again. A worker that stopped counts for at most `lease` seconds. If Redis does not answer in
-`patience` seconds, each worker counts by itself and sends only heartbeats until Redis answers.
+`timeout` seconds, each worker counts by itself and sends only heartbeats until Redis answers.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ end
 """
 )
 
-ADMIT: Final = (
+ACCEPT: Final = (
     _BUCKET
     + """
 local needed, limited = tonumber(ARGV[1]), ARGV[2] == '1'
@@ -131,15 +131,19 @@ T = TypeVar("T")
 _FAILURES: Final = (RedisError, OSError, TimeoutError)
 _CONNECTIONS: Final = 16
 _RETRY_DELAY: Final = 0.05  # seconds until another worker's release is known
-_HEARTBEATS_PER_FULL_REPORT: Final = 10  # beats
-_KEPT: Final = 60_000  # milliseconds that Redis keeps counts that are not reported again
+_HEARTBEATS_PER_FULL_REPORT: Final = 10
+_COUNTS_EXPIRE: Final = 60_000  # milliseconds after the last report
 _UNAVAILABLE: Final = "limits_unavailable"
 _log = structlog.get_logger(__name__)
 
 
 class SharedCounts:
-    """Counts in the Redis at `url`, under keys that begin with `prefix`. `failed` is called with the name of
-    each call that failed and a code. Times are seconds."""
+    """The counts of all workers in the Redis at `url`, under keys that begin with `prefix`.
+
+    `failed` is called with the name of each call that failed and a code. Redis has `timeout` seconds for each
+    call. Every `heartbeat` seconds a worker reports that it is alive, and counts as alive for `lease` seconds
+    after that.
+    """
 
     def __init__(
         self,
@@ -148,50 +152,50 @@ class SharedCounts:
         failed: Callable[[str, str], None],
         prefix: str = "openresponses-bridge:{limits}",
         *,
-        patience: float = 0.5,
-        beat: float = 1.0,
+        timeout: float = 0.5,
+        heartbeat: float = 1.0,
         lease: float = 4.0,
     ) -> None:
         pool = BlockingConnectionPool.from_url(
             url,
             max_connections=_CONNECTIONS,
-            timeout=patience,
+            timeout=timeout,
             protocol=2,
-            socket_timeout=patience,
-            socket_connect_timeout=patience,
+            socket_timeout=timeout,
+            socket_connect_timeout=timeout,
             retry=Retry(NoBackoff(), 1),  # a connection that was closed while nobody used it
         )
         self._redis: Redis = Redis.from_pool(pool)
-        self._admit, self._spend, self._agree, self._report, self._heartbeat = (
-            self._redis.register_script(each) for each in (ADMIT, SPEND, AGREE, REPORT, HEARTBEAT)
+        self._accept, self._spend, self._agree, self._report, self._heartbeat = (
+            self._redis.register_script(each) for each in (ACCEPT, SPEND, AGREE, REPORT, HEARTBEAT)
         )
         self._rates = rates
         self._failed = failed
         self._prefix = prefix
-        self._patience = patience
-        self._interval = beat
+        self._timeout = timeout
+        self._heartbeat_interval = heartbeat
         self._lease = round(lease * 1000)
         self._worker = secrets.token_hex(8)
-        self._shares: dict[str, ConcurrencyLimit] = {}
-        self._number = 0
-        self._asking: set[asyncio.Future[Any]] = set()
+        self._limits: dict[str, ConcurrencyLimit] = {}
+        self._report_number = 0
+        self._calls: set[asyncio.Future[Any]] = set()
         self._changed: dict[tuple[str, str], None] = {}
         self._spent: dict[str, float] = {}
         self._wake = asyncio.Event()
         self.alone = True
         """Redis does not answer, or has not yet."""
 
-    def count(self, kind: str, share: ConcurrencyLimit) -> None:
+    def count(self, kind: str, limit: ConcurrencyLimit) -> None:
         """Count this limit over all workers."""
-        self._shares[kind] = share
-        share.others = _Others(self, kind)
+        self._limits[kind] = limit
+        limit.others = _Others(self, kind)
 
-    async def admit(self, owner: str) -> tuple[bool, Used] | None:
+    async def accept(self, owner: str) -> tuple[bool, Used] | None:
         """Whether one more request of this key may begin, and what it has used of its minute; None if Redis
         does not answer."""
         limited = int(self._rates.tokens is not None)
         arguments = [self._rates.request_seconds, limited, MINUTE, SLACK]
-        found: Any = await self._ask("admit", lambda: self._admit([self._bucket(owner)], arguments))
+        found: Any = await self._ask("accept", lambda: self._accept([self._bucket(owner)], arguments))
         if found is None:
             return None
         return found[0] == 1, Used(float(found[1]), float(found[2]))
@@ -207,13 +211,13 @@ class SharedCounts:
 
         def call() -> Awaitable[Any]:
             keys = [self._held(kind, owner), self._workers]
-            return self._agree(keys, [*self._arguments(kind, owner), self._shares[kind].per_key])
+            return self._agree(keys, [*self._arguments(kind, owner), self._limits[kind].per_key])
 
-        for pause in (_RETRY_DELAY, None):
+        for delay in (_RETRY_DELAY, None):
             if await self._ask("agree", call) != 0:
                 return True
-            if pause is not None:
-                await asyncio.sleep(pause)
+            if delay is not None:
+                await asyncio.sleep(delay)
         return False
 
     def changed(self, kind: str, owner: str) -> None:
@@ -238,17 +242,17 @@ class SharedCounts:
     async def _ask(self, name: str, call: Callable[[], Awaitable[T]], *, always: bool = False) -> T | None:
         if self.alone and not always:
             return None
-        asking = asyncio.ensure_future(call())
-        self._asking.add(asking)
-        asking.add_done_callback(self._discard_call)
+        pending = asyncio.ensure_future(call())
+        self._calls.add(pending)
+        pending.add_done_callback(self._discard_call)
         # In a task of its own: the client may mistake a cancellation for its own timeout, and the caller must
         # be able to stop waiting.
-        done, _ = await asyncio.wait([asking], timeout=self._patience)
+        done, _ = await asyncio.wait([pending], timeout=self._timeout)
         if not done:
-            asking.cancel()
-        error = asking.exception() if done and not asking.cancelled() else TimeoutError()
+            pending.cancel()
+        error = pending.exception() if done and not pending.cancelled() else TimeoutError()
         if error is None:
-            return asking.result()
+            return pending.result()
         if not isinstance(error, _FAILURES):
             raise error
         self._failed(name, _UNAVAILABLE)
@@ -257,33 +261,35 @@ class SharedCounts:
         self.alone = True
         return None
 
-    def _discard_call(self, asking: asyncio.Future[Any]) -> None:
+    def _discard_call(self, pending: asyncio.Future[Any]) -> None:
         """Retrieve the exception, also of a call that nobody waits for any more."""
-        self._asking.discard(asking)
-        if not asking.cancelled():
-            asking.exception()
+        self._calls.discard(pending)
+        if not pending.cancelled():
+            pending.exception()
 
     async def _send_heartbeats(self) -> None:
-        beats = 0
+        sent = 0
         while True:
-            await asyncio.sleep(self._interval)
-            beats += 1
-            await self._send_heartbeat(all_again=beats % _HEARTBEATS_PER_FULL_REPORT == 0)
+            await asyncio.sleep(self._heartbeat_interval)
+            sent += 1
+            await self._send_heartbeat(report_all=sent % _HEARTBEATS_PER_FULL_REPORT == 0)
 
-    async def _send_heartbeat(self, *, all_again: bool = False) -> None:
+    async def _send_heartbeat(self, *, report_all: bool = False) -> None:
         """Report that this worker is alive. If Redis did not know it, its other data may be lost too, and
         everything is reported again."""
         if self.alone:  # connections to a Redis that stopped are useless
             with suppress(*_FAILURES):
                 await self._redis.connection_pool.disconnect(inuse_connections=False)
-        arguments: list[str | int | float] = [self._worker, self._lease, _KEPT]
-        new: Any = await self._ask("beat", lambda: self._heartbeat([self._workers], arguments), always=True)
+        arguments: list[str | int | float] = [self._worker, self._lease, _COUNTS_EXPIRE]
+        new: Any = await self._ask(
+            "heartbeat", lambda: self._heartbeat([self._workers], arguments), always=True
+        )
         if new is None:
             return
         if self.alone:
             _log.info("limits.shared")
-        if new or all_again or self.alone:
-            pairs = [(kind, owner) for kind, share in self._shares.items() for owner in share.held_by()]
+        if new or report_all or self.alone:
+            pairs = [(kind, owner) for kind, limit in self._limits.items() for owner in limit.held_by()]
             self._changed.update(dict.fromkeys(pairs))
             self._wake.set()
         self.alone = False
@@ -315,8 +321,8 @@ class SharedCounts:
 
     def _arguments(self, kind: str, owner: str) -> list[str | int | float]:
         """The arguments of a report."""
-        self._number += 1
-        return [self._worker, self._shares[kind].of(owner), self._number, _KEPT]
+        self._report_number += 1
+        return [self._worker, self._limits[kind].of(owner), self._report_number, _COUNTS_EXPIRE]
 
     @property
     def _workers(self) -> str:

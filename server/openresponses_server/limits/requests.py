@@ -24,9 +24,9 @@ from openresponses_server.settings import Limits
 _LONGEST_NAME: Final = 1024
 """Characters of the name of a model or tool, or of an id."""
 _NONE: Final[list[Any]] = []
-_NAMING: Final = ("id", "call_id", "name")
+_NAME_FIELDS: Final = ("id", "call_id", "name")
 # the types of almost all items and tools, none of which contain tools
-_WITHOUT: Final = frozenset(
+_HAVE_NO_TOOLS: Final = frozenset(
     {MessageParam, ReasoningParam, FunctionCallParam, FunctionCallOutputParam, FunctionToolParam}
 )
 
@@ -37,22 +37,22 @@ def check_headers(headers: list[tuple[bytes, bytes]], most: int) -> None:
         raise HttpError(431, f"The headers are larger than the limit of {most} bytes.")
 
 
-def check_request(request: CreateResponse, limits: Limits, *, place: str = "input") -> None:
+def check_request(request: CreateResponse, limits: Limits, *, param: str = "input") -> None:
     """Raises InvalidRequestError with `param` if a request exceeds the limits of items, tools or the length
-    of names. `place` is the surface's name of the input."""
+    of names. `param` is the surface's name of the input."""
     own = request.input if isinstance(request.input, list) else []
     for field in ("model", "previous_response_id"):
         given = getattr(request, field)
         if given and len(given) > _LONGEST_NAME:
             check_name(given, field)
-    for where, named in ((place, own), ("tools", request.tools or _NONE)):
+    for where, named in ((param, own), ("tools", request.tools or _NONE)):
         for index, each in enumerate(named):
-            for field in _NAMING:
+            for field in _NAME_FIELDS:
                 name = getattr(each, field, None)
                 if isinstance(name, str) and len(name) > _LONGEST_NAME:
                     check_name(name, f"{where}[{index}].{field}")
     if len(own) > limits.items:
-        raise _refused(f"The request has {len(own)} items; the limit is {limits.items}.", place)
+        raise _refused(f"The request has {len(own)} items; the limit is {limits.items}.", param)
     declared = _count(request.tools) if request.tools else 0
     declared += sum(map(_count, filter(None, map(_nested, own))))
     if declared > limits.tools:
@@ -69,8 +69,8 @@ def check_choices(n: int, owner: str, limits: Limits) -> None:
 
 
 def check_conversation(request: CreateResponse, earlier: int, limits: Limits) -> None:
-    """The same for the request's items together with the `earlier` items of the conversation that it
-    continues."""
+    """Raises InvalidRequestError if the request's items, together with the `earlier` items of the
+    conversation that it continues, exceed the limit."""
     items = earlier + (len(request.input) if isinstance(request.input, list) else 1)
     if earlier and items > limits.items:
         what = f"The conversation has {items} items with this request; the limit is {limits.items}."
@@ -86,13 +86,13 @@ def check_name(name: str, param: str) -> None:
 
 
 def _count(tools: Iterable[Any]) -> int:
-    """A namespace counts, and so does each tool in it."""
+    """The number of tools: a namespace, and each tool in it."""
     return sum(1 + len(_nested(tool)) for tool in tools)
 
 
 def _nested(value: Any) -> list[Any]:
     """The tools within an item or a tool, of a type that is known or not."""
-    if type(value) in _WITHOUT:
+    if type(value) in _HAVE_NO_TOOLS:
         return _NONE
     if isinstance(value, Unknown):
         value = value.raw
@@ -135,7 +135,7 @@ def check_json(body: bytes, limits: Limits) -> None:
 
 
 class _Scan:
-    """Where the scan is: within a string or not, how deep, and how many values it has seen."""
+    """The state of the scan: whether it is within a string, how deep, and the number of values so far."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
@@ -145,7 +145,7 @@ class _Scan:
         self._values = 1
 
     def feed(self, piece: bytes) -> None:
-        """Go on over a piece that does not end within an escape."""
+        """Scan the next piece, which must not end within an escape."""
         if b"\\" in piece:
             piece = piece.replace(rb"\\", b"").replace(rb"\"", b"")
         marks = piece.translate(None, _OTHERS)
@@ -159,14 +159,13 @@ class _Scan:
         self._descend(marks.replace(b",", b""), opened)
 
     def close(self) -> None:
-        """The text has ended. With brackets left open it is not JSON, which is what is wrong with it."""
+        """The text has ended. One with open brackets passes: the decoder reports that it is not JSON."""
         if self._too_deep and self._depth == 0:
             raise _refused(f"The JSON is nested deeper than the limit of {self._limits.depth}.")
 
     def _count(self, more: int) -> None:
-        """A comma stands before each value but the first of its container; the first is counted with the
-        container's bracket. Names and texts without commas between them are not JSON, and are counted by
-        twos as if they were."""
+        """Count values: by the comma before each but the first of its container, which is counted with the
+        container's bracket. Strings without commas between them are not JSON; two count as one value."""
         self._values += more
         if self._values > (most := self._limits.json_values):
             raise _refused(f"The JSON has more values than the limit of {most}.")

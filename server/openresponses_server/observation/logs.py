@@ -36,7 +36,7 @@ def _only_printable(_logger: Any, _method: str, line: MutableMapping[str, Any]) 
 
 
 def _traceback(out: TextIO, exception: Any) -> None:
-    """On a terminal: an exception may quote what came from outside, so its lines look like no others."""
+    """Format a traceback for a terminal. An exception may quote foreign text, so its lines are marked."""
     lines = StringIO()
     structlog.dev.plain_traceback(lines, exception)
     out.writelines(f"  {printable(line)}\n" for line in lines.getvalue().split("\n"))
@@ -70,7 +70,7 @@ def _plain(line: MutableMapping[str, Any]) -> str | None:
     return text if "\\" not in text and text.isprintable() else None
 
 
-class _Lines(structlog.make_filtering_bound_logger(logging.INFO)):  # type: ignore[misc]
+class _RequestLogger(structlog.make_filtering_bound_logger(logging.INFO)):  # type: ignore[misc]
     """Writes the two lines of each request without structlog's processors."""
 
     def info(self, event: str, *args: Any, **fields: Any) -> Any:
@@ -79,6 +79,9 @@ class _Lines(structlog.make_filtering_bound_logger(logging.INFO)):  # type: igno
         line = {**fields, "event": event, "level": "info", "timestamp": datetime.now(UTC)}
         text = _plain(line)
         return super().info(event, **fields) if text is None else self._logger.info(text)
+
+
+_DebugLogger: Final = structlog.make_filtering_bound_logger(logging.DEBUG)
 
 
 def configure_logs(file: TextIO | None = None, level: LogLevel = "info") -> None:
@@ -94,7 +97,7 @@ def configure_logs(file: TextIO | None = None, level: LogLevel = "info") -> None
         ]
     structlog.configure(
         processors=processors,
-        wrapper_class=_Lines if level == "info" else structlog.make_filtering_bound_logger(logging.DEBUG),
+        wrapper_class=_RequestLogger if level == "info" else _DebugLogger,
         logger_factory=structlog.WriteLoggerFactory(file=file),
         cache_logger_on_first_use=True,
     )

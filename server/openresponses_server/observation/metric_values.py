@@ -1,5 +1,5 @@
-"""What metrics are counted in beside prometheus-client's own: the folder through which the workers of a host
-count together, and a histogram that takes many observations at once."""
+"""Additions to prometheus-client: the folder through which the workers of a host add up their metrics, and a
+histogram to which many observations are added at once."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ def _runs(process: int) -> bool:
     return True
 
 
-class Gathered:
-    """A histogram that takes many observations at once, which one of prometheus-client's does not."""
+class BatchHistogram:
+    """A histogram to which many observations can be added at once, unlike prometheus-client's own."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class Gathered:
         registry.register(self)
 
     def labels(self, *values: str) -> _Observed:
-        """The observations with these."""
+        """The observations with these labels."""
         if values not in self._children:
             self._children[values] = _Observed(
                 self._value("_sum", self._labelnames, values),
@@ -87,7 +87,7 @@ class Gathered:
         return self._children[values]
 
     def collect(self) -> Iterator[Metric]:
-        """What a registry asks of a collector; where workers count together, their files say it instead."""
+        """Yield the metric, for the registry of a single process; files of workers are read instead of it."""
         family = HistogramMetricFamily(self._name, self._what, labels=self._labelnames)
         for labels, child in self._children.items():
             up_to = accumulate(bucket.get() for bucket in child.buckets)

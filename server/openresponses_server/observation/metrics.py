@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from prometheus_client.multiprocess import MultiProcessCollector
 
 from openresponses_server.errors import Outage
-from openresponses_server.observation.metric_values import FOLDER, Gathered, remove_stopped
+from openresponses_server.observation.metric_values import FOLDER, BatchHistogram, remove_stopped
 from openresponses_server.observation.responses import GAPS, EndedRun, LoggedEnd, Watch
 
 # Metrics of responses are by upstream and model. Clients choose the names of models, so the number of them
@@ -27,7 +27,7 @@ _FIRST_SECONDS: Final = (0.05, 0.1, 0.25, 0.5, 0.75, 1, 1.5, 2.5, 5, 10, 20, 30,
 _RUN_SECONDS: Final = (0.1, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800, 3600)
 
 
-class Models:
+class ModelLabels:
     """Maps names of models to labels. Models of the settings always have their own label, of others the first
     that an upstream has answered for; all further ones are `other`."""
 
@@ -50,7 +50,7 @@ class RunMetrics(Watch):
     """Counters and times of responses; `known` are the models that the settings name."""
 
     def __init__(self, registry: CollectorRegistry, prefix: str, known: Collection[str] = ()) -> None:
-        self._models = Models(known)
+        self._models = ModelLabels(known)
         by_model = ["upstream", "model"]
         self._responses = Counter(
             f"{prefix}_responses",
@@ -77,7 +77,7 @@ class RunMetrics(Watch):
             buckets=_FIRST_SECONDS,
             registry=registry,
         )
-        self._gaps = Gathered(
+        self._gaps = BatchHistogram(
             f"{prefix}_token_gap_seconds",
             "Time between two tokens; those that came in one read share the time since the one before.",
             by_model,
@@ -229,7 +229,7 @@ class Metrics:
         self.streams = 0
         """Answers in server-sent events that are being sent."""
         self.queued = 0
-        """Background responses that wait for any worker, as they were counted last."""
+        """Background responses that wait for a worker, as of the last count."""
         gate.waited = self._waited.labels("place").observe
         self._gauges = [
             (self._gauge(name, what, mode), value)
@@ -279,11 +279,11 @@ class Metrics:
         self._waited.labels("queue").observe(max(seconds, 0.0))
 
     def settled(self) -> None:
-        """Count a stopped worker's response that was ended here."""
+        """Count a response of a stopped worker that this worker has ended."""
         self._settled.inc()
 
     def lost(self) -> None:
-        """Count a response that was lost while it was made here."""
+        """Count a response of this worker that was lost."""
         self._lost.inc()
 
     def refused(self, limit: str) -> None:

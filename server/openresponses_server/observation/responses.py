@@ -1,6 +1,6 @@
 """The timing of a response's tokens, and the observers of its end.
 
-This is on the path of every token: numbers are kept per response, updated once per read of the upstream, and
+Timing runs for every token: its numbers are kept per response, updated once per read of the upstream, and
 added to the metrics at the end.
 """
 
@@ -21,8 +21,8 @@ _NO_OUTPUT: Final = (ResponseCreated, ResponseInProgress)
 
 
 class TokenTiming:
-    """Of one response. `gaps` has as many tokens as came with a gap up to each of `GAPS`, and those beyond; a
-    token is an event of output, and those of one read share the time since the read before."""
+    """The timing of one response's tokens. A token is an event of output; the tokens of one read share the
+    time since the previous read."""
 
     __slots__ = ("_first_at", "_now", "_read_at", "_started", "first", "gaps")
 
@@ -33,6 +33,7 @@ class TokenTiming:
         self.first: float | None = None
         """Seconds from the beginning to the first output; None before."""
         self.gaps = [0] * (len(GAPS) + 1)
+        """How many tokens had a gap up to each of `GAPS`, and a longer one."""
 
     @property
     def seconds(self) -> float:
@@ -40,7 +41,7 @@ class TokenTiming:
         return self._read_at - self._first_at
 
     def read(self, events: list[Event]) -> None:
-        """One read of the upstream has become these events."""
+        """Record the events of one read of the upstream."""
         tokens = len(events)
         if not tokens:
             return
@@ -55,10 +56,10 @@ class TokenTiming:
 
 
 class EndedRun(NamedTuple):
-    """A run that is over. `upstream` has accepted its request, under the name `model`; both are "" where none
-    has. `noticed` is what was lost or repaired on the way, `seconds` how long all of it took, and
-    `first_bytes` how long until an upstream's answer began, None where none did. `has_end`: the response has
-    ended; otherwise it was refused, its client left, or another worker ends it."""
+    """A run that has ended. `upstream` accepted its request, under the name `model`; both are "" if none did.
+    `noticed` are the losses and repairs, `seconds` is the duration of the run, and `first_bytes` that until
+    an upstream's answer began, None if none did. `has_end`: the response has ended; otherwise it was refused,
+    its client has disconnected, or another worker ends it."""
 
     upstream: str
     model: str
@@ -86,11 +87,16 @@ HANDED_OVER: Final = LoggedEnd("handed_over")
 class Watch:
     """An observer of one run, or of all. Its methods are called in the task of the run, and must not fail."""
 
-    def begin(self) -> None:
-        """The run begins."""
-
     def end(self, ended: EndedRun, said: LoggedEnd) -> None:
         """The run is over, and so are its exchanges with upstreams."""
 
     def refused(self, ended: EndedRun, said: LoggedEnd) -> None:
         """After a run without an end: its response ended as failed, as its client's other choices go on."""
+
+
+class RunWatch(Watch):
+    """An observer of one run from its beginning."""
+
+    def begin(self) -> None:
+        """The run begins."""
+        raise NotImplementedError

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from msgspec import Struct
 from opentelemetry import context, trace
 from opentelemetry.context import Context
 from opentelemetry.trace import SpanKind, Status, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from openresponses_bridge.protocol.response import Response
-from openresponses_server.observation.responses import EndedRun, LoggedEnd, Watch
+from openresponses_server.observation.responses import EndedRun, LoggedEnd, RunWatch
 from openresponses_server.observation.tracing import LONGEST, tracer
 
 _PROPAGATOR: Final = TraceContextTextMapPropagator()
@@ -37,37 +38,36 @@ class Spans:
         return ResponseSpan(self._tracer, parent, model[:LONGEST], request_id)
 
 
-class ResponseSpan(Watch):
+class ResponseSpan(RunWatch, Struct):
     """The span of a run. It is the current span during the run, so that the spans of upstreams are its
     children."""
 
-    def __init__(self, tracer: trace.Tracer, parent: Any, model: str, request_id: str) -> None:
-        self._tracer = tracer
-        self._parent = parent
-        self._model = model
-        self._request_id = request_id
-        self._span: trace.Span = trace.INVALID_SPAN
-        self._token: Any = None
+    tracer: trace.Tracer
+    parent: Any
+    model: str
+    request_id: str
+    span: trace.Span = trace.INVALID_SPAN
+    token: Any = None
 
     def begin(self) -> None:
-        self._span = self._tracer.start_span(
-            f"chat {self._model}",
-            context=self._parent,
+        self.span = self.tracer.start_span(
+            f"chat {self.model}",
+            context=self.parent,
             kind=SpanKind.SERVER,
             attributes={
                 "gen_ai.operation.name": "chat",
-                "gen_ai.request.model": self._model,
-                "openresponses.request.id": self._request_id,
+                "gen_ai.request.model": self.model,
+                "openresponses.request.id": self.request_id,
             },
         )
-        if self._span is not trace.INVALID_SPAN:  # spans are not collected, and the client sent none
-            self._token = context.attach(trace.set_span_in_context(self._span))
+        if self.span is not trace.INVALID_SPAN:  # spans are not collected, and the client sent none
+            self.token = context.attach(trace.set_span_in_context(self.span))
 
     def end(self, ended: EndedRun, said: LoggedEnd) -> None:
-        if self._token is not None:
-            context.detach(self._token)
-            self._token = None
-        span = self._span
+        if self.token is not None:
+            context.detach(self.token)
+            self.token = None
+        span = self.span
         if span is trace.INVALID_SPAN:
             return
         if span.is_recording():

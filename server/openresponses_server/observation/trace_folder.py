@@ -21,7 +21,7 @@ from typing import Final, NamedTuple
 import structlog
 
 from openresponses_server.observation.recordings.masking import secrets_in
-from openresponses_server.observation.recordings.records import Asked
+from openresponses_server.observation.recordings.records import RecordedRequest
 from openresponses_server.observation.recordings.writer import RecordingFile
 from openresponses_server.observation.traces import Trace
 from openresponses_server.settings import Tracing, seconds_of
@@ -32,7 +32,7 @@ _YES: Final = frozenset({"1", "true", "on", "yes"})
 _NO_OWNER: Final = "nobody"
 _ID: Final = re.compile(r"[A-Za-z0-9_-]{1,100}")
 _SWEPT_EVERY: Final = 60.0  # seconds between two sweeps, at least
-_SHARE: Final = 0.02  # of the time that may be spent on sweeps
+_SHARE: Final = 0.02  # of the time that sweeps may take
 _LEFT: Final = 0.9  # of the total limit, after a sweep that exceeded it
 _log = structlog.get_logger(__name__)
 
@@ -56,13 +56,15 @@ class Traces:
         self._used = 0
         self._sweep_now = asyncio.Event()
 
-    def begin(self, asked: Asked, headers: Mapping[str, str], owner: str, key: str | None) -> Trace | None:
+    def begin(
+        self, asked: RecordedRequest, headers: Mapping[str, str], owner: str, key: str | None
+    ) -> Trace | None:
         """Begin the trace of this owner's request, sent with `key` and still without its body; None if it is
         not traced."""
         if not self._wanted(headers, key):
             return None
         secrets = [*self._secrets, key or "", *secrets_in(headers)]
-        return Trace(asked, secrets, partial(self._made, owner), self._left)
+        return Trace(asked, secrets, partial(self._create, owner), self._add_size)
 
     def _wanted(self, headers: Mapping[str, str], key: str | None) -> bool:
         given = self._settings
@@ -70,7 +72,7 @@ class Traces:
             return False
         return not given.keys or (key is not None and is_among(key, given.keys))
 
-    def _made(self, owner: str, response_id: str) -> RecordingFile | None:
+    def _create(self, owner: str, response_id: str) -> RecordingFile | None:
         if _ID.fullmatch(response_id) is None:
             return None
         if self._used > self._settings.total_bytes:
@@ -81,7 +83,7 @@ class Traces:
         file.create()
         return None if file.failure else file
 
-    def _left(self, file: RecordingFile) -> None:
+    def _add_size(self, file: RecordingFile) -> None:
         self._used += file.grown()
 
     def _path(self, owner: str, response_id: str) -> Path:

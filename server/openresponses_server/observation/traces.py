@@ -8,25 +8,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar, Token
-from itertools import islice
 from typing import Final, Protocol
 
 import msgspec
 import structlog
 
 from openresponses_bridge.diagnostics import Diagnostic, Diagnostics
-from openresponses_bridge.errors import WireError
-from openresponses_bridge.protocol.codec import decode_json
 from openresponses_bridge.protocol.events import Event
-from openresponses_server.observation.recordings.masking import Secrets, hidden_in, model_of, without
-from openresponses_server.observation.recordings.records import Asked, How
+from openresponses_server.observation.recordings.masking import (
+    MOST_SECRETS,
+    Secrets,
+    hidden_in_body,
+    model_of,
+    without,
+)
+from openresponses_server.observation.recordings.records import How, RecordedRequest
 from openresponses_server.observation.recordings.writer import (
     ExchangeRecorder,
     RecordingFile,
     RecordingTarget,
     masked_request,
 )
-from openresponses_server.observation.responses import EndedRun, LoggedEnd, TokenTiming, Watch
+from openresponses_server.observation.responses import EndedRun, LoggedEnd, RunWatch, TokenTiming
 
 # The trace of the current response is in the context of the run's task, where the recorder of an upstream's
 # connections finds it.
@@ -50,10 +53,10 @@ class Traced(Protocol):
 
 
 RUN: Final[ContextVar[Traced | None]] = ContextVar("traced_run", default=None)
-"""Set while a traced response is made."""
+"""The trace of the current response, in the context of the run's task."""
 
 
-class OfTheRun:
+class CurrentRunPolicy:
     """A recording policy: exchanges are recorded in the trace of the current response."""
 
     def target_for(self, upstream: str) -> RecordingTarget | None:
@@ -68,29 +71,33 @@ RETRY: Final = "retry"
 FAILOVER: Final = "failover"
 END: Final = "end"
 
-_MOST_SECRETS: Final = 256
 _MOST_CHARACTERS: Final = 8192  # of all secrets: the automaton needs a hundred times as many bytes
 _log = structlog.get_logger(__name__)
 
-Make = Callable[[str], RecordingFile | None]
+CreateFile = Callable[[str], RecordingFile | None]
 """Creates the file for the trace of the response with this id; None if there is none."""
 
 
 class Trace:
     """The trace of one request. `asked` is the client's request without its body; `secrets` are masked in
-    everything. `made` creates the file; `left` is called with it when nobody writes to it any more."""
+    everything. `create` creates the file; `on_closed` is called with it when its last writer has closed
+    it."""
 
     def __init__(
-        self, asked: Asked, secrets: Sequence[str], made: Make, left: Callable[[RecordingFile], None]
+        self,
+        asked: RecordedRequest,
+        secrets: Sequence[str],
+        create: CreateFile,
+        on_closed: Callable[[RecordingFile], None],
     ) -> None:
         self.name = ""
         """The id of the response that names the file; "" while there is none."""
         self.secrets = secrets
         self.hides = Secrets(secrets)
-        self._many = len(secrets) > _MOST_SECRETS
+        self._many = len(secrets) > MOST_SECRETS
         self._asked = asked
-        self._made = made
-        self._left = left
+        self._create = create
+        self._on_closed = on_closed
         self._file: RecordingFile | None = None
         self._client: ExchangeRecorder | None = None
         self._writing = 0
@@ -105,11 +112,8 @@ class Trace:
 
     def set_body(self, body: bytes) -> None:
         """Set the client's body, uncompressed. Call this on a thread, before anything else."""
-        try:
-            hidden = list(islice(hidden_in(decode_json(body)), _MOST_SECRETS + 1))
-        except (WireError, RecursionError):
-            hidden = []  # it is not JSON that is answered
-        if self._many or len(hidden) + len(self.secrets) > _MOST_SECRETS:
+        hidden = hidden_in_body(body, MOST_SECRETS + 1)
+        if self._many or len(hidden) + len(self.secrets) > MOST_SECRETS:
             self._many = True
             return
         self.secrets = [*self.secrets, *hidden]
@@ -124,7 +128,7 @@ class Trace:
         if self._many:
             _log.warning("trace.too_many_secrets", response_id=run)
             return
-        self._file = self._made(run)
+        self._file = self._create(run)
         if self._file is None:
             return
         self.name = run
@@ -159,10 +163,10 @@ class Trace:
         self._writing -= 1
         if not self._writing and self._file is not None:
             self._file.rest()
-            self._left(self._file)
+            self._on_closed(self._file)
 
 
-class RunTrace(Watch):
+class RunTrace(RunWatch):
     """One response of a trace. Its exchanges with upstreams are recorded during the run."""
 
     def __init__(self, trace: Trace, file: RecordingFile, translation: TracedResponse) -> None:
@@ -176,7 +180,7 @@ class RunTrace(Watch):
 
     def timing(self) -> TokenTiming:
         """The response's timing, which also records new diagnostics at each read."""
-        return _NotingTiming(self._note_new)
+        return _NotingTiming(self._record_new)
 
     def begin(self) -> None:
         self._trace.acquire()
@@ -187,31 +191,33 @@ class RunTrace(Watch):
         if self._before:
             again = self._before == upstream
             what = "is asked again" if again else f"is asked instead of {self._before}"
-            self._file.note(RETRY if again else FAILOVER, upstream, what, run=self._run)
+            self._file.record_note(RETRY if again else FAILOVER, upstream, what, run=self._run)
         self._before = upstream
         return RecordingTarget(self._file, self._run, self._trace.secrets, shows_address=False)
 
     def end(self, ended: EndedRun, said: LoggedEnd) -> None:
         for case in ended.noticed:
-            self._note(case)
+            self._record(case)
         what = ": ".join(filter(None, (said.code, said.cause)))
-        self._file.note(END, said.status, without(what, self._trace.hides), run=self._run)
+        self._file.record_note(END, said.status, without(what, self._trace.hides), run=self._run)
         if self._token is not None:
             RUN.reset(self._token)
             self._token = None
         self._trace.release()
 
-    def _note_new(self) -> None:
+    def _record_new(self) -> None:
         if len(self._translation.diagnostics) > len(self._noted):
             for case in self._translation.diagnostics:
-                self._note(case)
+                self._record(case)
 
-    def _note(self, case: Diagnostic) -> None:
+    def _record(self, case: Diagnostic) -> None:
         """Write a note when the diagnostic first occurs, and another at the end if it occurred again."""
         if self._noted.get(case[:3]) != case.times:
             self._noted[case[:3]] = case.times
             where = without(case.where, self._trace.hides)
-            self._file.note(case.kind, where, without(case.what, self._trace.hides), case.times, self._run)
+            self._file.record_note(
+                case.kind, where, without(case.what, self._trace.hides), case.times, self._run
+            )
 
 
 class _NotingTiming(TokenTiming):

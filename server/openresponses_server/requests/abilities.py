@@ -40,15 +40,13 @@ def fit_to_model(
 ) -> FittedRequest:
     """Fit a request to the model's known capabilities; unknown ones are assumed. Raises InvalidRequestError
     when `tool_choice` requires a tool and the model has none."""
-    if able.tools is not False and able.images is not False:
-        return FittedRequest(request, earlier, own)
     losses: dict[Loss, None] = {}
     if able.tools is False:
         request = _without_tools(request, losses)
         earlier, own = (list(_as_text(items, losses)) for items in (earlier, own))
     if able.images is False:
         earlier, own = ([_without_images(item, losses) for item in items] for items in (earlier, own))
-    return FittedRequest(request, earlier, own, list(losses))
+    return FittedRequest(request, earlier, own, tuple(losses))
 
 
 def offers_tools(request: CreateResponse, fit: FittedRequest) -> bool:

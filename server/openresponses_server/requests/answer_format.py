@@ -15,7 +15,9 @@ from openresponses_bridge.protocol.items import Message
 from openresponses_bridge.protocol.request import CreateResponse, JsonSchemaFormatParam
 from openresponses_bridge.protocol.response import JsonObjectFormat, Response
 from openresponses_bridge.schemas.checking import check_schema
-from openresponses_server.runs.schema_workers import ANY_OBJECT, Question, SchemaJudge
+from openresponses_server.requests.prepared import PreparedRequest
+from openresponses_server.requests.service import Service
+from openresponses_server.runs.schema_workers import ANY_OBJECT, SchemaCheck
 from openresponses_server.settings import Limits
 
 _FENCE: Final = "```"
@@ -40,14 +42,14 @@ def check_format(request: CreateResponse, limits: Limits, param: str) -> None:
         check_schema(schema, param, most_bytes=limits.schema_bytes, most_nodes=limits.schema_nodes)
 
 
-async def check_patterns(judge: SchemaJudge, request: CreateResponse, owner: str, param: str) -> None:
-    """Raises InvalidRequestError with this `param` for a schema whose patterns can't be matched within the
-    limits. `check_format` checks everything else."""
-    schema = schema_of(request)
-    why = None if schema is None else await judge.unusable(schema, owner)
+async def check_patterns(request: PreparedRequest, service: Service) -> None:
+    """Raises InvalidRequestError for a schema that the upstream does not enforce and whose patterns can't be
+    matched within the limits. `check_format` checks everything else."""
+    schema = schema_of(request.body) if request.translated.format_unenforced else None
+    why = None if schema is None else await service.judge.unusable(schema, request.owner)
     if why is not None:
         what = f"The schema can't be used: {why}."
-        raise InvalidRequestError(InvalidRequestError.INVALID_VALUE, what, param=param)
+        raise InvalidRequestError(InvalidRequestError.INVALID_VALUE, what, param=request.schema_param)
 
 
 def with_schema_instructions(request: CreateResponse) -> CreateResponse:
@@ -94,14 +96,14 @@ class AnswerFormat:
         rest = self._drain()
         return "" if self._state is _FenceState.FENCED else rest
 
-    def question(self, response: Response) -> Question | None:
+    def question(self, response: Response) -> SchemaCheck | None:
         """What must be judged before the response may complete; None when the model called a tool or
         refused."""
         messages = [item for item in response.output if isinstance(item, Message)]
         refused = any(part.type == "refusal" for item in messages for part in item.content)
         if refused or any(item.type.endswith("_call") for item in response.output):
             return None
-        return Question(self._schema, response.output_text)
+        return SchemaCheck(self._schema, response.output_text)
 
     def _head(self, delta: str) -> str:
         start = self._start + (delta if self._start else delta.lstrip())

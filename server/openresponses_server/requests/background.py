@@ -14,15 +14,21 @@ from openresponses_bridge.errors import BridgeError
 from openresponses_bridge.protocol.codec import decode_request
 from openresponses_bridge.protocol.response import Response
 from openresponses_server.errors import HttpError
-from openresponses_server.requests.prepare import LeasedResponse, prepare
+from openresponses_server.requests.prepare import new_run, prepare
+from openresponses_server.requests.prepared import LeasedResponse, PreparedRequest
 from openresponses_server.requests.service import Service
 from openresponses_server.runs.run import Run
-from openresponses_server.runs.support import wire_of
+from openresponses_server.runs.support import lacks_secrets, wire_of
 from openresponses_server.store.base import Lease, StoredResponse, StoreError, UnreadableRecord
 from openresponses_server.store.endings import cancelled, failed, is_cancelled
 from openresponses_server.store.logs.base import LogError
 
 _log = structlog.get_logger(__name__)
+_SECRETS_NOT_STORED: Final = HttpError(
+    503,
+    "The worker of this response stopped, and the secrets of its tools were not stored: send it again.",
+    code="secrets_not_stored",
+)
 
 
 async def enqueue(service: Service, run: Run) -> Response:
@@ -60,20 +66,16 @@ async def claim(service: Service, response_id: str) -> None:
 
 async def run_stored(service: Service, record: StoredResponse, worker: str, previous_attempts: int) -> None:
     """Run a stored request: of a queued response, or of one whose output no client can have seen after
-    `previous_attempts` attempts. `worker` holds its lease."""
+    `previous_attempts` attempts. `worker` holds its lease. One whose tools had secrets ends as failed."""
     assert record.request is not None
     response = record.response
     request_id = f"req_{secrets.token_hex(12)}"
     try:
-        prepared = await prepare(
-            service,
-            decode_request(record.request),
-            {},
-            request_id,
-            owner=record.owner,
-            leased=LeasedResponse(response, worker, wire_of(record), previous_attempts),
-        )
-        run = prepared.run()
+        if lacks_secrets(record.request):
+            raise _SECRETS_NOT_STORED
+        leased = LeasedResponse(response, worker, wire_of(record), previous_attempts)
+        asked = PreparedRequest(decode_request(record.request), {}, request_id, record.owner, leased=leased)
+        run = new_run(await prepare(asked, service), service)
     except BridgeError as error:
         if isinstance(error, StoreError) and not isinstance(error, UnreadableRecord):
             raise  # retried when this lease expires
@@ -107,7 +109,7 @@ async def cancel_response(service: Service, response_id: str, owner: str) -> Res
     Raises HttpError 400 when it has ended in another way, 503 when its worker can't be reached.
     """
     deadline = time.monotonic() + _CANCEL_TIMEOUT
-    asked = False
+    signalled = False
     while True:
         running = service.running.get(response_id, owner)
         if running is not None:
@@ -126,8 +128,8 @@ async def cancel_response(service: Service, response_id: str, owner: str) -> Res
             ending = partial(cancelled, wire=wire_of(waiting)) if unseen else None
             ended = await service.runs.settler.end(waiting, ours, ending)
             return None if ended is None else _check_cancelled(ended)
-        asked = asked or await service.runs.signals.cancel(response_id)
-        if not asked or time.monotonic() > deadline:
+        signalled = signalled or await service.runs.signals.cancel(response_id)
+        if not signalled or time.monotonic() > deadline:
             raise _WORKER_UNREACHABLE
         await asyncio.sleep(_POLL_INTERVAL)
 

@@ -35,10 +35,10 @@ async def read_json(request: Request, service: Service, decode: Callable[[bytes]
     headers = fields_of(request.scope)
     check_type(headers.get("content-type", ""))
     body = await _read(request, headers, service)
-    asked = await decode_body(body, service.settings.limits, decode)
+    decoded = await decode_body(body, service.settings.limits, decode)
     if (trace := REQUEST.get()) is not None:
         await on_thread(partial(trace.set_body, body))
-    return asked
+    return decoded
 
 
 async def read_bytes(request: Request, service: Service) -> bytes:

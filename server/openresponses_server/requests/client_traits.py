@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
-
-from msgspec import Struct
 
 from openresponses_bridge.diagnostics import Diagnostics
 from openresponses_bridge.dialects import anthropic_messages
@@ -13,7 +10,9 @@ from openresponses_bridge.dialects.base import invalid
 from openresponses_bridge.protocol.request import CreateResponse
 from openresponses_bridge.wire import ignores_comments
 from openresponses_server.http.auth import client_key
+from openresponses_server.requests.prepared import ClientTraits, PreparedRequest
 from openresponses_server.requests.reasoning import FORMS
+from openresponses_server.requests.service import Service
 from openresponses_server.upstreams.base import conversation_of
 from openresponses_server.upstreams.targets import Target
 
@@ -25,11 +24,9 @@ _MAX_BETA_LENGTH: Final = 64
 _BETA_CHARACTERS: Final = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-")
 
 
-def betas_of(headers: Mapping[str, str]) -> list[str]:
+def betas_of(value: str) -> list[str]:
     """The names in the header that are passed on, each once: lower-case letters, digits and hyphens."""
-    if BETA_HEADER not in headers:
-        return []
-    given = headers[BETA_HEADER][: _MAX_BETAS * (_MAX_BETA_LENGTH + 2)].split(",")
+    given = value[: _MAX_BETAS * (_MAX_BETA_LENGTH + 2)].split(",")
     names = dict.fromkeys(name.strip() for name in given)
     return [
         name for name in names if name and len(name) <= _MAX_BETA_LENGTH and _BETA_CHARACTERS.issuperset(name)
@@ -52,26 +49,14 @@ def with_betas(
 REASONING_HEADER: Final = "openresponses-reasoning-as"
 
 
-class ClientTraits(Struct, frozen=True):
-    """What the headers of one request say."""
-
-    key: str | None
-    """The API key, None without one."""
-    needs_keepalive_events: bool
-    """SSE comments do not keep this client from timing out: it needs data events."""
-    betas: list[str]
-    """The names in `anthropic-beta`."""
-    reasoning_as: str | None
-    """The requested form of raw reasoning, None for the upstream's."""
-    conversation: str = ""
-    """The client's id of its conversation, "" without one."""
-
-
-def traits_of(headers: Mapping[str, str]) -> ClientTraits:
-    """Raises InvalidRequestError for an unknown form of reasoning."""
+def read_headers(request: PreparedRequest, _service: Service) -> None:
+    """Read what the headers say about the client. Raises InvalidRequestError for an unknown form of
+    reasoning."""
+    headers = request.headers
     form = headers.get(REASONING_HEADER)
     if form is not None and form not in FORMS:
         raise invalid(REASONING_HEADER, f"expected one of {', '.join(FORMS)}")
-    return ClientTraits(
-        client_key(headers), ignores_comments(headers), betas_of(headers), form, conversation_of(headers)
+    betas = betas_of(headers[BETA_HEADER]) if BETA_HEADER in headers else []
+    request.client = ClientTraits(
+        client_key(headers), ignores_comments(headers), betas, form, conversation_of(headers)
     )

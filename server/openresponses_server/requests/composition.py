@@ -54,6 +54,7 @@ def compose(settings: Settings) -> Service:
         listing=Listing(router, settings.discovery),
         store=store,
         runs=runs,
+        keeper=runs.keeper,
         judge=SchemaJudge(settings.limits.schema_seconds),
         meters=Meters(book, settings.tokenizers),
         usage=UsageKeeper(book, store.usage, seconds_of(settings.usage_retention)),

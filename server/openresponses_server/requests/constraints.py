@@ -9,17 +9,21 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum, auto
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from openresponses_bridge.calls.identity import ToolIdentityMap
 from openresponses_bridge.diagnostics import Diagnostics
+from openresponses_bridge.dialects.anthropic_messages import is_native
 from openresponses_bridge.emitter.failures import outcome
 from openresponses_bridge.emitter.live_response import SettleUsage
 from openresponses_bridge.emitter.machine import ResponseStreamStateMachine
+from openresponses_bridge.emitter.stopping import StopFilter, sequences_of
 from openresponses_bridge.emitter.stream import ResponseStream, StreamFilter
-from openresponses_bridge.emitter.tool_calls import is_another
+from openresponses_bridge.emitter.tool_call import is_another
+from openresponses_bridge.errors import InvalidRequestError
 from openresponses_bridge.protocol.content import LogProb
 from openresponses_bridge.protocol.events import Event
 from openresponses_bridge.protocol.items import Item
@@ -28,8 +32,8 @@ from openresponses_bridge.protocol.response import ErrorPayload
 from openresponses_bridge.protocol.tools import AllowedToolChoice, FunctionToolChoice
 from openresponses_bridge.protocol.unknown import UnknownToolChoice
 from openresponses_server.requests.answer_format import AnswerFormat
-from openresponses_server.requests.compaction import asks_for_compaction
-from openresponses_server.runs.schema_workers import Question
+from openresponses_server.runs.schema_workers import SchemaCheck
+from openresponses_server.upstreams.targets import Target
 
 # `tool_choice`, `allowed_tools` and `max_tool_calls` as hard constraints. Upstreams are sent them, but models
 # break them: a call that is not allowed is suppressed, and a required call that was not made is a failure
@@ -48,7 +52,7 @@ class ToolRules(Struct, frozen=True):
     most: int | None
     """The greatest number of calls, None for any."""
 
-    def admits(self, upstream_name: str, identities: ToolIdentityMap) -> bool:
+    def allow(self, upstream_name: str, identities: ToolIdentityMap) -> bool:
         """Whether the tool that the model calls by this name may be called."""
         if self.names is None:
             return True
@@ -86,7 +90,7 @@ def _name(choice: Any) -> str | None:
     return choice.type if choice.type in _NAMELESS_TOOLS else None
 
 
-class Verdict(Enum):
+class FragmentVerdict(Enum):
     """What is done with a fragment of a call."""
 
     PASS = auto()
@@ -94,11 +98,11 @@ class Verdict(Enum):
     DROP = auto()
 
 
-class _Call(Struct):
+class _NewestCall(Struct):
     """The newest call at an upstream's index."""
 
     id: str
-    verdict: Verdict
+    verdict: FragmentVerdict
     done: bool = False
 
 
@@ -109,7 +113,7 @@ class CallFilter:
         self._rules = rules
         self._identities = identities
         self._diagnostics = diagnostics
-        self._calls: dict[int, _Call] = {}
+        self._calls: dict[int, _NewestCall] = {}
         self.made = 0
         """Calls that passed."""
         self.refused = 0
@@ -117,31 +121,31 @@ class CallFilter:
         self.hosted = False
         """The upstream has run a hosted tool."""
 
-    def judge(self, index: int, id: str, name: str) -> Verdict:
+    def judge(self, index: int, id: str, name: str) -> FragmentVerdict:
         """The verdict on a fragment: WAIT until the call's name is known."""
         call = self._calls.get(index)
         if call is None or is_another(call.id, call.done, id, name):
-            call = self._calls[index] = _Call(id, Verdict.WAIT)
+            call = self._calls[index] = _NewestCall(id, FragmentVerdict.WAIT)
         call.id = call.id or id
-        if call.verdict is Verdict.WAIT and name:
+        if call.verdict is FragmentVerdict.WAIT and name:
             call.verdict = self.judge_whole(name)
         return call.verdict
 
-    def judge_whole(self, name: str) -> Verdict:
+    def judge_whole(self, name: str) -> FragmentVerdict:
         """The verdict on a whole call."""
         what = self._objection(name)
         if what is None:
             self.made += 1
-            return Verdict.PASS
+            return FragmentVerdict.PASS
         self.refused += 1
         self._diagnostics.warning("tool_choice", what)
-        return Verdict.DROP
+        return FragmentVerdict.DROP
 
-    def end(self, index: int) -> Verdict:
+    def end(self, index: int) -> FragmentVerdict:
         """Mark the call at this index as done; its verdict."""
         call = self._calls.get(index)
         if call is None:
-            return Verdict.PASS
+            return FragmentVerdict.PASS
         call.done = True
         return call.verdict
 
@@ -151,7 +155,7 @@ class CallFilter:
         return self._rules.must_call and not self.made and not self.hosted
 
     def _objection(self, name: str) -> str | None:
-        if not self._rules.admits(name, self._identities):
+        if not self._rules.allow(name, self._identities):
             return "a call of a tool that may not be called was kept back"
         if self._rules.most is not None and self.made >= self._rules.most:
             return "a call beyond max_tool_calls was kept back"
@@ -170,17 +174,19 @@ def machine_for(
     identities: ToolIdentityMap,
     wire: str,
     *,
+    compacts: bool,
     format_unenforced: bool,
     clean: Callable[[str], str] | None = None,
     settle_usage: SettleUsage | None = None,
 ) -> ResponseStream:
     """The machine for the response to this request, behind a filter when the request has constraints.
-    `format_unenforced`: the upstream does not enforce `text.format`; `clean` removes secrets from an
-    upstream's error messages; `settle_usage` computes the final usage."""
+
+    `compacts`: the response is a summary. `format_unenforced`: the upstream does not enforce `text.format`;
+    `clean` removes secrets from an upstream's error messages; `settle_usage` computes the final usage."""
     machine = ResponseStreamStateMachine(
         model, request, tool_identities=identities, wire=wire, redact=clean, settle_usage=settle_usage
     )
-    rules = None if asks_for_compaction(request) else tool_rules(request)
+    rules = None if compacts else tool_rules(request)
     if rules is None and not format_unenforced:
         return machine
     calls = None if rules is None else CallFilter(rules, identities, machine.diagnostics)
@@ -198,7 +204,7 @@ class ConstrainedStream(StreamFilter):
         self._waiting: dict[int, list[dict[str, Any]]] = {}
         self._deferred: str | None = None
         self._reason: str | None = None
-        self.question: Question | None = None
+        self.question: SchemaCheck | None = None
         """The output is complete and must be judged before the response ends: see `settle`."""
 
     @property
@@ -227,19 +233,19 @@ class ConstrainedStream(StreamFilter):
             return super().tool_call(index, id, name, arguments, type, namespace)
         fragment = {"id": id, "name": name, "arguments": arguments, "type": type, "namespace": namespace}
         verdict = self._calls.judge(index, id or "", name or "")
-        if verdict is Verdict.WAIT:
+        if verdict is FragmentVerdict.WAIT:
             self._waiting.setdefault(index, []).append(fragment)
             return []
         events: list[Event] = []
         waiting = self._waiting.pop(index, [])
-        if verdict is Verdict.PASS:
+        if verdict is FragmentVerdict.PASS:
             for each in [*waiting, fragment]:
                 events += super().tool_call(index, **each)
         return events
 
     def tool_call_done(self, index: int, *, cut: bool = False) -> list[Event]:
         self.require("tool_call_done")
-        if self._calls is not None and self._calls.end(index) is not Verdict.PASS:
+        if self._calls is not None and self._calls.end(index) is not FragmentVerdict.PASS:
             return []
         return super().tool_call_done(index, cut=cut)
 
@@ -247,7 +253,7 @@ class ConstrainedStream(StreamFilter):
         self.require("item")
         if self._calls is not None:
             name = _called_name(item)
-            if name and self._calls.judge_whole(name) is Verdict.DROP:
+            if name and self._calls.judge_whole(name) is FragmentVerdict.DROP:
                 return []
             self._calls.hosted = self._calls.hosted or (name is None and _is_call(item))
         return super().item(item)
@@ -302,3 +308,32 @@ def _called_name(item: Item | Mapping[str, Any]) -> str | None:
     kind = of("type", None)
     name = of("name", None) if kind in _NAMED else _NAMELESS.get(str(kind))
     return name if isinstance(name, str) else None
+
+
+MAX_STOP_CHARACTERS: Final = 4096
+"""The limit of all stop sequences of a request together: the matcher takes some hundred bytes for each
+one."""
+
+
+def check_stops(request: CreateResponse) -> None:
+    """Raises InvalidRequestError with `param` for stop sequences beyond the limit."""
+    length = sum(map(len, sequences_of(request.stop)))
+    if length > MAX_STOP_CHARACTERS:
+        name = "stop_sequences" if is_native(request) else "stop"
+        what = f"{name}: {length} characters in all; the limit is {MAX_STOP_CHARACTERS}"
+        raise InvalidRequestError(InvalidRequestError.INVALID_VALUE, what, param=name)
+
+
+def with_stop_filter(machine: ResponseStream, stop: str | list[str]) -> ResponseStream:
+    """The machine behind a filter for a request's stop sequences, if any is not empty."""
+    sequences = sequences_of(stop)
+    return StopFilter(machine, sequences) if sequences else machine
+
+
+def stops_for_upstream(request: CreateResponse, target: Target) -> CreateResponse:
+    """The request for this upstream: without stop sequences where it does not take them, or where the client
+    uses the Messages API, whose response names the sequence that matched, and the upstream does not name
+    it."""
+    traits = target.traits
+    sent = traits.takes_stops and (traits.names_stops or not is_native(request))
+    return request if sent else replace(request, stop=None)

@@ -8,31 +8,31 @@ left out, and a format that the upstream can't enforce is described in the instr
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import cache
+from functools import cache, partial
 from typing import Any, Final
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from openresponses_bridge.calls.declarations import active_tools
 from openresponses_bridge.calls.identity import ToolIdentityMap
-from openresponses_bridge.diagnostics import Diagnostic, Diagnostics
-from openresponses_bridge.dialects.base import History, Inbound, Outgoing
+from openresponses_bridge.diagnostics import Diagnostic
+from openresponses_bridge.dialects.base import AnswerContext, History, Inbound
 from openresponses_bridge.emitter.stream import ResponseStream
 from openresponses_bridge.protocol.beyond import names_of
 from openresponses_bridge.protocol.input_items import CompactionParam
 from openresponses_bridge.protocol.items import CompactionItem
 from openresponses_bridge.protocol.request import CreateResponse
 from openresponses_bridge.tools.offering import ModelCapabilities, ToolCallMode, tool_call_mode
-from openresponses_server.requests.abilities import Loss, fit_to_model, offers_tools
+from openresponses_server.requests.abilities import FittedRequest, Loss, fit_to_model, offers_tools
 from openresponses_server.requests.answer_format import with_schema_instructions
 from openresponses_server.requests.compaction import (
     COMPACTION_ITEMS,
     CompactionInbound,
-    asks_for_compaction,
     compaction_request,
     open_compactions,
 )
+from openresponses_server.requests.constraints import stops_for_upstream
+from openresponses_server.requests.prepared import PreparedRequest, TranslatedRequest
 from openresponses_server.requests.reasoning import (
     RAW,
     REASONING_ITEMS,
@@ -40,19 +40,74 @@ from openresponses_server.requests.reasoning import (
     SealedReasoning,
     open_reasoning,
     reasoning_seal,
-    seals_reasoning,
+    sends_reasoning_back,
+    without_encrypted,
 )
-from openresponses_server.requests.stops import stops_for_upstream
-from openresponses_server.requests.truncation import Truncator
+from openresponses_server.requests.service import Service
+from openresponses_server.requests.truncation import Truncator, may_truncate
+from openresponses_server.runs.metering import MeasuredInput
 from openresponses_server.store.base import UpstreamResponse
-from openresponses_server.store.history import own_input
 from openresponses_server.store.records import can_be_id
+from openresponses_server.tasks import on_thread
 from openresponses_server.upstreams.base import LOSSES_HEADER
 from openresponses_server.upstreams.targets import Target
 
-# An upstream that stores responses itself is sent only the new input and its own previous_response_id. That
-# needs the same server, credentials and model as before, and a history without compaction items and without
-# tools.
+_FORMAT: Final = "text.format"
+_SEALED_ITEMS: Final[frozenset[Any]] = REASONING_ITEMS | COMPACTION_ITEMS
+
+
+def choose_upstream(request: PreparedRequest, service: Service) -> None:
+    """Find the upstream of the request's model. Raises InvalidRequestError and HttpError for a model that is
+    not served."""
+    target = service.router.target_of(request.body.model, request.owner)
+    request.target = target if request.choices == 1 else target.for_choices(request.choices)
+
+
+async def translate(request: PreparedRequest, service: Service) -> None:
+    """Translate the request for its upstream. Raises InvalidRequestError for what can't be sent there."""
+    request.identities = ToolIdentityMap()
+    request.truncator = None
+    if request.body.truncation == "auto":
+        request.truncator = Truncator(service.meters.counter(request.owner))
+    begun = request.leased is not None
+    request.translated = await translated_for(request, request.target, request.truncator, begun=begun)
+    left = request.translated.remaining_items
+    request.measured = (
+        MeasuredInput(request.body, request.history)
+        if left is None
+        else MeasuredInput(replace(request.body, input=None), left)
+    )
+
+
+async def translated_for(
+    request: PreparedRequest, target: Target, truncator: Truncator | None, *, begun: bool
+) -> TranslatedRequest:
+    """The request for this upstream, as `translate_request` makes it: on a thread if it may be shortened.
+    `begun`: its run has begun, and is not refused while the server stops."""
+    work = partial(translate_request, request, target, truncator=truncator)
+    if truncator is not None and may_truncate(request.body, request.history):
+        return await on_thread(work, begun=begun)
+    return work()
+
+
+def continue_upstream(request: PreparedRequest, _service: Service) -> None:
+    """Find out whether the upstream has stored the response before this request, so that it needs the new
+    input only.
+
+    That needs the same server, credentials and model as before, and a history without compaction items and
+    without tools.
+    """
+    before, target, own = request.upstream_response, request.target, request.own
+    request.previous_id = request.continuation = None
+    if before is None or before != upstream_response(target, before.id, request.client.key):
+        return
+    is_compacted = any(
+        isinstance(item, CompactionParam | CompactionItem) for item in (*request.history, *own)
+    )
+    if request.compacts or not own or is_compacted or active_tools((), request.history):
+        return
+    request.previous_id = before.id
+    request.continuation = translate_request(request, target, previous_id=before.id)
 
 
 def upstream_response(target: Target, response_id: str | None, key: str | None) -> UpstreamResponse | None:
@@ -63,113 +118,83 @@ def upstream_response(target: Target, response_id: str | None, key: str | None) 
     return UpstreamResponse(target.upstream.account(key), target.model, response_id)
 
 
-def continuable_id(
-    target: Target,
-    request: CreateResponse,
-    history: History,
-    before: UpstreamResponse | None,
-    key: str | None,
-) -> str | None:
-    """The upstream's id of the response `before` this request when its new input is enough; None when the
-    whole history must be sent."""
-    if before is None or before != upstream_response(target, before.id, key) or asks_for_compaction(request):
-        return None
-    own = own_input(request)
-    condensed = any(isinstance(item, CompactionParam | CompactionItem) for item in (*history, *own))
-    if not own or condensed or active_tools((), history):
-        return None
-    return before.id
-
-
-_FORMAT: Final = "text.format"
-_SEALED_ITEMS: Final[frozenset[Any]] = REASONING_ITEMS | COMPACTION_ITEMS
-
-
-class TranslatedRequest(Struct, frozen=True):
-    """A request translated for one upstream."""
-
-    outgoing: Outgoing
-    format_unenforced: bool
-    """The upstream does not enforce `text.format`."""
-    stream: bool = True
-    """False for a model that can call tools only in a response that is not streamed."""
-    remaining_items: History | None = None
-    """The items of the conversation after truncation; None when it was not truncated."""
-
-
 def translate_request(
+    request: PreparedRequest,
     target: Target,
-    request: CreateResponse,
-    history: History,
-    identities: ToolIdentityMap,
     *,
     previous_id: str | None = None,
     truncator: Truncator | None = None,
+    leaves_encrypted_out: bool = False,
 ) -> TranslatedRequest:
     """Translate a request. With `previous_id`, the upstream's id of the previous response, the history is not
-    sent; `truncator` fits the request into the model's context. Raises InvalidRequestError with `param` for
-    what this upstream can't be sent."""
+    sent; `truncator` fits the request into the model's context; with `leaves_encrypted_out`, encrypted
+    reasoning is not sent. Raises InvalidRequestError with `param` for what this upstream can't be sent."""
+    body, identities = request.body, request.identities
     losses: dict[Loss, None] = {}
-    earlier, own = open_sealed_items(target, request, () if previous_id else history, losses)
-    if asks_for_compaction(request):
-        summarize = compaction_request(request, [*earlier, *own])
+    earlier: History = () if previous_id else request.history
+    own: History = request.own
+    if not _SEALED_ITEMS.isdisjoint(map(type, (*earlier, *own))):
+        earlier, own = open_sealed_items(target, earlier, own, losses)
+    if leaves_encrypted_out:
+        earlier, own = without_encrypted(earlier), without_encrypted(own)
+        losses["reasoning", "refused by the upstream, which can't decrypt it"] = None
+    if request.compacts:
+        summarize = compaction_request(body, [*earlier, *own])
         return TranslatedRequest(target.prepare(summarize, [], identities), False)
-    fit = fit_to_model(request, earlier, own, target.able)
+    able = target.able
+    fit = FittedRequest(body, earlier, own)
+    if able.tools is False or able.images is False:
+        fit = fit_to_model(body, earlier, own, able)
     whole = fit
     if truncator is not None:
         fit = truncator.truncated(fit, target)
-    remaining_items = (
-        None if fit.earlier is whole.earlier and fit.own is whole.own else [*fit.earlier, *fit.own]
-    )
-    sent = stops_for_upstream(
-        fit.request if target.traits.takes_schemas else with_schema_instructions(fit.request), target
-    )
-    if isinstance(request.input, list):
+    unchanged = fit.earlier is whole.earlier and fit.own is whole.own
+    remaining_items = None if unchanged else [*fit.earlier, *fit.own]
+    sent = fit.request
+    if not target.traits.takes_schemas:
+        sent = with_schema_instructions(sent)
+    if sent.stop:
+        sent = stops_for_upstream(sent, target)
+    if isinstance(body.input, list):
         sent = replace(sent, input=list(fit.own))
     if target.traits.keeps_responses:
-        sent = replace(sent, previous_response_id=previous_id, store=request.store is not False)
-    able = target.able
+        sent = replace(sent, previous_response_id=previous_id, store=body.store is not False)
     mode = _tool_call_mode(able.tools is not False, able.streaming_tool_calls is not False)
     stream = mode is not ToolCallMode.WHOLE or not offers_tools(sent, fit)
     outgoing = target.prepare(sent, fit.earlier, identities, stream=stream)
     for where, what in (*losses, *fit.losses):
         outgoing.diagnostics.loss(where, what)
-    lost = outgoing.diagnostics.of("loss")
-    format_lost = bool(lost) and any(loss.where.startswith(_FORMAT) for loss in lost)
-    return TranslatedRequest(outgoing, format_lost or sent.text is not request.text, stream, remaining_items)
+    reported = outgoing.diagnostics.of("loss")
+    format_lost = bool(reported) and any(loss.where.startswith(_FORMAT) for loss in reported)
+    return TranslatedRequest(outgoing, format_lost or sent.text is not body.text, stream, remaining_items)
 
 
-def inbound_for(
-    target: Target, request: CreateResponse, machine: ResponseStream, reasoning_as: str | None = None
-) -> Inbound:
-    """The inbound that feeds this upstream's response to the machine. `reasoning_as` overrides the upstream's
-    form of raw reasoning."""
-    form = reasoning_as or target.reasoning_as
+def inbound_for(request: PreparedRequest, target: Target, machine: ResponseStream) -> Inbound:
+    """The inbound that feeds this upstream's response to the machine."""
+    read = partial(_inbound_of, request, target)
+    return CompactionInbound(machine, read, target.sealer) if request.compacts else read(machine)
 
-    def read(into: ResponseStream) -> Inbound:
-        side = target.dialect.side
-        if form != RAW:
-            into = ReasoningAsSummary(into, form)
-        if seals_reasoning(target, request):
-            into = SealedReasoning(into, reasoning_seal(target))
-        if target.choice is not None and side.choice is not None:
-            return side.choice(into, target.choice)
-        return side.inbound(into, target.sealer)
 
-    return CompactionInbound(machine, read, target.sealer) if asks_for_compaction(request) else read(machine)
+def _inbound_of(request: PreparedRequest, target: Target, machine: ResponseStream) -> Inbound:
+    form = request.client.reasoning_as or target.reasoning_as
+    if form != RAW:
+        machine = ReasoningAsSummary(machine, form)
+    if target.traits.takes_reasoning and sends_reasoning_back(request.body):
+        machine = SealedReasoning(machine, reasoning_seal(target))
+    side = target.dialect.side
+    context = AnswerContext(target.options, target.sealer, request.identities)
+    if target.choice is not None and side.choice is not None:
+        return side.choice(machine, context, target.choice)
+    return side.inbound(machine, context)
 
 
 def open_sealed_items(
-    target: Target, request: CreateResponse, history: History, losses: dict[Loss, None]
+    target: Target, history: History, own: History, losses: dict[Loss, None]
 ) -> tuple[History, History]:
-    """(history, the request's own input) with the sealed compactions and reasoning that this upstream may
-    read opened."""
+    """The items with the sealed compactions and reasoning that this upstream may read opened."""
     sealer, compacts = target.sealer, target.dialect.side.compacts
-    given = own_input(request)
-    if _SEALED_ITEMS.isdisjoint(map(type, (*history, *given))):  # as in most conversations
-        return history, given
     earlier = open_reasoning(history, target, _history_param, losses)
-    own = open_reasoning(given, target, _input_param, losses)
+    own = open_reasoning(own, target, _input_param, losses)
     return (
         open_compactions(earlier, sealer, _history_param, upstream_compacts=compacts),
         open_compactions(own, sealer, _input_param, upstream_compacts=compacts),
@@ -194,13 +219,18 @@ def _tool_call_mode(tools: bool, streaming: bool) -> ToolCallMode:
 _MAX_HEADER_LENGTH: Final = 1000  # characters
 
 
-def losses_of(*reports: Diagnostics | None) -> list[Diagnostic]:
-    """The losses of these reports, in order."""
-    found: list[Diagnostic] = []
-    for report in reports:
-        if report is not None:
-            found += report.of("loss")
-    return found
+def report_losses(request: PreparedRequest, _service: Service) -> None:
+    """Report what the request lost in translation in the headers of its answer."""
+    request.reported = {}
+    found = losses_of(request, request.continuation or request.translated)
+    if found:
+        request.answer_headers |= loss_header(reported_losses(found))
+
+
+def losses_of(request: PreparedRequest, translated: TranslatedRequest) -> list[Diagnostic]:
+    """The losses of the client's dialect, then those of the upstream's."""
+    found = translated.outgoing.diagnostics.of("loss")
+    return found if request.losses is None else [*request.losses.of("loss"), *found]
 
 
 def unknown_fields(request: CreateResponse) -> list[Diagnostic]:

@@ -7,7 +7,7 @@ sends sealed reasoning back. It is opened only for the upstream that produced it
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from msgspec import UNSET
@@ -36,10 +36,9 @@ REASONING_ITEMS: Final[frozenset[Any]] = frozenset({ReasoningParam, ReasoningIte
 _ORIGIN_LENGTH: Final = 16  # characters of a hash: enough to distinguish upstreams
 
 
-def seals_reasoning(target: Target, request: CreateResponse) -> bool:
-    """Whether to seal this upstream's reasoning: it wants it back but does not sign it, and the client can
-    send it back."""
-    return target.traits.takes_reasoning and (_ENCRYPTED in (request.include or ()) or is_native(request))
+def sends_reasoning_back(request: CreateResponse) -> bool:
+    """Whether the client of this request keeps sealed reasoning and sends it back."""
+    return _ENCRYPTED in (request.include or ()) or is_native(request)
 
 
 def reasoning_seal(target: Target) -> Callable[[str], str]:
@@ -66,6 +65,16 @@ def open_reasoning(
             item = replace(item, content=[ReasoningTextContent(text)], encrypted_content=UNSET)
         found.append(item)
     return found
+
+
+def has_encrypted(items: Iterable[Any]) -> bool:
+    """Whether any of them is encrypted reasoning."""
+    return any(isinstance(item, ReasoningParam | ReasoningItem) and item.encrypted_content for item in items)
+
+
+def without_encrypted(items: Iterable[Any]) -> list[Any]:
+    """The items but encrypted reasoning."""
+    return [item for item in items if not has_encrypted([item])]
 
 
 def _is_ours(encrypted: Any) -> bool:

@@ -14,6 +14,7 @@ from openresponses_server.limits.quotas import Quotas
 from openresponses_server.observation.metrics import Metrics
 from openresponses_server.observation.trace_folder import Traces
 from openresponses_server.observation.tracing import ResponseSpans
+from openresponses_server.runs.keeper import Keeper
 from openresponses_server.runs.metering import Meters
 from openresponses_server.runs.run import ActiveRuns
 from openresponses_server.runs.schema_workers import SchemaJudge
@@ -41,6 +42,7 @@ class Service:
     available: Available
     metrics: Metrics
     runs: RunSupport
+    keeper: Keeper
     judge: SchemaJudge
     store_monitor: StoreMonitor
     meters: Meters

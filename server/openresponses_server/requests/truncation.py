@@ -41,7 +41,7 @@ class Truncator(Struct, frozen=True):
         """The truncated request, with the dropped items among its losses; unchanged when it fits, when the
         model's limit is not known, and when the upstream truncates itself."""
         request = fit.request
-        if request.truncation != "auto" or (_upstream_truncates(target) and not self.after_refusal):
+        if target.traits.truncates and not self.after_refusal:
             return fit
         limit = input_room_of(target, request.max_output_tokens)
         if not limit and not self.after_refusal:
@@ -134,11 +134,6 @@ def _keys(item: Any) -> tuple[str, ...]:
 
 def _field(item: Any, name: str) -> Any:
     return item.raw.get(name) if isinstance(item, Unknown) else getattr(item, name, None)
-
-
-def _upstream_truncates(target: Target) -> bool:
-    """Whether the upstream takes the `truncation` field itself."""
-    return target.traits.truncates
 
 
 def may_truncate(request: CreateResponse, history: History) -> bool:

@@ -12,7 +12,7 @@ from openresponses_bridge.errors import BridgeError
 from openresponses_bridge.protocol.codec import encode_sse
 from openresponses_bridge.protocol.events import Event
 
-_PATIENCE: Final = 2.0  # seconds that the run of a stored response waits for a client that takes nothing
+_TIMEOUT: Final = 2.0  # seconds that the run of a stored response waits for a client that takes nothing
 
 
 class Batch(Struct, frozen=True):
@@ -72,13 +72,13 @@ class Client:
     async def drain(self, rest: Awaitable[None], batch: Batch) -> None:
         """Wait until these are sent and the client can take more."""
         try:
-            async with asyncio.timeout(None if self._behind is None else _PATIENCE) as patience:
+            async with asyncio.timeout(None if self._behind is None else _TIMEOUT) as timeout:
                 await rest
             self.last_sent = batch.events[-1].sequence_number
         except BridgeError:
             raise
         except Exception:
-            if patience.expired() and self._behind is not None:
+            if timeout.expired() and self._behind is not None:
                 self.detach()
                 self._behind.set_result(None)
             elif self._may_leave:

@@ -35,9 +35,8 @@ from openresponses_server.store.endings import INTERRUPTED
 from openresponses_server.store.frames import Frames, sliced
 from openresponses_server.store.logs.base import EventLog, LogError, LogGap, LogGone
 
-_LOOK_AGAIN: Final = (
-    2.0  # seconds without a frame until the record is read again: its worker may have stopped
-)
+# seconds without a frame until the record is read again: its worker may have stopped
+_LOOK_AGAIN: Final = 2.0
 _UNSURE_FOR: Final = 4.0  # seconds more that a request waits to know whether another worker sent an event
 _NOT_YET: Final = HttpError(
     503,
@@ -53,7 +52,7 @@ _log = structlog.get_logger(__name__)
 class Follower:
     """Streams responses of one store, live ones from one log.
 
-    All times are seconds: `pause` between two reads of the store when there is no log to read, `patience` for
+    All times are seconds: `pause` between two reads of the store when there is no log to read, `timeout` for
     a store that is out of reach, `interval` between two checkpoints of a run. `most` is how many bytes an
     upstream may send, and so how many events a response can have.
     """
@@ -64,7 +63,7 @@ class Follower:
         log: EventLog,
         settler: Settler,
         pause: float = 0.5,
-        patience: float = 30.0,
+        timeout: float = 30.0,
         most: int = 2**28,
         interval: float = 1.0,
     ) -> None:
@@ -72,7 +71,7 @@ class Follower:
         self._log = log
         self._settler = settler
         self._pause = pause
-        self._patience = patience
+        self._timeout = timeout
         self._most = most
         self._interval = interval
 
@@ -105,7 +104,7 @@ class Follower:
         had_ended = asked_for.lease is None
         stored = -1  # the number of the last event that came out of the store
         whole = True  # what was sent ends with a frame
-        patient_until = time.monotonic() + self._patience
+        deadline = time.monotonic() + self._timeout
         while True:
             try:
                 found = found or await self._store.standing(response_id, owner)
@@ -127,9 +126,9 @@ class Follower:
                         yield await self._end(found, asked, after, had_ended=had_ended)
                     return
                 settled = await self._settle(response_id, found.lease)
-                patient_until = time.monotonic() + self._patience
+                deadline = time.monotonic() + self._timeout
             except StoreError as error:
-                if time.monotonic() > patient_until or not whole:
+                if time.monotonic() > deadline or not whole:
                     _log.warning("follow.broken_off", response_id=response_id, code=error.code)
                     return
                 settled = False

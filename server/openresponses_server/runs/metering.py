@@ -30,7 +30,7 @@ from openresponses_bridge.models.tokens import (
 from openresponses_bridge.protocol.items import Item
 from openresponses_bridge.protocol.request import CreateResponse
 from openresponses_bridge.protocol.usage import Usage
-from openresponses_server.observation.responses import HANDED_OVER, EndedRun, LoggedEnd, Watch
+from openresponses_server.observation.responses import HANDED_OVER, EndedRun, LoggedEnd, RunWatch
 from openresponses_server.store.usage_book import UsageBook
 from openresponses_server.upstreams.targets import Target
 from openresponses_server.upstreams.tokenizers import ExactCounter
@@ -43,24 +43,26 @@ _ALWAYS_LEARNED: Final = 20  # requests of a key to a family of models, from eac
 _PAUSE: Final = 1.0  # after those, seconds between two requests of a key that are learned from
 
 
-class MeasuredInput:
+class MeasuredInput(Struct, eq=False, dict=True):
     """The input of a request, measured when its size is first needed."""
 
-    def __init__(self, request: CreateResponse, history: Sequence[Any]) -> None:
-        self._request = request
-        self._history = history
-        self.whole = request.truncation != "auto"
+    request: CreateResponse
+    history: Sequence[Any]
+
+    @property
+    def whole(self) -> bool:
         """The upstream counts all of it: nothing is left out there, or before it is asked again."""
+        return self.request.truncation != "auto"
 
     @cached_property
     def measured(self) -> Measured:
-        return measured_request(self._request, self._history, most=SAMPLE)
+        return measured_request(self.request, self.history, most=SAMPLE)
 
     @property
     def agent(self) -> str:
         """What distinguishes the agents that use one key: the prompt cache key, else the user."""
-        asked = self._request
-        return asked.prompt_cache_key or asked.safety_identifier or asked.user or ""
+        request = self.request
+        return request.prompt_cache_key or request.safety_identifier or request.user or ""
 
 
 class Meters:
@@ -83,7 +85,7 @@ class Meters:
         """A counter for this key by what was learned until now."""
         known = self._keys.get(owner)
         estimator = self._uncorrected if known is None else known.estimator
-        return estimator if self._exact is None else self._exact.over(estimator)
+        return estimator if self._exact is None else self._exact.with_fallback(estimator)
 
     def tokens(self, measured: Measured, model: str, owner: str) -> int:
         """An estimate of how many tokens this model will count."""
@@ -112,24 +114,23 @@ class _Learned(Struct):
     at: float = 0.0
 
 
-class _KeysCounter:
+class _KeysCounter(Struct, frozen=True):
     """A `TokenCounter` for one key."""
 
-    def __init__(self, meters: Meters, owner: str) -> None:
-        self._meters = meters
-        self._owner = owner
+    meters: Meters
+    owner: str
 
     def text(self, text: str, model: str = "") -> int:
-        return self._meters.counter_now(self._owner).text(text, model)
+        return self.meters.counter_now(self.owner).text(text, model)
 
     def item(self, item: AnyItem, model: str = "") -> int:
-        return self._meters.counter_now(self._owner).item(item, model)
+        return self.meters.counter_now(self.owner).item(item, model)
 
     def request(self, request: CreateResponse, history: Iterable[AnyItem] = (), model: str = "") -> int:
-        return self._meters.counter_now(self._owner).request(request, history, model)
+        return self.meters.counter_now(self.owner).request(request, history, model)
 
 
-class Meter(Watch):
+class Meter(RunWatch):
     """The tokens of one response, recorded once. `model` is what the client named. `share`: if one request to
     the upstream makes several responses, their number for the first, 0 for the others."""
 
@@ -143,14 +144,14 @@ class Meter(Watch):
         self._given = given
         self._agent = given.agent
         self._share = share
-        self._entered = False
-        self.asked: Target | None = None
+        self._is_recorded = False
+        self.accepting: Target | None = None
         """The target that accepted the request."""
 
     def begin(self) -> None:
         """Record that the request is sent."""
         book = self._meters.book
-        tokens = self._input_tokens() if book.watched else 0
+        tokens = self._input_tokens() if book.callbacks else 0
         book.start(self._owner, self._agent, self._model, tokens, input_room_of(self._target))
 
     def settle(self, usage: Usage | None, output: Sequence[Item]) -> Usage | None:
@@ -178,23 +179,23 @@ class Meter(Watch):
 
     def end(self, ended: EndedRun, said: LoggedEnd) -> None:
         """Record the end of the response, or that there is none: it was refused, or its client has left."""
-        if self._entered or (said == HANDED_OVER and not ended.has_end):
+        if self._is_recorded or (said == HANDED_OVER and not ended.has_end):
             return
-        self._entered = True
+        self._is_recorded = True
         usage, failed = ended.response.usage, ended.response.status == "failed"
         if not ended.has_end:
             usage, failed = None, True
         self._meters.book.end(self._owner, self._agent, self._model, usage, failed=failed)
-        asked = self.asked
+        accepting = self.accepting
         if (
             usage is not None
             and usage.estimated is not True
-            and asked is not None
-            and asked.counts
+            and accepting is not None
+            and accepting.counts
             and self._share
             and self._given.whole
         ):
-            self._meters.learn(self._owner, asked.model, self._given, usage)
+            self._meters.learn(self._owner, accepting.model, self._given, usage)
 
     def _input_tokens(self) -> int:
         return self._meters.tokens(self._given.measured, self._target.model, self._owner)

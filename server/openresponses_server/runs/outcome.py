@@ -23,6 +23,7 @@ from openresponses_server.observation.responses import (
     HANDED_OVER,
     EndedRun,
     LoggedEnd,
+    RunWatch,
     TokenTiming,
     Watch,
 )
@@ -48,9 +49,10 @@ _REPORTED: Final = "it reported an error in its stream"
 _log = structlog.get_logger(__name__)
 
 
-class Outcome:
-    """How one run ends, for its `watches`, which begin in this order and end in the reverse one; `timing`
-    measures its pace. `ended_elsewhere`: if the run is cancelled, another worker ends the response."""
+class RunOutcome:
+    """How one run ends, for its `watches`: they begin in this order and end in the reverse one. `timing` is
+    that of its tokens. `ended_elsewhere`: if the run is cancelled, another worker ends the response. `losses`
+    are filled with what the request lost in translation for the upstream that accepts it."""
 
     def __init__(
         self,
@@ -60,6 +62,7 @@ class Outcome:
         timing: TokenTiming,
         *,
         ended_elsewhere: bool,
+        losses: list[Diagnostic],
     ) -> None:
         self._translation = translation
         self._attempts = attempts
@@ -68,8 +71,7 @@ class Outcome:
         self._ended_elsewhere = ended_elsewhere
         self._started = time.perf_counter()
         self._first: float | None = None
-        self.losses: list[Diagnostic] = []
-        """What the request lost in translation for the upstream that accepted it."""
+        self._losses = losses
 
     def first_bytes_received(self) -> None:
         """The first bytes of the upstream's answer have arrived."""
@@ -84,7 +86,8 @@ class Outcome:
 
     def __enter__(self) -> None:
         for watch in self._watches:
-            watch.begin()
+            if isinstance(watch, RunWatch):
+                watch.begin()
 
     def __exit__(self, _kind: type[BaseException] | None, raised: BaseException | None, _: object) -> None:
         ended = self._ended()
@@ -93,13 +96,13 @@ class Outcome:
             watch.end(ended, said)
 
     def _ended(self) -> EndedRun:
-        asked = self._attempts.asked
+        target = self._attempts.target
         return EndedRun(
             self._attempts.chosen,
-            asked.model if self._attempts.chosen and asked is not None else "",
+            target.model if self._attempts.chosen and target is not None else "",
             self._translation.snapshot,
             self.timing,
-            [*self.losses, *self._translation.diagnostics],
+            [*self._losses, *self._translation.diagnostics],
             time.perf_counter() - self._started,
             None if self._first is None else self._first - self._started,
             self._translation.ended,
@@ -130,7 +133,7 @@ class LogLine(Watch, Struct):
     def end(self, ended: EndedRun, said: LoggedEnd) -> None:
         if said == HANDED_OVER:
             return
-        target = self.attempts.asked
+        target = self.attempts.target
         fields: dict[str, Any] = {"upstream": None if target is None else target.upstream.name}
         if target is not None and target.model != ended.response.model:
             fields["upstream_model"] = target.model[:_LONGEST]
@@ -152,6 +155,8 @@ def log_ended(response: Response, cause: str | None = None) -> None:
 
 def _status_and_code(response: Response) -> tuple[str, str | None]:
     """(status, code) of a response that has ended."""
+    if response.status == "completed":
+        return response.status, None
     if is_cancelled(response):
         return _CANCELLED, None
     if response.error is not None:

@@ -18,12 +18,12 @@ from openresponses_bridge.emitter.stream import ResponseStream
 from openresponses_bridge.errors import BridgeError
 from openresponses_bridge.protocol.events import Event, ResponseFailed
 from openresponses_bridge.protocol.response import ErrorPayload, Response
-from openresponses_bridge.sse import Frame, SSEDecoder
+from openresponses_bridge.sse import SSEDecoder
 from openresponses_bridge.state import TERMINAL_PHASES, ResponseStreamPhase
 from openresponses_server.errors import HttpError, UpstreamError, too_long
 from openresponses_server.observation.responses import TokenTiming
 from openresponses_server.runs.client import Batch, Client, drop, failing
-from openresponses_server.runs.schema_workers import Question, SchemaJudge
+from openresponses_server.runs.schema_workers import SchemaCheck, SchemaJudge
 from openresponses_server.store.endings import RESTARTED
 from openresponses_server.store.persistence import ResponseSessionPersistenceTransformer
 from openresponses_server.upstreams.attempts import Attempts, Preamble
@@ -39,7 +39,7 @@ class EndHolder(Protocol):
     """Keeps back the end of the output while there is a `question`, until `settle` is called with the judge's
     objection, or None, and returns the last events."""
 
-    question: Question | None
+    question: SchemaCheck | None
 
     def settle(self, objection: str | None) -> list[Event]: ...
 
@@ -70,8 +70,6 @@ class Translation:
         self.is_complete = False
         """The response has ended or is to be judged: nothing more is read from the upstream."""
         self._stops = machine if isinstance(machine, StopFilter) else None
-        # not bound methods: an object that refers to itself stays until the garbage collector runs
-        self._feed_split = Translation._feed_frames if judged is None else Translation._feed_until_question
         self.set_inbound(inbound, text_after_tools)
         self.failure: BridgeError | None = None
         self._replaced_end: Response | None = None
@@ -117,7 +115,7 @@ class Translation:
         return self._inbound.kept_id
 
     @property
-    def question(self) -> Question | None:
+    def question(self) -> SchemaCheck | None:
         """What has to be judged before the response can end."""
         return None if self._judged is None else self._judged.question
 
@@ -143,12 +141,17 @@ class Translation:
                 raise too_long(self._most)
             if self._at_frame_start and self._template is not None:
                 events = self._template.sse.feed(data)
-                if events is not None and len(events) == 1:
-                    return events  # a delta: an end is more than one event
+                if events is not None:
+                    if len(events) == 1:
+                        return events  # a delta: an end is more than one event
+                    self._count_empty(1 - len(events))
             if events is None:
                 events = []
                 frames = self._frames.feed(data)
-                self._feed_split(self, frames, events)
+                for frame in frames:
+                    if self._judged is not None and self._judged.question is not None:
+                        break  # what follows the end of the output is not read
+                    events += self._inbound.feed(frame.data, frame.event)
                 self._at_frame_start = self._frames.is_between
                 if len(frames) > len(events) or self._frames.skipped != self._skipped:
                     self._count_empty(len(frames) - len(events))
@@ -175,7 +178,9 @@ class Translation:
         """The upstream's stream has ended: if its answer has not, the response fails."""
         events: list[Event] = []
         try:
-            self._feed_split(self, self._frames.close(), events)
+            for frame in self._frames.close():
+                if self.question is None:
+                    events += self._inbound.feed(frame.data, frame.event)
             if not self.ended and self.question is None:
                 events += self._inbound.close()
         except BridgeError as error:
@@ -211,17 +216,6 @@ class Translation:
     def keepalive(self) -> list[Event]:
         """A keep-alive event."""
         return self._machine.extension_event(KEEP_ALIVE, {})
-
-    def _feed_frames(self, frames: list[Frame], events: list[Event]) -> None:
-        feed = self._inbound.feed
-        for frame in frames:
-            events += feed(frame.data, frame.event)
-
-    def _feed_until_question(self, frames: list[Frame], events: list[Event]) -> None:
-        """Feed frames until there is a question: what follows the end of the output is not read."""
-        for frame in frames:
-            if self.question is None:
-                events += self._inbound.feed(frame.data, frame.event)
 
     def _end_at_stop(self, stops: StopFilter) -> list[Event]:
         try:
@@ -278,8 +272,8 @@ def _nothing() -> None:
     return None
 
 
-class Progress(Protocol):
-    """Notes when bytes and events come."""
+class ProgressNotes(Protocol):
+    """Measures when bytes and events arrive."""
 
     @property
     def timing(self) -> TokenTiming: ...
@@ -288,9 +282,10 @@ class Progress(Protocol):
 
 
 class Pipeline:
-    """Of one run: the sink of its upstream. `client` is sent what comes, and `persistence`, if there is any,
-    keeps it first. The run's task waits in `follow` for the end and does there what has to be waited for;
-    while there is such work the upstream is paused, so that a slow client slows its own alone (law S4)."""
+    """The sink of one run's upstream. Events are stored by `persistence`, if the response is stored, and then
+    sent to `client`. The run's task waits in `follow` for the end, and until events are stored and sent where
+    that takes time; meanwhile the upstream is paused, so that a slow client slows its own run alone (law
+    S4)."""
 
     def __init__(
         self,
@@ -298,7 +293,7 @@ class Pipeline:
         client: Client,
         persistence: ResponseSessionPersistenceTransformer | None,
         judge: SchemaJudge,
-        progress: Progress,
+        progress: ProgressNotes,
         owner: str,
     ) -> None:
         self.stage = Stage.ASKING
@@ -312,26 +307,26 @@ class Pipeline:
         self._reply: UpstreamReply | None = None
         self._whole = False
         self._preamble: Preamble | None = None
-        self._commit: Callable[[], None] = _nothing  # to the upstream whose answer has begun
-        self._has_come = False  # a byte has
-        self._refused: UpstreamError | None = None  # in the place of an answer
-        self._buffered = b""  # what came with that
-        self._error: Exception | None = None  # what cut the answer
-        self._read = False  # to its end, as far as it is wanted
-        self._judged = False  # it is being
-        self._events: list[Event] = []  # of a whole answer
+        self._commit: Callable[[], None] = _nothing  # drops the other attempts
+        self._has_received = False  # something of the answer
+        self._refusal: UpstreamError | None = None  # came in the place of an answer
+        self._buffered = b""  # the bytes of the refusal
+        self._error: Exception | None = None  # ended the answer too early
+        self._is_read = False  # all that is wanted of the answer
+        self._question: SchemaCheck | None = None  # is judged before the end
+        self._is_judging = False
+        self._events: list[Event] = []  # of an answer that is sent as a whole
         self.last: list[Event] = []
-        """The last events, when they are known."""
-        self._unsent: Batch | None = None  # what the log or the client is waited for
-        self._kept: Awaitable[None] | None = None  # what it waits for before it is sent
-        self._rest: Awaitable[None] | None = None  # what is left of sending it
-        self._waiting: asyncio.Future[None] | None = None
+        """The last events, once they are known."""
+        self._unsent: Batch | None = None  # is being stored or sent
+        self._storing: Awaitable[None] | None = None  # to be awaited before it is sent
+        self._sending: Awaitable[None] | None = None  # to be awaited until it is sent
+        self._waiter: asyncio.Future[None] | None = None  # of the run's task
         self.draining = False
-        """It is the client that is waited for."""
+        """The run waits for its client."""
 
-    # ── the upstream's side ────────────────────────────────────────────────────────────────────────────
     def feed(self, data: bytes) -> None:
-        """What an upstream has sent."""
+        """Receive bytes of the upstream's answer."""
         try:
             if self.stage is not Stage.OPEN and not self._begins(data):
                 return
@@ -348,31 +343,31 @@ class Pipeline:
                 else:
                     self._store(events, self._persistence)
         except Exception as error:  # a defect: the connection that calls this can do nothing about it
-            self._cut(error)
+            self._fail(error)
 
     def end(self, error: Exception | None) -> None:
-        """The upstream has ended."""
-        if self._read:
+        """The upstream's answer has ended, with this error if it is not complete."""
+        if self._is_read:
             return  # nothing more of it was wanted
         if error is not None:
-            self._cut(error)
-        elif not self._has_come:
+            self._fail(error)
+        elif not self._has_received:
             what = "the upstream answered with an empty stream"
             code, cause = UpstreamError.INVALID_RESPONSE, "its stream was empty"
-            self._cut(UpstreamError(502, what, code=code, cause=cause))
+            self._fail(UpstreamError(502, what, code=code, cause=cause))
         elif self._preamble is None or not self._is_refused(b""):
             self._finish_reading(self._translation.end())
 
-    def _cut(self, error: Exception) -> None:
+    def _fail(self, error: Exception) -> None:
         self._error = error
         self._pause()
         self._wake()
 
     def _begins(self, data: bytes) -> bool:
-        """Whether these bytes are to be translated: a refusal in the place of an answer may be answered by
-        asking otherwise."""
-        if not self._has_come:
-            self._has_come = True
+        """Whether these bytes are to be translated now: a refusal in the place of an answer may be avoided by
+        another request."""
+        if not self._has_received:
+            self._has_received = True
             self._progress.first_bytes_received()
             self._timing = self._progress.timing
         if self._preamble is not None and STAGES[self.stage].asks and self._is_refused(data):
@@ -385,8 +380,8 @@ class Pipeline:
 
     def _is_refused(self, data: bytes) -> bool:
         assert self._preamble is not None
-        self._refused = self._preamble.refusal(data)
-        if self._refused is None:
+        self._refusal = self._preamble.refusal(data)
+        if self._refusal is None:
             return False
         self._buffered = data
         self._pause()
@@ -394,47 +389,47 @@ class Pipeline:
         return True
 
     def _finish_reading(self, events: list[Event]) -> None:
-        self._read = True
+        self._is_read = True
         self._pause()
-        if events and self._translation.question is not None:
-            self._pass(self._events + events)
+        self._question = self._translation.question
+        if events and self._question is not None:
+            self._store_and_send(self._events + events)
         else:
             self.last = self._events + events
         self._wake()
 
-    # ── the client's side ──────────────────────────────────────────────────────────────────────────────
     @property
     def is_busy(self) -> bool:
-        """A batch is on its way."""
+        """A batch is being stored or sent."""
         return self._unsent is not None
 
     def send_keepalive(self, *, as_event: bool) -> bool:
-        """Have something sent while the upstream says nothing, and whether there was something: the first
-        events, then `as_event` an event that means nothing else."""
+        """Send something while the upstream is silent: the first events, later a keep-alive event if
+        `as_event`. Returns whether there was anything to send."""
         translation = self._translation
-        is_over = self._read and not self._judged
+        is_over = self._is_read and not self._is_judging
         if not STAGES[self.stage].sends or self.is_busy or is_over or translation.ended:
             return False
         events = translation.keepalive() if as_event and translation.begun else translation.begin()
         if events:
-            self._pass(events)
+            self._store_and_send(events)
         return bool(events)
 
     async def send(self, events: list[Event]) -> None:
-        """Send these before an upstream is asked."""
-        self._pass(events)
-        await self._work()
+        """Store and send these events before an upstream is asked."""
+        self._store_and_send(events)
+        await self._finish_batch()
 
-    def _pass(self, events: list[Event]) -> None:
-        """Store these, if the response is stored, then send them, as far as that waits for nothing."""
+    def _store_and_send(self, events: list[Event]) -> None:
+        """Store these events, if the response is stored, and send them. What has to be awaited is left to the
+        run's task."""
         if self._persistence is None:
             self._send(events, None)
         else:
             self._store(events, self._persistence)
 
     def _store(self, events: list[Event], persistence: ResponseSessionPersistenceTransformer) -> None:
-        """What has to be waited for is left to the run's task, but for a log, whose answer comes without
-        one."""
+        """What has to be awaited is left to the run's task, except for a future of the log."""
         try:
             kept = persistence.append(events)
         except Exception as error:
@@ -445,13 +440,13 @@ class Pipeline:
         self._unsent = Batch(events, persistence.batch.data)
         self._pause()
         if isinstance(kept, asyncio.Future):
-            kept.add_done_callback(self._send_kept)
+            kept.add_done_callback(self._send_stored)
         else:
-            self._kept = kept
+            self._storing = kept
             self._wake()
 
     def _send(self, events: list[Event], frames: bytes | None) -> bool:
-        """Whether the client has them, or there is none, and nothing has to be waited for."""
+        """Send these events. Returns whether that is done, so that nothing has to be awaited."""
         client = self._client
         client.has_sent = True
         if (deliver := client.deliver) is None:
@@ -464,61 +459,61 @@ class Pipeline:
         if rest is None:
             client.last_sent = events[-1].sequence_number
             return True
-        self._unsent, self._rest = batch, rest
+        self._unsent, self._sending = batch, rest
         self._pause()
         self._wake()
         return False
 
-    def _send_kept(self, _kept: asyncio.Future[None]) -> None:
-        """The log has it."""
+    def _send_stored(self, _stored: asyncio.Future[None]) -> None:
+        """Send the batch, which the log has stored."""
         batch = self._unsent
         if batch is None or not STAGES[self.stage].reads:
-            return  # it was interrupted: this is sent with the end
+            return  # the run was interrupted: the batch is sent with the end
         self._unsent = None
         if self._send(batch.events, batch.frames):
-            if self._reply is None or self._read:
+            if self._reply is None or self._is_read:
                 self._wake()  # the task waits for this
             else:
                 self._reply.resume()
 
-    # ── the run's task ─────────────────────────────────────────────────────────────────────────────────
     async def follow(self, attempts: Attempts) -> list[Event]:
-        """The last events of the response, which have not been sent. Raises UpstreamError when no upstream
-        accepts or the answer is cut."""
+        """Wait for the end of the answer; its last events, which have not been sent. Raises UpstreamError if
+        no upstream accepts, or the answer ends too early."""
         try:
             async with attempts as reply:
                 self._move(Stage.BUFFERING)
                 self._open(reply, attempts)
-                while not self._read or self._unsent is not None:
-                    if self._unsent is not None and (self._kept or self._rest):
-                        await self._work()
-                        if not self._read:
+                while not self._is_read or self._unsent is not None:
+                    if self._unsent is not None and (self._storing or self._sending):
+                        await self._finish_batch()
+                        if not self._is_read:
                             self._reply.resume()  # type: ignore[union-attr]
-                    elif self._refused is not None:
-                        await self._ask_otherwise(self._refused, attempts)
+                    elif self._refusal is not None:
+                        await self._ask_otherwise(self._refusal, attempts)
                     elif self._error is not None:
                         raise self._error
                     else:
                         await self._wait()
         finally:
             self._reply = None
-            self._drop_work()
-        question = self._translation.question
+            if self._storing is not None or self._sending is not None:
+                self._drop_pending()
+        question = self._question
         return self.last if question is None else await self._settled(question)
 
-    async def _settled(self, question: Question) -> list[Event]:
-        """The last events, when the answer is judged."""
-        self._judged = True
+    async def _settled(self, question: SchemaCheck) -> list[Event]:
+        """Have the answer judged; the last events."""
+        self._is_judging = True
         try:
             objection = await self._judge.objection(question, self._owner)
         finally:
-            self._judged = False
-        await self._work()
+            self._is_judging = False
+        await self._finish_batch()
         return self._translation.settle(objection)
 
     async def finish(self, events: list[Event], seconds: float, on_end: OnEnd) -> None:
-        """Law S1: the end is durable before it is sent, or a failure is sent in its place. What an
-        interruption kept from the client goes with it. The client may take `seconds` for it."""
+        """Store the end, then send it, or a failure in its place (law S1), and with it the batch that an
+        interruption has left unsent. The client may take `seconds` for it."""
         self._move(Stage.ENDING)
         batch = Batch(events, last=True)
         if self._persistence is not None:
@@ -532,16 +527,16 @@ class Pipeline:
         self._move(Stage.ENDED)
 
     def _open(self, reply: UpstreamReply, attempts: Attempts) -> None:
-        self._preamble = Preamble() if attempts.may_ask_otherwise else None
-        self._reply, self._whole, self._has_come = reply, reply.whole, False
+        self._preamble = None if attempts.replaceable is None else Preamble()
+        self._reply, self._whole, self._has_received = reply, reply.whole, False
         self._commit = attempts.commit
         reply.start(self)
 
     async def _ask_otherwise(self, error: UpstreamError, attempts: Attempts) -> None:
-        data, self._refused, self._buffered = self._buffered, None, b""
+        data, self._refusal, self._buffered = self._buffered, None, b""
         reply, self._reply, self._preamble = self._reply, None, None
-        other = await attempts.instead(error)
-        await self._work()  # what was sent meanwhile to keep the connection alive
+        other = await attempts.ask_instead(error)
+        await self._finish_batch()  # of keep-alives, which were sent meanwhile
         if other is not None:
             self._open(other, attempts)
             return
@@ -550,19 +545,19 @@ class Pipeline:
             self.end(None)
             return
         self.feed(data)
-        if reply is not None and not self.is_busy and not self._read:
+        if reply is not None and not self.is_busy and not self._is_read:
             reply.resume()
 
-    async def _work(self) -> None:
-        """What has to be waited for."""
+    async def _finish_batch(self) -> None:
+        """Wait until the batch is stored and sent."""
         while (batch := self._unsent) is not None:
-            if self._kept is not None:
-                kept, self._kept = self._kept, None
+            if self._storing is not None:
+                kept, self._storing = self._storing, None
                 await kept
                 self._unsent = None
                 self._send(batch.events, batch.frames)
-            elif self._rest is not None:
-                rest, self._rest = self._rest, None
+            elif self._sending is not None:
+                rest, self._sending = self._sending, None
                 self.draining = True
                 try:
                     await self._client.drain(rest, batch)
@@ -572,23 +567,23 @@ class Pipeline:
             else:
                 await self._wait()  # for the log
 
-    def _drop_work(self) -> None:
-        """It is interrupted: the client gets with the end what it has not got yet."""
-        for work in (self._kept, self._rest):
+    def _drop_pending(self) -> None:
+        """Storing or sending was interrupted: the batch is sent with the end."""
+        for work in (self._storing, self._sending):
             if work is not None:
                 drop(work)
-        self._kept = self._rest = None
+        self._storing = self._sending = None
 
     async def _wait(self) -> None:
-        self._waiting = asyncio.get_running_loop().create_future()
+        self._waiter = asyncio.get_running_loop().create_future()
         try:
-            await self._waiting
+            await self._waiter
         finally:
-            self._waiting = None
+            self._waiter = None
 
     def _wake(self) -> None:
-        if self._waiting is not None and not self._waiting.done():
-            self._waiting.set_result(None)
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
 
     def _pause(self) -> None:
         if self._reply is not None:

@@ -32,7 +32,7 @@ _OWNER: Final = b"owner"
 _BLOCK: Final = 2.0  # seconds that one wait for an entry takes
 _PAUSE: Final = 0.5  # seconds until a Redis that failed, or a full worker, is asked again
 _AT_ONCE: Final = 8
-_PATIENCE: Final = 0.5  # seconds that a request waits for the queue
+_TIMEOUT: Final = 0.5  # seconds that a request waits for the queue
 _log = structlog.get_logger(__name__)
 
 
@@ -57,7 +57,7 @@ class RunQueue:
         from redis.exceptions import RedisError
 
         try:
-            async with asyncio.timeout(_PATIENCE):
+            async with asyncio.timeout(_TIMEOUT):
                 await self._redis.xadd(self._key, {_FIELD: response_id, _OWNER: owner})
         except (RedisError, OSError, TimeoutError) as error:
             raise LogError("The queue of runs can't be reached.") from error

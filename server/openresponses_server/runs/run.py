@@ -7,6 +7,9 @@ of its own, so that it goes on when its client leaves (law S3).
 from __future__ import annotations
 
 import asyncio
+from typing import Protocol
+
+from msgspec import Struct
 
 from openresponses_bridge.errors import BridgeError
 from openresponses_bridge.protocol.events import Event
@@ -16,18 +19,17 @@ from openresponses_server.limits.gate import Gate
 from openresponses_server.limits.memory import Reservation
 from openresponses_server.runs.client import Client, Deliver
 from openresponses_server.runs.keeper import Keeper
-from openresponses_server.runs.outcome import Outcome
+from openresponses_server.runs.outcome import RunOutcome
 from openresponses_server.runs.pipeline import Pipeline, Translation
 from openresponses_server.runs.schema_workers import SchemaJudge
+from openresponses_server.settings import Settings
 from openresponses_server.store.endings import LOST
 from openresponses_server.store.persistence import ResponseSessionPersistenceTransformer
 from openresponses_server.upstreams.attempts import Attempts
 
-# The responses that this process is making, by id.
-
 
 class ActiveRuns:
-    """Finds the run that makes a response."""
+    """The runs of this process, by the ids of their responses."""
 
     def __init__(self) -> None:
         self._runs: dict[str, tuple[str, Run]] = {}
@@ -58,51 +60,71 @@ class ActiveRuns:
         return len(self._runs)
 
 
+class RunRequest(Struct, frozen=True):
+    """What makes one response, and how."""
+
+    owner: str
+    translation: Translation
+    attempts: Attempts
+    outcome: RunOutcome
+    reservation: Reservation
+    """The memory that it takes, until it ends."""
+    persistence: ResponseSessionPersistenceTransformer | None
+    """None: it is not stored."""
+    background: bool
+    """The client already has the queued response, so that even a failure is reported by events."""
+    personal: bool
+    """It needs the client's own key or secrets of its tools, which are not stored: no other worker can make
+    it."""
+    needs_keepalive_events: bool
+    """SSE comments do not keep its client from timing out."""
+    slot_reserved: bool
+    """The gate's slot is acquired already."""
+    previous_attempts: int
+    """The runs before this one, whose output no client has seen."""
+
+
+class RunService(Protocol):
+    """What all runs of an application share."""
+
+    @property
+    def settings(self) -> Settings: ...
+
+    @property
+    def gate(self) -> Gate: ...
+
+    @property
+    def keeper(self) -> Keeper: ...
+
+    @property
+    def judge(self) -> SchemaJudge: ...
+
+    @property
+    def running(self) -> ActiveRuns: ...
+
+
 class Run:
-    """One response, ready to be made.
+    """One response, ready to be made."""
 
-    Without `persistence` it is not stored. `total` is how many seconds all of it may take. `reservation` is
-    the memory that it has reserved. `background`: the client already has the queued response, so that even a
-    failure is reported by events. `slot_reserved`: the gate's slot is acquired already."""
-
-    def __init__(
-        self,
-        translation: Translation,
-        attempts: Attempts,
-        gate: Gate,
-        total: float,
-        persistence: ResponseSessionPersistenceTransformer | None,
-        keeper: Keeper,
-        running: ActiveRuns,
-        judge: SchemaJudge,
-        *,
-        needs_keepalive_events: bool,
-        owner: str,
-        reservation: Reservation,
-        outcome: Outcome,
-        background: bool,
-        personal: bool,
-        slot_reserved: bool = False,
-        previous_attempts: int = 0,
-    ) -> None:
-        self.translation = translation
-        self.persistence = persistence
-        self.personal = personal
-        """It needs the client's own key, which is not stored: no other worker can make it."""
-        self._attempts = attempts
-        self._gate = gate
-        self._total = total
-        self._keeper = keeper
-        self.owner = owner
-        self._reservation = reservation
-        self._outcome = outcome
-        self._running = running
-        self._needs_keepalive_events = needs_keepalive_events
-        self._background = background
-        self._slot_reserved = slot_reserved
-        self._previous_attempts = previous_attempts
-        self.client = Client(may_leave=persistence is not None)
-        self._pipeline = Pipeline(translation, self.client, persistence, judge, outcome, owner)
+    def __init__(self, request: RunRequest, service: RunService) -> None:
+        self._request = request
+        self._service = service
+        self.owner = request.owner
+        self.translation = request.translation
+        self.persistence = request.persistence
+        self.personal = request.personal
+        self._outcome = request.outcome
+        self._background = request.background
+        self._total = service.settings.timeouts.total  # seconds for all of it
+        self.client = Client(may_leave=request.persistence is not None)
+        self._pipeline = Pipeline(
+            request.translation,
+            self.client,
+            request.persistence,
+            service.judge,
+            request.outcome,
+            request.owner,
+        )
         self._deadline: asyncio.Timeout | None = None
         self._stopped = False
         self._has_ended = False  # the end is known and, if it is stored, durable
@@ -131,11 +153,11 @@ class Run:
     def start(self) -> asyncio.Task[None]:
         """Start a task that runs to the end."""
         if self.persistence is not None:
-            self._keeper.add(self.persistence, self.on_lost)
+            self._service.keeper.add(self.persistence, self.on_lost)
         if self._background:
-            self._gate.waiting.acquire(self.owner)
+            self._service.gate.waiting.acquire(self.owner)
             self.is_queued = True
-        self.task = self._keeper.start(self._run())
+        self.task = self._service.keeper.start(self._run())
         return self.task
 
     async def abandon(self) -> None:
@@ -199,31 +221,32 @@ class Run:
         """Send an event to a client that has been sent nothing for a while: the first events, later a
         keep-alive event if the client needs them. Returns whether something was sent; nothing is before the
         status is known (law S6)."""
-        return self._pipeline.send_keepalive(as_event=self._needs_keepalive_events)
+        return self._pipeline.send_keepalive(as_event=self._request.needs_keepalive_events)
 
     async def _run(self) -> None:
         response_id = self.translation.response_id
         try:
             with self._outcome:
-                self._running.add(response_id, self.owner, self)
+                self._service.running.add(response_id, self.owner, self)
                 try:
                     last = await self._run_to_end()
                     if last:
                         await self._pipeline.finish(last, self._total, self._on_end)
                 finally:
-                    self._running.remove(response_id)
+                    self._service.running.remove(response_id)
         finally:
             if self.is_queued:
                 self._leave_queue()
-            self._reservation.release()
+            self._request.reservation.release()
             if not self._has_ended:
                 self._set_ended()
             if self.persistence is not None:
-                self._keeper.remove(self.persistence, ended=self.translation.ended)
+                self._service.keeper.remove(self.persistence, ended=self.translation.ended)
 
     async def _run_to_end(self) -> list[Event]:
         """The last events, which have not been sent yet. Raises HttpError if the run fails before anything
         was sent."""
+        gate = self._service.gate
         try:
             # the time of a queued run begins when it has a slot
             async with asyncio.timeout(None if self._background else self._total) as deadline:
@@ -231,18 +254,19 @@ class Run:
                 if self._stopped:
                     return self.translation.cancel()
                 # A background run waits for a slot instead of being refused.
-                async with self._gate.slot(self.owner, waits=self._background, held=self._slot_reserved):
+                held = self._request.slot_reserved
+                async with gate.slot(self.owner, waits=self._background, held=held):
                     if self.is_queued:
                         self._leave_queue()
                     if deadline.when() is None:  # it was not interrupted
                         deadline.reschedule(asyncio.get_running_loop().time() + self._total)
-                    self._gate.add_deadline(deadline)
+                    gate.deadlines.add(deadline)
                     try:
-                        if self._background and not await self._store_begun():
+                        if self._background and not await self._store_beginning():
                             return self.translation.fail(LOST)
-                        return await self._pipeline.follow(self._attempts)
+                        return await self._pipeline.follow(self._request.attempts)
                     finally:
-                        self._gate.remove_deadline(deadline)
+                        gate.deadlines.discard(deadline)
         except TimeoutError:
             return self._pipeline.last or await self._after_timeout()
         except HttpError as error:
@@ -250,45 +274,45 @@ class Run:
         finally:
             self._deadline = None
 
-    async def _store_begun(self) -> bool:
+    async def _store_beginning(self) -> bool:
         """Store that this attempt begins, so that it counts if the worker dies of it. Returns whether the
         record is still this run's. The first attempt has no event yet, because the upstream's answer may
         change what `response.created` shows."""
         persistence = self.persistence
         if persistence is None:
             return True
-        if self._previous_attempts:
-            await self._pipeline.send(self.translation.restart(self._previous_attempts))
+        if self._request.previous_attempts:
+            await self._pipeline.send(self.translation.restart(self._request.previous_attempts))
         else:
             await persistence.begin()
         return not persistence.lost
 
     def _leave_queue(self) -> None:
         self.is_queued = False
-        self._gate.waiting.release(self.owner)
+        self._service.gate.waiting.release(self.owner)
 
     async def _after_timeout(self) -> list[Event]:
         if self._stopped:
             return self.translation.cancel()
-        if self._gate.cut.is_set() and await self._released():
+        if self._service.gate.cut.is_set() and await self._release_record():
             return []
         if self.persistence is not None and self.persistence.lost:
             return self.translation.fail(LOST)  # unless there is a stored end to send instead
-        return self._failed(shutting_down() if self._gate.cut.is_set() else too_slow(self._total))
+        return self._failed(shutting_down() if self._service.gate.cut.is_set() else too_slow(self._total))
 
-    async def _released(self) -> bool:
+    async def _release_record(self) -> bool:
         """Release the response, of which nobody has seen anything, to other workers; whether that was
         possible."""
         return self.persistence is not None and not self.personal and await self.persistence.release()
 
     def _failed(self, error: HttpError) -> list[Event]:
-        if not self._known:
+        if not self._needs_end:
             raise error
         return self.translation.fail(error)
 
     @property
-    def _known(self) -> bool:
-        """Something of the response was sent or is in the store, so that it has to have an end."""
+    def _needs_end(self) -> bool:
+        """Something of the response was sent or stored, so that its end is sent or stored too."""
         held = self.persistence is not None and self.persistence.held
         return self.client.has_sent or self._background or held
 
@@ -305,12 +329,12 @@ class Run:
     def _replace_end(self, last: Event) -> None:
         """Send this end instead. Raises HttpError if it is a failure and nothing was sent yet."""
         self.translation.replace_end(last)
-        unknown = self._nothing_known or not self._known
-        if unknown and self.translation.failure is not None:
+        may_raise = self._is_unseen or not self._needs_end
+        if may_raise and self.translation.failure is not None:
             raise self.translation.failure
 
     @property
-    def _nothing_known(self) -> bool:
+    def _is_unseen(self) -> bool:
         """Nothing of it was sent or stored, however much was made."""
         return (
             self.persistence is not None and self.persistence.sends_only_at_end and not self.persistence.held

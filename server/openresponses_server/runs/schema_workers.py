@@ -26,7 +26,7 @@ _NOTHING: Final = json.dumps([{}, 1.0, None]).encode()  # answered once the proc
 _log = structlog.get_logger(__name__)
 
 
-class Question(NamedTuple):
+class SchemaCheck(NamedTuple):
     """Does this text fit this schema? `schema` has been checked."""
 
     schema: dict[str, Any]
@@ -49,7 +49,7 @@ class SchemaJudge:
         while self._idle:
             self._idle.pop().end()
 
-    async def objection(self, question: Question, owner: str = "") -> str | None:
+    async def objection(self, question: SchemaCheck, owner: str = "") -> str | None:
         """Why the text does not fit, or could not be checked; None if it fits."""
         schema, text = question
         if schema == ANY_OBJECT and len(text) <= _SHORT:

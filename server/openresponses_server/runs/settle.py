@@ -32,10 +32,9 @@ number of previous attempts."""
 
 _Claim = Callable[[Lease, float], Awaitable[list[StoredResponse]]]
 
-_QUEUED: Final = (
-    3.0  # seconds after which an idle worker claims a waiting run: its entry in the queue was lost
-)
-_LOG_PATIENCE: Final = 3.0  # seconds to wait for the log
+# seconds after which an idle worker claims a waiting run: its entry in the queue was lost
+_QUEUED: Final = 3.0
+_LOG_TIMEOUT: Final = 3.0  # seconds to wait for the log
 _SETTLING: Final = 15.0  # seconds that settling a run may take, its log out of reach and its store slow
 _NOT_BEGUN: Final = "it could not begin"
 _SETTLED: Final = "its worker stopped, and another one settled it"
@@ -242,7 +241,7 @@ class Settler:
         """The frames of the log above this number, and whether it could be read to its end."""
         found: list[Frames] = []
         try:
-            async with asyncio.timeout(_LOG_PATIENCE):
+            async with asyncio.timeout(_LOG_TIMEOUT):
                 async for frames in self._event_log.read(response_id, after, wait=False):
                     found.append(frames)
         except (LogGone, LogGap, LogError, TimeoutError):
@@ -270,7 +269,7 @@ class Settler:
 
     async def _close_log(self, response_id: str, closing: Frames | None) -> None:
         try:
-            async with asyncio.timeout(_LOG_PATIENCE):
+            async with asyncio.timeout(_LOG_TIMEOUT):
                 if closing is not None:
                     await self._event_log.append(response_id, closing)
                 await self._event_log.close(response_id)

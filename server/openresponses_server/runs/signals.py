@@ -11,7 +11,7 @@ import structlog
 
 _CHANNEL: Final = "openresponses-bridge:cancel"
 _PAUSE: Final = 1.0  # seconds until a lost connection is tried again
-_PATIENCE: Final = 1.0  # seconds that sending a message may take
+_TIMEOUT: Final = 1.0  # seconds that sending a message may take
 _POLL: Final = 5.0  # seconds that one wait for a message takes
 _log = structlog.get_logger(__name__)
 
@@ -59,7 +59,7 @@ class RedisSignals:
         from redis.exceptions import RedisError
 
         try:
-            async with asyncio.timeout(_PATIENCE):
+            async with asyncio.timeout(_TIMEOUT):
                 return bool(await self._redis.publish(_CHANNEL, response_id))
         except (RedisError, OSError, TimeoutError):
             return False

@@ -19,6 +19,7 @@ from openresponses_bridge.protocol.beyond import restore_fields
 from openresponses_bridge.protocol.codec import decode_json, encode
 from openresponses_bridge.protocol.request import CreateResponse
 from openresponses_bridge.protocol.response import OURS
+from openresponses_bridge.protocol.secrets import items_without_secrets, request_without_secrets
 from openresponses_bridge.state import WIRES
 from openresponses_server.limits.gate import Gate
 from openresponses_server.observation.metrics import Metrics
@@ -75,15 +76,23 @@ async def release_to_other_workers(runs: Iterable[Run], store: ResponseStore, qu
 
 WIRE: Final = f"{OURS}wire"
 """The field for the wire that the client reads."""
-
+_LACKS_SECRETS: Final = f"{OURS}lacks_secrets"
 _USUAL_WIRE: Final = "openresponses"
 
 
 def stored_request(request: CreateResponse, wire: str) -> bytes:
-    """The request as JSON, with the wire of its client."""
-    body = decode_json(encode(replace(request, beyond=UNSET, native=UNSET)))
-    restore_fields(body, request.beyond)
+    """The request as JSON, with the wire of its client, and without the secrets of its tools."""
+    kept = request_without_secrets(request)
+    body = decode_json(encode(replace(kept, beyond=UNSET, native=UNSET)))
+    restore_fields(body, kept.beyond)
+    if kept is not request:
+        body[_LACKS_SECRETS] = True
     return encode({**body, WIRE: wire})
+
+
+def lacks_secrets(stored: bytes) -> bool:
+    """Whether this stored request had secrets, so that it can't be sent to an upstream."""
+    return _LACKS_SECRETS in decode_json(stored)
 
 
 def wire_of(record: StoredResponse) -> str:
@@ -174,7 +183,7 @@ class RunSupport:
         now = time.time()
         record = StoredResponse(
             response=translation.snapshot,
-            input=own_input(request),
+            input=items_without_secrets(own_input(request)),
             owner=owner,
             request=stored_request(request, wire) if request.background else None,
             created_at=now,
@@ -268,7 +277,7 @@ class RunSupport:
         try:
             for process in await self.presence.departed():
                 settled = await self.settler.settle_process(process)
-                await self.presence.forget(process)
+                await self.presence.remove(process)
                 _log.info("process.departed", process=process, runs=settled)
         except StoreError as error:
             _log.warning("store.failed", code=error.code, reason=error.in_full)
@@ -278,7 +287,7 @@ class RunSupport:
     async def _maintain(self) -> None:
         """Settle the runs whose leases are over (law S1: nothing stays in progress for ever) and delete what
         has expired."""
-        for work in (self.settler.sweep, self._forget_expired):
+        for work in (self.settler.sweep, self._remove_expired):
             try:
                 await work()
                 self._outage = False
@@ -289,7 +298,7 @@ class RunSupport:
             except Exception:
                 _log.exception("runs.care_failed")
 
-    async def _forget_expired(self) -> None:
+    async def _remove_expired(self) -> None:
         if time.time() - self._swept_at > self._swept_every:
             forgotten = await self.store.sweep(time.time())
             self._swept_at = time.time()

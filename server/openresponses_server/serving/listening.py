@@ -13,31 +13,31 @@ from msgspec.structs import replace
 from openresponses_server.settings import Settings, SettingsError
 
 _BACKLOG: Final = 2048
-_OTHER_FILES: Final = 256  # that the process has open beside connections
-_FIRST_PASSED: Final = 3  # sd_listen_fds(3)
+_OTHER_FILES: Final = 256  # files that the process has open in addition to connections
+_FIRST_INHERITED: Final = 3  # sd_listen_fds(3)
 _LISTENING: Final = (socket.AF_INET, socket.AF_INET6)
 
 
 class Listener(NamedTuple):
-    """A listening socket. `shared`: another process keeps it open, and accepts the connections that this one
-    does not."""
+    """A listening socket."""
 
     socket: socket.socket
     shared: bool
+    """Whether another process keeps it open and accepts the connections that this one does not."""
 
 
 def listen(settings: Settings) -> tuple[Listener, Settings]:
     """The socket to accept from, and the settings with its address. Raises SettingsError."""
-    passed = _inherited_socket()
-    if passed is None:
+    inherited = _inherited_socket()
+    if inherited is None:
         return Listener(_bind(settings.host, settings.port), shared=False), settings
-    host, port = passed.getsockname()[:2]
-    return Listener(passed, shared=True), replace(settings, host=host, port=port)
+    host, port = inherited.getsockname()[:2]
+    return Listener(inherited, shared=True), replace(settings, host=host, port=port)
 
 
 def raise_file_limit(connections: int) -> None:
-    """Raise the limit of open files for this many client connections, each with one to an upstream, as far as
-    the hard limit allows."""
+    """Raise the limit of open files, within the hard limit, for this many client connections, each with one
+    to an upstream."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = 2 * connections + _OTHER_FILES
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -46,14 +46,14 @@ def raise_file_limit(connections: int) -> None:
 
 
 def _inherited_socket() -> socket.socket | None:
-    """The socket that systemd listens on for this process (`LISTEN_FDS`); None without."""
+    """The socket that systemd passes to this process (`LISTEN_FDS`), or None."""
     count, whose = os.environ.pop("LISTEN_FDS", ""), os.environ.pop("LISTEN_PID", "")
     if not count or whose != str(os.getpid()):
         return None
     if count != "1":
         raise SettingsError(f"LISTEN_FDS: {count[:20]} sockets were passed on, and one can be served")
     try:
-        found = socket.socket(fileno=_FIRST_PASSED)
+        found = socket.socket(fileno=_FIRST_INHERITED)
         usable = found.family in _LISTENING and found.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
     except OSError as error:
         raise SettingsError(f"LISTEN_FDS: the socket can't be used: {error.strerror}") from error
@@ -66,8 +66,8 @@ def _inherited_socket() -> socket.socket | None:
 def _bind(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
-    # Without SO_REUSEPORT: it would let a second server take half of the connections without a word, and
-    # the connections in a queue that is closed are lost.
+    # Not SO_REUSEPORT: a second server would silently get half of the connections, and connections in a
+    # closed queue are lost.
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((host, port))

@@ -20,12 +20,13 @@ _SETTINGS: Final = {
     _ARENA_MAX: ("MALLOC_ARENA_MAX", 2),
 }
 
-_MIN_REQUESTS: Final = 50  # requests, after which it is worth to look what can be given back
-_IDLE_TICKS: Final = 20  # ticks in a row
-_LONG_IDLE_TICKS: Final = 300  # ticks, after which connections to upstreams that were kept have been closed
-_GENERATION_0: Final = 5_000  # between two looks for garbage; 700 are what some fragments of one request make
-_GENERATION_1: Final = 1  # looks at new objects, between two at what these have left, which takes 5 ms then
-_GENERATION_2: Final = 500  # looks at those, between two at all
+_MIN_REQUESTS: Final = 50  # before a collection is worth its time
+_IDLE_TICKS: Final = 20  # in a row
+_LONG_IDLE_TICKS: Final = 300  # after which idle connections to upstreams have been closed
+# thresholds of `gc.set_threshold`; the default of 700 objects is reached by a few fragments of one request
+_GENERATION_0: Final = 5_000
+_GENERATION_1: Final = 1  # a collection of generation 1 takes 5 ms then
+_GENERATION_2: Final = 500
 
 
 def tune_gc() -> None:

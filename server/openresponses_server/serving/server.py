@@ -1,5 +1,5 @@
-"""uvicorn's server, leaving as law S8 has it: what has begun is finished, within a time, and then cut off
-with an end that says so."""
+"""uvicorn's server with a shutdown as law S8 requires: responses in progress finish within a time, and are
+then cut off with an end that says so."""
 
 from __future__ import annotations
 
@@ -22,25 +22,26 @@ from starlette.applications import Starlette
 from openresponses_server.http.connection import HttpConnection
 from openresponses_server.http.registry import ConnectionRegistry
 from openresponses_server.requests.service import Service
-from openresponses_server.serving.ahead import import_for_requests
 from openresponses_server.serving.memory import MemoryTrimmer, tune_gc
+from openresponses_server.serving.preload import import_for_requests
 from openresponses_server.serving.shutdown import MODE_OF_SIGNAL, ShutdownDeadline, ShutdownMode
 from openresponses_server.settings import Settings, seconds_of
 
-_CONNECTION_SECONDS: Final = 3  # seconds for connections that are still open when all responses have ended
+_CONNECTION_SECONDS: Final = 3  # for connections that are still open when all responses have ended
 _CUT_OFF_SECONDS: Final = {ShutdownMode.DRAIN: 6.0, ShutdownMode.GRACE: 6.0, ShutdownMode.CUT: 1.0}
-"""Seconds to store and send the ends of what was cut off: a store that does not answer is given five."""
-_ABORT_SECONDS: Final = 0.5  # seconds that answers may take to notice that their connection is gone
-_CLOSE_SECONDS: Final = 8.0  # seconds to hand over leases and close stores, after which the process ends
-_THREAD_SECONDS: Final = 1.0  # seconds, after that, for threads whose work nobody waits for
+"""Seconds to store and send the ends of responses that were cut off. A store has five to answer."""
+_ABORT_SECONDS: Final = 0.5  # for answers to notice that their connection was aborted
+_CLOSE_SECONDS: Final = 8.0  # to release leases and close stores; then the process ends
+_THREAD_SECONDS: Final = 1.0  # after that, for threads whose work nothing waits for
 _log = structlog.get_logger(__name__)
 
 
 class Server(uvicorn.Server):
-    """Serves `app` with these settings. `shared`: others accept from the same socket, so that new connections
-    are theirs as soon as this server leaves; alone it answers them with 503 until it has left."""
+    """Serves `app` with these settings."""
 
     def __init__(self, app: Starlette, settings: Settings, *, shared: bool) -> None:
+        """`shared`: other processes accept from the same socket, so that they get new connections as soon as
+        this one shuts down. Otherwise it answers new connections with 503 until it has shut down."""
         self._registry = ConnectionRegistry(settings)
         super().__init__(_config(app, self._registry))
         self._service: Service = app.state.service
@@ -54,8 +55,8 @@ class Server(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """The signals that begin and hurry the leaving. Other than uvicorn this does not raise them again
-        at the end: a server that was asked to leave, and has left, has not failed."""
+        """Handle the signals that begin and hurry the shutdown. Unlike uvicorn this does not raise them again
+        at the end: a server that shut down as requested has not failed."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
@@ -68,7 +69,7 @@ class Server(uvicorn.Server):
 
     @property
     def signals(self) -> list[signal.Signals]:
-        """Those that this server answers to."""
+        """The signals that this server handles."""
         return list(MODE_OF_SIGNAL)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
@@ -76,16 +77,16 @@ class Server(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
-        if threading.current_thread() is threading.main_thread():  # else the process is another's
+        if threading.current_thread() is threading.main_thread():  # else the server is embedded
             tune_gc()
 
     def stop_accepting(self) -> None:
-        """Close the listening socket here."""
+        """Close the listening socket in this process."""
         for server in self.servers:
             server.close()
 
     async def on_tick(self, counter: int) -> bool:
-        """Ten times a second: whether it has left."""
+        """Called ten times a second; whether the server can exit."""
         if await super().on_tick(counter):
             return True
         if self.shutdown_deadline.mode is None:
@@ -111,7 +112,7 @@ class Server(uvicorn.Server):
         closed.set()
 
     def _start_draining(self) -> asyncio.Task[None]:
-        """The task that hands over what waits."""
+        """Stop accepting; returns the task that releases waiting responses to other workers."""
         gate = self._service.gate
         _log.info("shutdown.draining", running=gate.running, seconds=self._seconds_left)
         self._registry.retire()
@@ -127,13 +128,15 @@ class Server(uvicorn.Server):
         return round(self.shutdown_deadline.deadline - asyncio.get_running_loop().time())
 
     def _is_idle(self) -> bool:
-        """Nothing is being answered or made, what waits was handed over, and no connection may bring more."""
+        """Whether no response is in progress, waiting ones were released, and no connection may bring a new
+        request."""
         if self.server_state.tasks or self._service.running or not (self._handover and self._handover.done()):
             return False
         return not (self.shared and self.server_state.connections)
 
     async def _cut_off(self) -> None:
-        """End what still runs, and then break off what still reads: it can ask again for the rest."""
+        """End the responses in progress, then abort connections that still read; their clients can request
+        the rest."""
         gate = self._service.gate
         _log.warning("shutdown.cut_off", running=gate.running, answering=len(self.server_state.tasks))
         gate.cut_off()
@@ -158,7 +161,7 @@ def _config(app: Starlette, registry: ConnectionRegistry) -> uvicorn.Config:
     return uvicorn.Config(
         cast(Any, app),
         http=cast(Any, partial(HttpConnection, registry)),
-        loop="auto",  # uvloop wherever there is one
+        loop="auto",  # uvloop, if it is installed
         lifespan="on",
         log_level="warning",
         access_log=False,
@@ -169,8 +172,8 @@ def _config(app: Starlette, registry: ConnectionRegistry) -> uvicorn.Config:
 
 
 def _exit_in_time(closed: threading.Event) -> None:
-    """End the process: a store or a log that does not answer must not hold it, and what is not handed over is
-    settled when its lease is over. When all is `closed`, no thread holds it that computes something still."""
+    """Exit even if a store or a log does not answer, or a thread still computes something. Responses that
+    were not released are settled when their leases expire."""
     if closed.wait(_CLOSE_SECONDS):
         time.sleep(_THREAD_SECONDS)
         os._exit(0)

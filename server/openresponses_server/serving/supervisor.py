@@ -1,5 +1,5 @@
-"""The parent of several workers: it listens, replaces workers that died, and on SIGHUP replaces all of them,
-one after the other, each as soon as its successor serves."""
+"""The parent of several workers: it listens, replaces workers that died, and on SIGHUP replaces all workers
+one after the other, each when its successor serves."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from openresponses_server.serving import worker
 from openresponses_server.serving.shutdown import MODE_OF_SIGNAL, ShutdownDeadline
 from openresponses_server.settings import Settings, seconds_of
 
-_FROZEN_SECONDS: Final = 15.0  # seconds without a message, after which a worker that serves is replaced
-_START_SECONDS: Final = 60.0
-_RESTART_DELAY: Final = 1.0  # seconds between two starts in the place of the same worker
-_EXIT_SECONDS: Final = 20.0  # seconds that a worker has to be gone, when the time for what runs is over
+_FROZEN_SECONDS: Final = 15.0  # without a message, after which a serving worker is replaced
+_START_SECONDS: Final = 60.0  # in which a worker must start
+_RESTART_DELAY: Final = 1.0  # seconds between two starts of the same worker
+_EXIT_SECONDS: Final = 20.0  # in which a worker must exit after the shutdown's deadline
 _POLL_SECONDS: Final = 0.5
 _log = structlog.get_logger(__name__)
 
@@ -37,7 +37,7 @@ class _Worker:
         self.control, theirs = socket.socketpair()
         self.control.setblocking(False)
         passed = (listener.fileno(), theirs.fileno())
-        # Ctrl-C and a terminal that is closed reach the parent, which passes them on
+        # SIGINT and SIGHUP of the terminal are for the parent, which forwards them
         before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGHUP))
         try:
             self.process = subprocess.Popen(
@@ -63,12 +63,12 @@ class _Worker:
                 self.ready = self.ready or worker.READY in said
 
     def send_command(self, what: bytes) -> None:
-        """Send a command, which a worker that is still starting reads later."""
+        """Send a command; a worker that is still starting reads it later."""
         with suppress(OSError):
             self.control.send(what)
 
     def is_frozen(self, now: float) -> bool:
-        """Whether it serves but is silent, or has not started in time."""
+        """Whether it serves but sends no messages, or has not started in time."""
         return now - self.last_message_at > (_FROZEN_SECONDS if self.ready else _START_SECONDS)
 
     def end(self) -> None:
@@ -79,10 +79,10 @@ class _Worker:
 
 
 class Supervisor:
-    """`run` returns the exit code: 1 when a worker could not begin to serve, else 0. With `shared`, others
-    accept from the same socket when these workers leave."""
+    """Starts, replaces and stops the workers."""
 
     def __init__(self, listener: socket.socket, settings: Settings, *, shared: bool) -> None:
+        """`shared`: other processes accept from the same socket when these workers shut down."""
         self._listener = listener
         self._count = settings.workers
         self._shared = shared
@@ -97,7 +97,7 @@ class Supervisor:
         self._code = 0
 
     def run(self) -> int:
-        """Until all workers have left."""
+        """Run until all workers have exited. Returns the exit code: 1 if a worker could not start, else 0."""
         with self._signal_wakeup() as wakeup:
             self._serving = [_Worker(self._listener) for _ in range(self._count)]
             while self._all:
@@ -149,7 +149,7 @@ class Supervisor:
         for index, each in enumerate(self._serving):
             if each.alive or now - each.started_at < _RESTART_DELAY:
                 continue
-            if not each.ready and (each.process.returncode or 0) >= 0:  # it was not killed: it can't begin
+            if not each.ready and (each.process.returncode or 0) >= 0:  # it was not killed: it can't start
                 _log.error("worker.not_started", pid=each.process.pid, code=each.process.returncode)
                 self._code = 1
                 self._handle_signal(signal.SIGTERM)
@@ -159,7 +159,7 @@ class Supervisor:
             self._serving[index] = _Worker(self._listener)
 
     def _reload(self) -> None:
-        """The next step of replacing them."""
+        """The next step of replacing the workers."""
         self._to_replace = [each for each in self._to_replace if each in self._serving]
         if self._successor is None:
             if self._to_replace:
@@ -171,7 +171,7 @@ class Supervisor:
                 old.send_command(worker.RETIRE)
                 self._retired.append(old)
                 self._successor = None
-            else:  # what it was to replace has died, and was replaced
+            else:  # the worker to be replaced has died, and was replaced
                 self._stop_successor()
         elif not self._successor.alive:
             _log.error("worker.not_started", pid=self._successor.process.pid, kept=len(self._to_replace))
@@ -208,6 +208,6 @@ class Supervisor:
 
 
 def supervise(listener: socket.socket, settings: Settings, *, shared: bool) -> int:
-    """Serve with `settings.workers` processes until they have left; the exit code."""
+    """Serve with `settings.workers` processes; returns the exit code."""
     _log.info("workers.starting", pid=os.getpid(), workers=settings.workers)
     return Supervisor(listener, settings, shared=shared).run()

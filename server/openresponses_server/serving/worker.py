@@ -37,7 +37,7 @@ class SingleAcceptServer:
         self._listen()
 
     def close(self) -> None:
-        """Accept no more, and give up the socket; what was accepted goes on."""
+        """Stop accepting and close the socket; accepted connections stay open."""
         if self._listener.fileno() < 0:
             return
         self._loop.remove_reader(self._listener)
@@ -46,7 +46,7 @@ class SingleAcceptServer:
         self._listener.close()
 
     async def wait_closed(self) -> None:
-        """Nothing is left to wait for."""
+        """Return at once: there is nothing to wait for."""
 
     def _listen(self) -> None:
         self._loop.add_reader(self._listener, self._accept)
@@ -55,7 +55,7 @@ class SingleAcceptServer:
         try:
             connection, _ = self._listener.accept()
         except (BlockingIOError, InterruptedError, ConnectionError):
-            return  # another worker has it, or it is gone
+            return  # another worker accepted it, or it was closed
         except OSError:
             self._loop.remove_reader(self._listener)
             self._retry = self._loop.call_later(_RETRY_SECONDS, self._listen)
@@ -66,26 +66,26 @@ class SingleAcceptServer:
         task.add_done_callback(self._connecting.discard)
 
     async def _begin(self, connection: socket.socket) -> None:
-        with suppress(OSError):  # it is gone already
+        with suppress(OSError):  # the client has closed it
             await self._loop.connect_accepted_socket(self._connect, connection)
 
 
 READY: Final = b"r"
-"""To the parent, once: it serves."""
+"""To the parent, once: the worker serves."""
 ALIVE: Final = b"a"
 """To the parent, once a second."""
 LEAVE: Final = {mode: b"012"[mode : mode + 1] for mode in ShutdownMode}
 """From the parent: shut down in this mode. New connections are answered with 503."""
 RETIRE: Final = b"R"
-"""From the parent: leave, since another worker accepts in its place."""
+"""From the parent: shut down, because another worker accepts instead."""
 
 _MODES: Final = {command[0]: mode for mode, command in LEAVE.items()}
 _TICKS: Final = 10  # in a second
 
 
 def main() -> None:
-    """The whole life of the process, whose arguments are the descriptors of two sockets: the one to accept
-    from, and the one over which its parent commands it."""
+    """Run the worker. The arguments of the process are the descriptors of two sockets: the one to accept from
+    and the control socket."""
     listener, control = (socket.socket(fileno=int(number)) for number in sys.argv[1:])
     fix_malloc_thresholds()
     settings = of_worker()
@@ -97,8 +97,8 @@ def main() -> None:
 
 
 class _WorkerServer(Server):
-    """Signals of a terminal or a service manager may reach all processes, and the parent passes its own on:
-    so here they begin the leaving and don't hurry it."""
+    """The server of a worker. Signals of a terminal or a service manager may reach all processes, and the
+    parent forwards its own: here SIGTERM only begins the shutdown and never hurries it."""
 
     def __init__(self, app: Starlette, settings: Settings, control: socket.socket) -> None:
         super().__init__(app, settings, shared=False)
@@ -138,7 +138,7 @@ class _WorkerServer(Server):
             return
         except OSError:
             commands = b""
-        if not commands:  # the parent has died: the port is for whoever comes after it
+        if not commands:  # the parent has died: its successor needs the port
             asyncio.get_running_loop().remove_reader(self._control)
             commands = RETIRE
         for command in commands:
@@ -153,5 +153,5 @@ class _WorkerServer(Server):
         self.shutdown_deadline.request(mode, asyncio.get_running_loop().time())
 
     def _report(self, what: bytes) -> None:
-        with suppress(OSError):  # of a parent that is gone the reader hears; a full pipe says it already
+        with suppress(OSError):  # the parent has died, which `_read_commands` notices, or the pipe is full
             self._control.send(what)

@@ -1,11 +1,10 @@
-"""What the server runs with. The order of precedence is: flags, environment, the TOML file, defaults.
+"""The settings of the server. The order of precedence is: flags, environment, the TOML file, defaults.
 
-Times are seconds, sizes bytes. Keys of upstreams are never settings: a setting names the environment
-variable that holds one, so that a settings object can be printed, stored and handed to workers; of the
-keys that clients have to show only hashes are kept.
+Times are seconds, sizes bytes. Keys of upstreams are never settings: a setting names the environment variable
+with the key, so that settings can be printed, stored and passed to workers. Of clients' keys only hashes are
+kept.
 
-docs/settings.md is drawn from `Settings` and the tables in it: a docstring says of each field, as
-`` `name`: … ``, what it is.
+docs/settings.md is generated from these classes and the docstrings below their fields.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from openresponses_server.settings.files import (
     substituted,
     wrong_fields,
 )
-from openresponses_server.settings.hosts import named_host
+from openresponses_server.settings.hosts import host_name
 
 __all__ = [
     "EMBEDDED_STORE",
@@ -55,400 +54,389 @@ __all__ = [
     "to_workers",
 ]
 
-# The tables of the config: what is set for one upstream, for a model, for requests and times.
-#
-# docs/settings.md is drawn from these classes and from `Settings`: their docstrings say of each field, as
-# `` `name`: … ``, what it is.
 
 Seconds = Annotated[float, Meta(gt=0, extra={"unit": "seconds"})]
 Count = Annotated[int, Meta(ge=1)]
 
 
 class Timeouts(Struct, frozen=True, forbid_unknown_fields=True):
-    """How long to wait for an upstream. Without a table of its own an upstream has that of the top level.
-
-    `connect`: for the connection.
-    `first_byte`: for the first byte of its answer.
-    `idle`: between two reads of an answer.
-    `total`: for one whole response.
-    """
+    """Timeouts of an upstream. An upstream without a table of its own has those of the top level."""
 
     connect: Seconds = 10.0
+    """For opening the connection."""
     first_byte: Seconds = 300.0
+    """For the first byte of an answer."""
     idle: Seconds = 300.0
+    """Between two reads of an answer."""
     total: Seconds = 3600.0
+    """For a whole response."""
 
 
 class Retries(Struct, frozen=True, forbid_unknown_fields=True):
-    """How a request is made again at the same upstream, before the first byte of its answer has come.
-
-    `times`: how often.
-    `first_wait`: before the first repetition; each further wait is twice the last one. What an upstream
-    says in `retry-after` counts instead.
-    `longest_wait`: an upstream that asks for a longer one is not waited for.
-    """
+    """Retries of a request at the same upstream, before the first byte of its answer has arrived."""
 
     times: Annotated[int, Meta(ge=0, le=10)] = 0
+    """The number of retries."""
     first_wait: Seconds = 0.5
+    """The wait before the first retry. Each further wait is twice as long. An upstream's `retry-after`
+    replaces it."""
     longest_wait: Seconds = 20.0
+    """An upstream that asks for a longer wait is not retried."""
 
 
 class Playback(Struct, frozen=True, forbid_unknown_fields=True):
-    """How a recording answers (`url = "recording:FILE"`).
-
-    `speed`: `real`, `max` (without waiting) or how many times as fast.
-    `match`: `request` answers with the next exchange of the same model and the same last input, `order` with
-    the next one, whatever is asked.
-    `loop`: when all that would answer have been played, it begins again with the first of them.
-    """
+    """How a recording answers (`url = "recording:FILE"`)."""
 
     speed: Annotated[float, Meta(gt=0, le=1e6)] | Literal["real", "max"] = "real"
+    """`real`, `max` (without waiting), or a factor."""
     match: Literal["request", "order"] = "request"
+    """`request` answers with the next exchange of the same model and the same last input, `order` with the
+    next one."""
     loop: bool = False
+    """Whether playing begins again with the first exchange after the last one."""
 
 
 class CodexSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Codex as an upstream: `codex app-server` as the server's own process. No client can change any of this.
-
-    `path`: the program; a name is looked for in the server's `PATH`.
-    `args`: what follows `app-server`, as `["-c", "model_provider=local"]`.
-    `env`: further environment variables of the process, where its keys belong; values may hold `${VARIABLE}`.
-    Of the server's own it gets the names of folders and languages only.
-    `home`: the folder with Codex's configuration and login (`CODEX_HOME`); without, the user's own.
-    `cwd`: the folder that it works in, whoever asks; without, an empty one for each key, removed in the end.
-    `sandbox`: what its commands may do: `read-only`, `workspace-write` or `danger-full-access`. Reading is
-    not held to `cwd` in any of them.
-    `approvals`: who answers when it asks for leave: `never` refuses, `auto` accepts, `ask` asks the client.
-    `approval_policy`: when it asks: `untrusted`, `on-request` or `never`; without, `never` where `approvals`
-    is that, else `on-request`.
-    `processes`: how many run at most.
-    `threads`: conversations that are kept at most; one that is continued later is made anew from its history.
-    `turns`, `turns_per_key`: turns at once.
-    `queue`: requests that wait for a turn; more are refused.
-    `queue_seconds`: how long they wait.
-    `start_seconds`: in which it has to be ready.
-    `answer_seconds`: in which it has to answer a request of ours.
-    `approval_seconds`: how long a turn waits for its client's answer.
-    `stop_seconds`: in which an interrupted turn, and a process that is stopped, have to end.
-    `line_bytes`: one line that it writes.
-    `turn_bytes`: what it may have said of one turn that the client has not taken.
-    """
+    """Codex as an upstream: `codex app-server` as a process of the server. Clients can't change any of
+    this."""
 
     path: str = "codex"
+    """The program. A name is searched in the server's `PATH`."""
     args: list[str] = []
+    """Arguments after `app-server`, for example `["-c", "model_provider=local"]`."""
     env: dict[str, str] = {}
+    """Additional environment variables of the process, for example its keys. Values may contain
+    `${VARIABLE}`. Of the server's own environment the process gets only variables that name folders and
+    languages."""
     home: str | None = None
+    """The folder with Codex's configuration and login (`CODEX_HOME`). Default: the user's own."""
     cwd: str | None = None
+    """The folder that Codex works in, for all keys. Default: an empty folder for each key, removed at the
+    end."""
     sandbox: Literal["read-only", "workspace-write", "danger-full-access"] = "read-only"
+    """What Codex's commands may do: `read-only`, `workspace-write` or `danger-full-access`. None of them
+    limits reading to `cwd`."""
     approvals: Literal["never", "auto", "ask"] = "never"
+    """Who answers when Codex asks for approval: `never` refuses, `auto` accepts, `ask` asks the client."""
     approval_policy: Literal["untrusted", "on-request", "never"] | None = None
+    """When Codex asks: `untrusted`, `on-request` or `never`. Default: `never` if `approvals` is `never`,
+    otherwise `on-request`."""
     processes: Annotated[int, Meta(ge=1, le=64)] = 1
+    """The most processes."""
     threads: Count = 64
+    """The most conversations that are kept. One that was removed is made again from its history."""
     turns: Count = 8
+    """The most turns at once."""
     turns_per_key: Count = 4
+    """The most turns at once of one key."""
     queue: Annotated[int, Meta(ge=0)] = 32
+    """The most requests that wait for a turn. Further ones are refused."""
     queue_seconds: Seconds = 30.0
+    """The most time that a request waits for a turn."""
     start_seconds: Seconds = 30.0
+    """The time in which the process must be ready."""
     answer_seconds: Seconds = 30.0
+    """The time in which Codex must answer a request of the server."""
     approval_seconds: Seconds = 300.0
+    """The time that a turn waits for its client's answer."""
     stop_seconds: Seconds = 5.0
+    """The time in which an interrupted turn, or a stopped process, must end."""
     line_bytes: Count = 16 * 1024 * 1024
+    """The most bytes of a line that Codex writes."""
     turn_bytes: Count = 16 * 1024 * 1024
+    """The most bytes of a turn that wait for a slow client."""
 
 
 class Tracing(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Traces of responses: all that their clients and upstreams sent and were sent, for whoever owns them.
-
-    `folder`: where they are kept; without, there are none. Relative to the folder of the file.
-    `when`: `always`, or `asked`: for requests with the header `openresponses-trace: 1`.
-    `keys`: the keys whose requests may be traced, as `api_keys` has them; without, everybody's.
-    `retention`: how long they are kept, as `90m`, `12h`, `30d` or `forever`.
-    `bytes`: of one trace; what comes when it is full is not in it.
-    `total_bytes`: of all of them; beyond, the oldest of the key that has most go.
-    """
+    """Traces of responses: everything that their clients and upstreams sent and received, for their
+    owners."""
 
     folder: str | None = None
+    """The folder for the traces, relative to the file's folder. Default: no traces."""
     when: Literal["always", "asked"] = "always"
+    """`always`, or `asked`: only for requests with the header `openresponses-trace: 1`."""
     keys: list[str] = []
+    """The keys whose requests may be traced, in the form of `api_keys`. Default: all."""
     retention: Annotated[str, Meta(pattern=r"^(forever|[0-9]{1,6}[smhdw])$")] = "1d"
+    """How long traces are kept: for example `90m`, `12h`, `30d`, or `forever`."""
     bytes: Annotated[int, Meta(ge=128 * 1024)] = 64 * 1024 * 1024
+    """The most bytes of a trace. The rest is left out."""
     total_bytes: Annotated[int, Meta(ge=1024 * 1024)] = 1 << 30
+    """The most bytes of all traces. Beyond that, the oldest ones of the key with the most bytes are
+    removed."""
 
 
 class UpstreamSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One upstream: a server that has models. `url` or `profile` has to be there.
-
-    `url`: its address, with or without `/v1`, or `recording:FILE`, a recording that answers in its place.
-    `profile`: a known provider, which fills in what is not said here.
-    `name`: how other settings, `upstream/model` and messages name it; without, the profile's name.
-    `dialect`: what it speaks: `chat`, `anthropic`, `responses` or `codex`; without, the profile's, else
-    `chat`.
-    `model`: the name under which requests go out; without, the name that the client gave.
-    `models`: the names that it serves, with `*` and `?` as wildcards; without, every name.
-    `api_key_env`: the environment variable that holds its key; a profile knows the usual one.
-    `api_key`: its key, as `${VARIABLE}`.
-    `pass_through`: the key that the client shows goes out; `api_keys` are not allowed then.
-    `headers`: further headers of each request; values may hold `${VARIABLE}`.
-    `proxy`: the proxy that it is reached through, as `http://user:${PASSWORD}@host:port`, or `none`; without,
-    what `HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY` and `NO_PROXY` say, which never count for this machine.
-    `socket`: a Unix socket that stands for the address's host and port; `url = "unix:/path"` names one too.
-    `verify`: which authorities its certificate is checked by: `true` for those of OpenSSL, which
-    `SSL_CERT_FILE` replaces, `"system"` for those of the system's own store. With `false` it is not checked,
-    and whoever is in between reads all.
-    `ca_file`: a file in PEM with the authorities that are trusted instead of those.
-    `client_cert`: a file in PEM with the certificate that is shown to it, and its key.
-    `client_key`: the file of that key, where it has one of its own.
-    `options`: what it wants where servers of its dialect differ, over those of the profile.
-    `reasoning_as`: how its raw reasoning is shown: `raw`, as a `summary`, which some clients show alone, or
-    as `both`. A request's header `openresponses-reasoning-as` counts before it.
-    `timeouts`: how long to wait for it, instead of those of the top level.
-    `retries`: how often it is asked again.
-    `text_after_tools`: whether clients of Chat Completions get what its models say after a tool call;
-    without, from every dialect but `codex`.
-    `failover`: upstreams that are asked when this one is down or busy, as `name` or `name/model`.
-    `playback`: how it answers when it is a recording.
-    `trace_context`: requests name their span in `traceparent` (OpenTelemetry, extra `[otel]`).
-    `codex`: the process, where the dialect is `codex`.
-    """
+    """One upstream: a server with models. It must have a `url` or a `profile`."""
 
     url: str | None = None
+    """The address, with or without `/v1`, or `recording:FILE` for a recording that answers instead of a
+    server."""
     profile: str | None = None
+    """A known provider, for everything that is not set here."""
     name: str | None = None
+    """The name in other settings, in `upstream/model` and in messages. Default: the profile's name."""
     dialect: str | None = None
+    """`chat`, `anthropic`, `responses` or `codex`. Default: the profile's, else `chat`."""
     model: str | None = None
+    """The name of the model in requests to the upstream. Default: the name that the client gives."""
     models: list[str] = []
+    """The names of models that it serves, with `*` and `?` as wildcards. Default: all."""
     api_key_env: str | None = None
+    """The environment variable with its key. A profile has the usual one."""
     api_key: str | None = None
+    """Its key, as `${VARIABLE}`."""
     pass_through: bool = False
+    """Whether the client's key is sent to it. `api_keys` are not allowed then."""
     headers: dict[str, str] = {}
+    """Additional headers of all requests. Values may contain `${VARIABLE}`."""
     proxy: str | None = None
+    """The proxy, as `http://user:${PASSWORD}@host:port`, or `none`. Default: the one of `HTTPS_PROXY`,
+    `HTTP_PROXY`, `ALL_PROXY` and `NO_PROXY`, which do not apply to this machine."""
     socket: str | None = None
+    """A Unix socket that is used instead of the address's host and port. `url = "unix:/path"` names one
+    too."""
     verify: bool | Literal["system"] = True
+    """Which authorities may sign its certificate: `true` for those of OpenSSL, which `SSL_CERT_FILE`
+    replaces, `"system"` for those of the operating system. With `false` the certificate is not checked, so
+    that anybody on the network path can read everything."""
     ca_file: str | None = None
+    """A file in PEM with the authorities that are trusted instead."""
     client_cert: str | None = None
+    """A file in PEM with the client certificate and its key."""
     client_key: str | None = None
+    """The file with that key, if it is separate."""
     options: dict[str, Any] = {}
+    """Options of the dialect, for what differs between its servers. They replace the profile's."""
+    model_options: dict[str, dict[str, Any]] = {}
+    """The same for single models, by name in lower case, with `*` and `?` as wildcards."""
     reasoning_as: Literal["raw", "summary", "both"] = "raw"
+    """How raw reasoning is shown: `raw`, as a `summary`, because some clients show only summaries, or as
+    `both`. A request's header `openresponses-reasoning-as` takes precedence."""
     timeouts: Timeouts | None = None
+    """Its timeouts, instead of those of the top level."""
     retries: Retries = Retries()
+    """Its retries."""
     text_after_tools: bool | None = None
+    """Whether clients of Chat Completions get the text after a tool call. Default: yes, except from the
+    dialect `codex`."""
     failover: list[str] = []
+    """The upstreams that are asked when this one is down or busy, as `name` or `name/model`."""
     playback: Playback = Playback()
+    """How it answers if it is a recording."""
     trace_context: bool = False
+    """Whether requests carry their span in `traceparent` (OpenTelemetry, extra `[otel]`)."""
     codex: CodexSettings | None = None
+    """The process, for the dialect `codex`."""
 
 
 LogLevel = Literal["debug", "info"]
-"""The least level of the lines that are logged."""
+"""The lowest level of lines in the log."""
 
 
 class Capabilities(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What a model can do; what is left out is not known.
-
-    `context_window`: tokens of input and output together.
-    `max_input_tokens`: tokens of input; without, what the window has beside the output.
-    `max_output_tokens`: tokens of one answer.
-    `tools`: it calls tools.
-    `max_tools`: how many it takes in one request; the agent in the terminal offers the first of more.
-    `streaming_tool_calls`: it calls them in streams too; a model that does not is asked for whole answers
-    where there are tools.
-    `images`: it takes images.
-    `reasoning`: it reasons before it answers.
-    """
+    """The capabilities of a model. One that is not set is unknown."""
 
     context_window: Count | None = None
+    """The most tokens of input and output together."""
     max_input_tokens: Count | None = None
+    """The most tokens of the input. Default: the window without the output."""
     max_output_tokens: Count | None = None
+    """The most tokens of an answer."""
     tools: bool | None = None
+    """Whether it calls tools."""
     max_tools: Count | None = None
+    """The most tools of a request. If there are more, the agent in the terminal offers the first ones."""
     streaming_tool_calls: bool | None = None
+    """Whether it calls tools in streams too. If not, requests with tools ask for whole answers."""
     images: bool | None = None
+    """Whether it accepts images."""
     reasoning: bool | None = None
+    """Whether it reasons before it answers."""
 
 
 class Limits(Struct, frozen=True, forbid_unknown_fields=True):
-    """What one request, and what all together, may take. What is beyond is refused by name.
-
-    `header_bytes`: a request's line and headers.
-    `tools`: those that a request declares, in namespaces and in input items too.
-    `depth`: the nesting of a request's JSON.
-    `json_values`: how many values it has, containers and what is in them.
-    `items`: those of the input and of the turns that it continues.
-    `output_bytes`: what an upstream may send for one response; frames without an event count for more.
-    `choices`: the most that `n` of a Chat Completions request may be.
-    `concurrent`, `concurrent_per_key`: responses being made, of all keys and of each one. Without keys only
-    the first of such a pair counts.
-    `background`, `background_per_key`: background responses that wait for their turn.
-    `readers`, `readers_per_key`: readers of stored responses: streams, whole ones and pages of input.
-    `conversation_bytes`: what `previous_response_id` stands for.
-    `reference_bytes`: what the `item_reference`s of one request bring in.
-    `stored_reference_bytes`: the same of a request that is stored, which stores it too, beside 32 times its
-    own input.
-    `loaded_bytes`, `loaded_bytes_per_key`: conversations and bodies in memory at once, also those of which a
-    part has come: as much as it is uncompressed.
-    `schema_bytes`, `schema_nodes`: a JSON schema for the answer: its size, and how many values it has.
-    `schema_seconds`: judging one answer by its schema.
-    `grace`: how long running responses have when the server is stopped by Ctrl-C or a second signal.
-    `header_seconds`: in which the headers of a request have to be complete.
-    `body_seconds`: in each of which a body or WebSocket message has to bring 1 KB/s on average, or its end.
-    `body_total_seconds`: in which a body or WebSocket message has to have come.
-    `write_seconds`: after which a client is cut off that takes nothing of what is sent to it.
-    `idle_seconds`: for which a connection is kept for the next request.
-    `connections`: open ones of one process.
-    `sockets`, `sockets_per_key`: open WebSockets.
-    `requests_per_minute_per_key`: requests for a response of each key; without, any number.
-    `tokens_per_minute_per_key`: tokens in and out of each key, counted when a response has ended; without,
-    any number.
-    `stored_bytes_per_key`: stored responses of each key, with their input and events; without, any number.
-    """
+    """Limits of a request, and of all together. The refusal of what is beyond names the limit."""
 
     header_bytes: Count = 64 * 1024
+    """A request's line and headers."""
     tools: Count = 1024
+    """The tools that a request declares, including those in namespaces and in input items."""
     depth: Annotated[int, Meta(ge=8, le=500)] = 128
+    """The nesting of a request's JSON."""
     json_values: Count = 500_000
+    """The values in a request's JSON, including containers and their values."""
     items: Count = 10_000
+    """The items of the input and of the turns that it continues."""
     output_bytes: Count = 256 * 1024 * 1024
+    """The bytes that an upstream sends for a response. Frames without an event count more."""
     choices: Count = 8
+    """The greatest `n` of a Chat Completions request."""
     concurrent: Count = 2000
+    """Responses in progress, of all keys. Without keys only this one of the two counts."""
     concurrent_per_key: Count = 500
+    """Responses in progress, of one key."""
     background: Count = 5000
+    """Background responses that wait, of all keys. Without keys only this one of the two counts."""
     background_per_key: Count = 1000
+    """Background responses that wait, of one key."""
     readers: Count = 1000
+    """Readers of stored responses (streams, whole responses and pages of input), of all keys. Without keys
+    only this one of the two counts."""
     readers_per_key: Count = 200
+    """Readers of stored responses, of one key."""
     conversation_bytes: Count = 32 * 1024 * 1024
+    """The conversation that `previous_response_id` names."""
     reference_bytes: Count = 4 * 1024 * 1024
+    """The items that the `item_reference`s of a request name."""
     stored_reference_bytes: Count = 64 * 1024
+    """The same for a request that is stored, because they are stored with it, in addition to 32 times its own
+    input."""
     loaded_bytes: Count = 512 * 1024 * 1024
+    """Conversations and bodies in memory at once, uncompressed, including bodies that have arrived in part,
+    of all keys. Without keys only this one of the two counts."""
     loaded_bytes_per_key: Count = 128 * 1024 * 1024
+    """Conversations and bodies in memory at once, of one key."""
     schema_bytes: Count = 256 * 1024
+    """A JSON schema for the answer."""
     schema_nodes: Count = 10_000
+    """The values in a JSON schema for the answer."""
     schema_seconds: Seconds = 5.0
+    """The time for validating an answer against its schema."""
     grace: Seconds = 10.0
+    """The time that responses in progress have after Ctrl-C or a second signal."""
     header_seconds: Seconds = 20.0
+    """The time in which the headers of a request must arrive."""
     body_seconds: Seconds = 30.0
+    """The interval in each of which a body or WebSocket message must bring 1 KB/s on average, or its end."""
     body_total_seconds: Seconds = 600.0
+    """The time in which a body or WebSocket message must arrive."""
     write_seconds: Seconds = 60.0
+    """The time after which a client that reads nothing is disconnected."""
     idle_seconds: Seconds = 75.0
+    """The time that a connection is kept open for the next request."""
     connections: Count = 4000
+    """Open connections of a process."""
     sockets: Count = 1000
+    """Open WebSockets, of all keys. Without keys only this one of the two counts."""
     sockets_per_key: Count = 100
+    """Open WebSockets, of one key."""
     requests_per_minute_per_key: Annotated[int, Meta(ge=1, le=10**9)] | None = None
+    """Requests for a response, of one key. Default: any number."""
     tokens_per_minute_per_key: Annotated[int, Meta(ge=1, le=10**12)] | None = None
+    """Tokens in and out, of one key, counted when a response has ended. Default: any number."""
     stored_bytes_per_key: Count | None = None
+    """Stored responses with their input and events, of one key. Default: any number."""
 
 
 _RECORDING: Final = "recording:"
 SOCKET: Final = "unix:"
-"""What begins an address that is the path of a Unix socket."""
-_FILES: Final = ("socket", "ca_file", "client_cert", "client_key")  # paths among the fields of an upstream
+"""The prefix of an address that is the path of a Unix socket."""
+_FILES: Final = ("socket", "ca_file", "client_cert", "client_key")  # fields of an upstream that are paths
 _UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 24 * 3600, "w": 7 * 24 * 3600}
 
-# fields whose variables are looked up where they are used, so that no settings object holds a secret
+# fields whose variables are expanded where they are used, so that settings do not contain secrets
 _UNEXPANDED: Final = frozenset({"api_key", "env", "headers", "proxy"})
 
 WORKER_SETTINGS: Final = "OPENRESPONSES_BRIDGE_SETTINGS"
-"""The environment variable through which worker processes get their settings, as JSON."""
-
+"""The environment variable with which worker processes get their settings, as JSON."""
 
 SettingsError = ConfigError
 """Settings that can't be used; the message names the file or flag and the field."""
 
 EMBEDDED_STORE: Final = "sqlite:"
-"""Where `serve` keeps responses unless `store` is set: a file in the user's data folder."""
+"""The default `store` of `serve`: a file in the user's data folder."""
 KEYS_VARIABLES: Final = {
     "api_keys": "OPENRESPONSES_BRIDGE_API_KEYS",
     "operator_keys": "OPENRESPONSES_BRIDGE_OPERATOR_KEYS",
 }
-"""Settings that hold keys → the variables that give them, with commas between, where the file has none."""
+"""Settings of keys → the variables with keys, separated by commas, that are used if the file has none."""
 
 
 class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """All settings of `serve`. Without upstreams the built-in demo model is served.
-
-    `host`: the address to listen on; beyond loopback `api_keys` have to be set.
-    `port`: the port to listen on; 0 takes a free one.
-    `workers`: number of processes.
-    `upstreams`: where models are reached, one table each.
-    `aliases`: further names of models, each for another name or `upstream/model`.
-    `profiles`: a folder with profiles of your own, one `NAME.toml` each, from the folder of the file; they
-    count before the known ones of the same name.
-    `default_model`: the model of a request that names none.
-    `models`: what models can do, by their names, with `*` and `?` as wildcards.
-    `tokenizers`: of models, by their names with `*` and `?`: a `tokenizer.json` by its path or, as
-    `tiktoken:o200k_base`, an encoding. With the extra `[tokenizers]`; without, and for other models, tokens
-    are estimated. Nothing is fetched.
-    `discovery`: for which what upstreams list of their models counts.
-    `api_keys`: what clients have to show: keys, `${VARIABLE}` or `sha256:…`; only hashes are kept.
-    `operator_keys`: what those have to show who read `/metrics`, in the same forms.
-    `cors_origins`: web pages that may ask, as `https://app.example`, or `*`.
-    `allowed_hosts`: names under which the server is asked beside those of loopback, without ports. Without
-    keys no others are answered.
-    `sealing_key_env`: the variable that holds the key for `encrypted_content`, 32 bytes in hex or base64;
-    without, one is made and kept in the data folder.
-    `limits`: what requests may take.
-    `timeouts`: how long to wait for upstreams.
-    `store`: where responses are kept: `sqlite:` (a file in the data folder), `sqlite:///FILE`,
-    `postgresql+psycopg://…` or `memory://`.
-    `event_log`: where running streams are logged: `memory://`, or `redis://…` for several workers.
-    `stored_responses`: how many a store in memory keeps.
-    `retention`: how long responses are kept, as `90m`, `12h`, `30d` or `forever`.
-    `usage_retention`: how long the sums of what keys spent are kept, in the same way.
-    `checkpoint_interval`: between two checkpoints of a running response.
-    `lease`: seconds without renewal after which a worker counts as stopped.
-    `background_restart`: which background responses are made again after a crash: `unseen`, of whose output
-    nobody can have seen anything, or `always`; their output is shown when they have ended.
-    `log_level`: from which level on lines are logged; `debug` adds what each event of an answer for VS Code
-    became, without content.
-    `drain`: how long responses that have begun may take when the server is stopped, as `30s`, `10m` or `1h`.
-    `max_body_bytes`: a body as it comes and uncompressed, and a WebSocket message inflated.
-    `record`: a folder in which what each upstream is asked and sends is recorded, one file each; without,
-    nothing is. Relative to the folder of the file.
-    `record_bytes`: of one recording; what comes when it is full is not recorded.
-    `trace`: traces of single responses.
-    `keep_alive`: seconds without an event after which a stream gets a comment.
-    `websocket_limit`: how long a WebSocket may be open.
-    """
+    """All settings of `serve`. Without upstreams the built-in demo model is served."""
 
     host: str = "127.0.0.1"
+    """The address to listen on. Beyond loopback `api_keys` are required."""
     port: Annotated[int, Meta(ge=0, le=65535)] = 8080
+    """The port to listen on; 0 for any free one."""
     workers: Count = 1
+    """The number of worker processes."""
     upstreams: list[UpstreamSettings] = []
+    """The upstreams, each a table of its own."""
     aliases: dict[str, str] = {}
+    """Additional names of models, each for another name or for `upstream/model`."""
     profiles: str | None = None
+    """A folder with profiles of your own, one `NAME.toml` each, relative to the file's folder. They replace
+    known ones of the same name."""
     default_model: str | None = None
+    """The model of requests that name none."""
     models: dict[str, Capabilities] = {}
+    """The capabilities of models, by their names, with `*` and `?` as wildcards."""
     tokenizers: dict[str, str] = {}
+    """The tokenizers of models, by their names, with `*` and `?` as wildcards: the path of a
+    `tokenizer.json`, or an encoding as `tiktoken:o200k_base`. They need the extra `[tokenizers]`. Nothing is
+    downloaded. For other models tokens are estimated."""
     discovery: Seconds = 60.0
+    """How long the lists of models of the upstreams are valid."""
     api_keys: list[str] = []
+    """The keys of clients: keys, `${VARIABLE}` or `sha256:…`. Only hashes are kept."""
     operator_keys: list[str] = []
+    """The keys for `/metrics`, in the same forms."""
     cors_origins: list[str] = []
+    """Origins of web pages that may make requests, as `https://app.example`, or `*`."""
     allowed_hosts: list[str] = []
+    """The names of the server in addition to those of loopback, without ports. Without keys, requests with
+    other names are refused."""
     sealing_key_env: str | None = None
+    """The variable with the key for `encrypted_content`, 32 bytes in hex or base64. Default: a key that is
+    made and kept in the data folder."""
     limits: Limits = Limits()
+    """Limits of requests."""
     timeouts: Timeouts = Timeouts()
+    """Timeouts of upstreams."""
     store: str = "memory://"
+    """Where responses are stored: `sqlite:` (a file in the data folder), `sqlite:///FILE`,
+    `postgresql+psycopg://…` or `memory://`."""
     event_log: str = "memory://"
+    """Where the events of responses in progress are logged: `memory://`, or `redis://…` for several
+    workers."""
     stored_responses: Count = 1000
+    """The most responses of a store in memory."""
     retention: Annotated[str, Meta(pattern=r"^(forever|[0-9]{1,6}[smhdw])$")] = "30d"
+    """How long responses are kept: for example `90m`, `12h`, `30d`, or `forever`."""
     usage_retention: Annotated[str, Meta(pattern=r"^(forever|[0-9]{1,6}[smhdw])$")] = "400d"
+    """How long the sums of the usage of keys are kept, in the same form."""
     checkpoint_interval: Seconds = 1.0
+    """The time between two checkpoints of a response in progress."""
     lease: Annotated[float, Meta(ge=1)] = 10.0
+    """The seconds without renewal after which a worker counts as stopped."""
     background_restart: Restart = "unseen"
+    """Which background responses are made again after a crash: `unseen`, those whose output nobody can have
+    seen, or `always`; then their output is sent only when they have ended."""
     log_level: LogLevel = "info"
+    """The lowest level of lines in the log. `debug` adds what each event of an answer for VS Code became,
+    without content."""
     drain: Annotated[str, Meta(pattern=r"^[0-9]{1,6}[smhdw]$")] = "10m"
+    """The time that responses in progress have when the server is stopped, as `30s`, `10m` or `1h`."""
     max_body_bytes: Count = 32 * 1024 * 1024
+    """The most bytes of a body, compressed and uncompressed, and of an inflated WebSocket message."""
     record: str | None = None
+    """A folder for recordings of what each upstream is sent and answers, one file each, relative to the
+    file's folder. Default: no recordings."""
     record_bytes: Annotated[int, Meta(ge=128 * 1024)] = 1 << 30
+    """The most bytes of a recording. The rest is left out."""
     trace: Tracing = Tracing()
+    """Traces of responses."""
     keep_alive: Seconds = 15.0
+    """The seconds without an event after which a stream gets a comment."""
     websocket_limit: Seconds = 3600.0
+    """The time that a WebSocket may be open."""
 
 
 def load_settings(config: Path | None = None, **overrides: Any) -> Settings:
-    """Settings from the file with `overrides` put over them; None among those means "not given".
-
-    Raises SettingsError naming the file and its line, and the field.
-    """
+    """The settings of a file, with `overrides`; None among those means "not given". Raises SettingsError with
+    the file, its line and the field."""
     given = {name: value for name, value in overrides.items() if value is not None}
     with located(config, given):
         read = read_config(config) if config is not None else {}
@@ -476,7 +464,7 @@ def load_settings(config: Path | None = None, **overrides: Any) -> Settings:
 
 
 def _absolute_folder(named: str | None, config: Path | None, at: str) -> str | None:
-    """This folder with its whole path; it is made when it is needed."""
+    """The absolute path of this folder, which may not exist yet."""
     if named is None:
         return None
     folder = (config.parent if config is not None else Path()).joinpath(named).absolute()
@@ -486,17 +474,17 @@ def _absolute_folder(named: str | None, config: Path | None, at: str) -> str | N
 
 
 def recording_path(url: str | None) -> Path | None:
-    """The file of an upstream that is a recording, None for any other."""
+    """The file of an upstream that is a recording, else None."""
     return Path(url.removeprefix(_RECORDING)) if url is not None and url.startswith(_RECORDING) else None
 
 
 def is_address(text: str) -> bool:
-    """Whether this says where an upstream is; else it is the name of a profile."""
+    """Whether this is an upstream's address, not the name of a profile."""
     return "://" in text or text.startswith((_RECORDING, SOCKET))
 
 
 def _with_absolute_paths(upstream: UpstreamSettings, folder: Path) -> UpstreamSettings:
-    """The same with the whole paths of its files: workers may run elsewhere."""
+    """The same with the absolute paths of its files: workers may run in another folder."""
     placed = {
         field: str(folder.joinpath(Path(named).expanduser()).absolute())
         for field in _FILES
@@ -520,14 +508,14 @@ def _validated(fields: dict[str, Any]) -> Settings:
                 raise SettingsError("neither url nor profile is given")
             api_key(upstream)
     for number, host in enumerate(settings.allowed_hosts):
-        if named_host(host) is None:
+        if host_name(host) is None:
             what = f"{host[:80]!r} is not the name or address of a host"
             raise SettingsError(what, f"$.allowed_hosts[{number}]")
     return settings
 
 
 def _folder(named: str | None, config: Path | None) -> str | None:
-    """This folder with its whole path: workers may run elsewhere."""
+    """The absolute path of this folder: workers may run in another one."""
     if named is None:
         return None
     folder = (config.parent if config is not None else Path()).joinpath(named).absolute()
@@ -537,18 +525,18 @@ def _folder(named: str | None, config: Path | None) -> str | None:
 
 
 def _hashes(given: list[str], variable: str) -> list[str]:
-    """These keys, else those of the variable, as they are kept."""
+    """The hashes of these keys, or else of those in the variable."""
     keys = given or [key for key in os.environ.get(variable, "").split(",") if key.strip()]
     return [hashed(key.strip()) for key in keys]
 
 
 def seconds_of(duration: str) -> float | None:
-    """A duration as `retention` has it, in seconds; None for `forever`."""
+    """A duration in the form of `retention` in seconds; None for `forever`."""
     return None if duration == "forever" else int(duration[:-1]) * float(_UNITS[duration[-1]])
 
 
 def api_key(upstream: UpstreamSettings) -> str | None:
-    """The upstream's key out of the environment. Raises SettingsError when its variable is not set."""
+    """The upstream's key from the environment. Raises SettingsError if its variable is not set."""
     if upstream.api_key_env is None:
         return expanded(upstream.api_key, ".api_key") if upstream.api_key else None
     key = os.environ.get(upstream.api_key_env)
@@ -558,10 +546,10 @@ def api_key(upstream: UpstreamSettings) -> str | None:
 
 
 def to_workers(settings: Settings) -> None:
-    """Leave the settings where worker processes find them."""
+    """Put the settings into the environment of worker processes."""
     os.environ[WORKER_SETTINGS] = msgspec.json.encode(settings).decode()
 
 
 def of_worker() -> Settings:
-    """The settings that the parent process left."""
+    """The settings from the parent process."""
     return msgspec.json.decode(os.environ[WORKER_SETTINGS], type=Settings)

@@ -1,4 +1,4 @@
-"""Where this platform keeps what belongs to the user who serves."""
+"""The user's data folder, and the sealing key in it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ _FOLDER: Final = "openresponses-bridge"
 
 
 def data_folder() -> Path:
-    """The user's data folder (on Linux the XDG base directory specification); it need not exist yet."""
+    """The user's data folder on this platform (on Linux by the XDG base directory specification), which may
+    not exist yet."""
     home = Path.home()
     if sys.platform == "darwin":
         base = home / "Library" / "Application Support"
@@ -34,17 +35,14 @@ def data_folder() -> Path:
 
 
 def make_private(folder: Path) -> Path:
-    """This folder, made if need be for this user alone, and so are all of the folders above it that are made:
-    `Path.mkdir(parents=True)` gives them the usual rights. What is there keeps its rights. Raises OSError."""
+    """Create this folder, and those above it, for this user only, if they do not exist
+    (`Path.mkdir(parents=True)` would give parents the default mode). Raises OSError."""
     missing = [folder]
     missing += takewhile(lambda each: not each.exists(), folder.parents)
     for each in reversed(missing):
         each.mkdir(mode=0o700, exist_ok=True)
     return folder
 
-
-# The key that seals `encrypted_content`: the configured one, else one made once and kept in the data
-# folder, so that what a client was given still opens after a restart and at another worker.
 
 KEY_BYTES: Final = 32
 _FILE: Final = "sealing.key"
@@ -53,9 +51,12 @@ _log = structlog.get_logger(__name__)
 
 
 class ServerSealer(Sealer):
-    """A sealer that gets its key when it first needs one: most servers never seal anything."""
+    """Seals `encrypted_content` with the configured key, else with one that is made once and kept in the data
+    folder, so that it can be opened after a restart and by another worker. The key is loaded when it is first
+    needed: most servers never seal anything."""
 
     def __init__(self, key_env: str | None = None, folder: Path | None = None) -> None:
+        """`key_env`: the environment variable with the key. Raises ConfigError."""
         self._given = None if key_env is None else configured_key(key_env)
         self._folder = folder
 
@@ -69,7 +70,7 @@ class ServerSealer(Sealer):
         return _BoundSealer(self, owner)
 
     def with_key(self) -> Sealer:
-        """The sealer behind it."""
+        """The sealer with the loaded key."""
         return self._sealer
 
     @cached_property
@@ -78,7 +79,7 @@ class ServerSealer(Sealer):
 
 
 class _BoundSealer(Sealer):
-    """The same for one owner, as late."""
+    """A sealer for one owner that loads its key when it is first needed."""
 
     def __init__(self, of: ServerSealer, owner: str) -> None:
         self._of = of
@@ -115,8 +116,8 @@ def configured_key(variable: str) -> bytes:
 
 
 def kept_key(folder: Path) -> bytes:
-    """The key in the data folder, made if there is none. Where it can't be kept it lasts as long as the
-    process, which is logged. Raises ConfigError for a file that holds something else."""
+    """The key in the data folder, made if there is none. If it can't be kept, the key is one for this process
+    only, which is logged. Raises ConfigError for a file with other content."""
     path = folder / _FILE
     try:
         make_private(folder)
@@ -131,7 +132,7 @@ def kept_key(folder: Path) -> bytes:
 
 
 def _make(path: Path) -> None:
-    """Put a key there, whole or not at all, unless there is one: of several workers one succeeds."""
+    """Write a key atomically, unless there is one: one of several workers succeeds."""
     if path.exists():
         return
     draft = path.with_name(f"{path.name}.{os.getpid()}")

@@ -1,4 +1,4 @@
-"""The TOML file as it is read: `${VARIABLE}` stands for an environment variable, `$${` for itself."""
+"""Reads the TOML file: `${VARIABLE}` is replaced by an environment variable, `$${` is a literal `${`."""
 
 from __future__ import annotations
 
@@ -15,14 +15,12 @@ from typing import Any, Final
 
 import msgspec
 
-# Where in a TOML file each of its keys stands: tomllib does not say.
-
 
 def lines_of(text: str) -> dict[str, int]:
-    """Path (`$.upstreams[0].url`) → number of the line on which the statement that gives it begins. The text
-    has to be valid TOML.
+    """Path (`$.upstreams[0].url`) → the number of the first line of its statement, which tomllib does not
+    report. The text must be valid TOML.
 
-    A statement is the fewest lines that are TOML by themselves: inside a list or a long string they are not.
+    A statement is the smallest number of lines that are TOML by themselves.
     """
     found: dict[str, int] = {}
     tables: dict[str, int] = {}  # lists of tables, and how many have begun
@@ -34,7 +32,7 @@ def lines_of(text: str) -> dict[str, int]:
             begins = number
         statement.append(line)
         if line.rstrip().endswith(",") and "#" not in line:
-            continue  # more of a list follows: a long one would be parsed again at each of its lines
+            continue  # the list goes on; a long one would be parsed again at each of its lines
         fields = _parsed("\n".join(statement))
         if fields is None:
             continue
@@ -48,8 +46,8 @@ def lines_of(text: str) -> dict[str, int]:
 
 
 def line_of(path: str, lines: dict[str, int]) -> int | None:
-    """The line of this path, or of the nearest thing around it; None when none is there. `[...]` is any key
-    of a table, as msgspec has it."""
+    """The line of this path, or of the nearest path around it; None if there is none. `[...]` is any key of a
+    table, as in msgspec's messages."""
     table, anything, rest = path.partition("[...]")
     if anything:
         fitting = [each for each in lines if each.startswith(f"{table}.") and each.endswith(rest)]
@@ -67,8 +65,8 @@ def _parsed(text: str) -> dict[str, Any] | None:
 
 
 def _table_path(header: dict[str, Any], tables: dict[str, int]) -> str:
-    """The path of the table that this header opens: it holds one key in another, in a list at last if it is
-    one of many."""
+    """The path of the table that this parsed header opens: nested tables of one key each, the last in a list
+    if the header is `[[…]]`."""
     path, inner = "$", header
     while inner:
         ((key, value),) = inner.items()
@@ -93,13 +91,11 @@ def _collect_lines(value: Any, path: str, line: int, found: dict[str, int]) -> N
         _collect_lines(each, where, line, found)
 
 
-# Which known name was probably meant.
-
 _LONGEST: Final = 60  # characters that are compared
 
 
 def did_you_mean(given: str, known: Iterable[str]) -> str:
-    """` (did you mean 'port'?)` for what is close to a known name, else nothing: the end of a message."""
+    """The end of a message: ` (did you mean 'port'?)` if a known name is similar, else ""."""
     found = get_close_matches(given[:_LONGEST].lower(), list(known), n=1)
     return f" (did you mean {found[0]!r}?)" if found else ""
 
@@ -107,16 +103,16 @@ def did_you_mean(given: str, known: Iterable[str]) -> str:
 _VARIABLE: Final = re.compile(r"\$(\$\{)|\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 _UNKNOWN: Final = "Object contains unknown field `"
 _DEEPEST: Final = 32
-_PATTERN: Final = "Expected `str` matching regex "  # which times have, and nothing else
+_PATTERN: Final = "Expected `str` matching regex "  # only settings of durations have a pattern
 _HASH: Final = re.compile(r"sha256:[0-9a-f]{64}")
 
 
 class ConfigError(ValueError):
-    """A configuration that can't be used. `at` is the path of the field that it is about
-    (`$.upstreams[0].url`), `place` where that was given (`bridge.toml:3`), as far as they are known; `key` is
-    a name there that should not be."""
+    """A configuration that can't be used."""
 
     def __init__(self, message: str, at: str = "", place: str = "", key: str = "") -> None:
+        """`at`: the path of the wrong field (`$.upstreams[0].url`), if known. `place`: the file and line
+        (`bridge.toml:3`), if known. `key`: an unknown name in the table at `at`."""
         super().__init__(message)
         self.message = message
         self.at = at
@@ -130,7 +126,7 @@ class ConfigError(ValueError):
 
 @contextmanager
 def about(at: str) -> Iterator[None]:
-    """Every ConfigError in it is about what is at this path, or about the field of it that it names."""
+    """Prefix the paths of ConfigErrors with this path."""
     try:
         yield
     except ConfigError as error:
@@ -140,7 +136,7 @@ def about(at: str) -> Iterator[None]:
 
 @contextmanager
 def located(config: Path | None, overridden: Collection[str] = ()) -> Iterator[None]:
-    """Every ConfigError in it names the file and the line that it is about, unless that was `overridden`."""
+    """Add the file and line to ConfigErrors about fields that were not `overridden`."""
     try:
         yield
     except ConfigError as error:
@@ -156,20 +152,20 @@ def _first_name(path: str) -> str:
 
 
 def read_config(path: Path) -> dict[str, Any]:
-    """The file's fields. Raises ConfigError naming the file and the line."""
+    """The file's fields. Raises ConfigError with the file and the line."""
     try:
         read = tomllib.loads(path.read_text("utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise ConfigError(str(error), place=str(path)) from error
     except RecursionError:
-        read = None  # of lists and tables in each other; dotted keys nest without it
+        read = None  # for nested lists and tables; dotted keys nest without recursion
     if read is None or _is_deep(read):
         raise ConfigError(f"tables and lists are nested more than {_DEEPEST} deep", place=str(path))
     return read
 
 
 def _is_deep(fields: dict[str, Any]) -> bool:
-    """Whether more tables and lists are in each other than settings have: what reads them recurses."""
+    """Whether tables and lists are nested deeper than settings are: functions that read them recurse."""
     level: list[Any] = [fields]
     for _ in range(_DEEPEST):
         inner = (each.values() if isinstance(each, dict) else each for each in level)
@@ -178,7 +174,7 @@ def _is_deep(fields: dict[str, Any]) -> bool:
 
 
 def wrong_fields(error: msgspec.ValidationError, kind: type[msgspec.Struct]) -> ConfigError:
-    """What msgspec says of fields that are not a `kind`, with the name that was probably meant."""
+    """msgspec's error about fields that are not a `kind`, with a suggestion for an unknown name."""
     message, _, at = str(error).partition(" - at `")
     at = at.removesuffix("`")
     if message.startswith(_PATTERN):
@@ -203,14 +199,14 @@ def _names_at(path: str, kind: Any) -> list[str]:
 
 
 def _struct_or_list(kind: Any) -> Any:
-    """Of an optional field: what it is when it is given."""
+    """The type of an optional field without None."""
     given = kind.types if isinstance(kind, msgspec.inspect.UnionType) else [kind]
     return next(each for each in given if not isinstance(each, msgspec.inspect.NoneType))
 
 
 def substituted(value: Any, kept: Set[str] = frozenset(), where: str = "$") -> Any:
-    """The same with every variable in its strings put in. Fields named in `kept` stay as they are, but
-    their variables have to be there too. Raises ConfigError naming the field and the variable."""
+    """The same value with all variables in its strings replaced. Fields named in `kept` stay unchanged, but
+    their variables must exist too. Raises ConfigError with the field and the variable."""
     if isinstance(value, str):
         return expanded(value, where)
     if isinstance(value, list):
@@ -222,7 +218,7 @@ def substituted(value: Any, kept: Set[str] = frozenset(), where: str = "$") -> A
 
 
 def expanded(text: str, where: str = "") -> str:
-    """The text with its variables put in; `${NAME:-otherwise}` gives what stands for one that is not set."""
+    """The text with its variables replaced; `${NAME:-default}` has a default. Raises ConfigError."""
 
     def value(found: re.Match[str]) -> str:
         escaped, name, otherwise = found.groups()
@@ -237,19 +233,19 @@ def expanded(text: str, where: str = "") -> str:
 
 
 def masked(text: str) -> str:
-    """A text that may have a secret in it: `***` and the variables in it; a variable alone stays."""
+    """`***` and the variables of a text that may contain a secret; a variable alone stays unchanged."""
     variables = [f"${{{name}}}" for _, name, _ in _VARIABLE.findall(text) if name]
     return text if [text] == variables else " ".join(["***", *variables])
 
 
 def hashed(key: str) -> str:
-    """A key as it is kept: `sha256:` and its hash in hex; what is one already stays."""
+    """A key as it is kept: `sha256:` and its hash in hex; such a hash stays unchanged."""
     return key if _HASH.fullmatch(key) else f"sha256:{hashlib.sha256(key.encode()).hexdigest()}"
 
 
 def is_among(key: str, hashes: Sequence[str]) -> bool:
-    """Whether one of these is the key's. Every hash is compared, so that the time reveals nothing; a hash is
-    not a key."""
+    """Whether one of these is the key's hash. All are compared, so that the time reveals nothing. A hash is
+    not accepted as a key."""
     shown = hashed(key)
     known = [hmac.compare_digest(shown, each) for each in hashes]
     return any(known) and not key.startswith("sha256:")

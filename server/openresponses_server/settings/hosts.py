@@ -1,4 +1,4 @@
-"""Hosts, as headers, flags and settings spell them."""
+"""Hosts in headers, flags and settings."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from ipaddress import AddressValueError, IPv6Address, ip_address
 from typing import Final, NamedTuple
 
 LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
-# a name or an IPv4 address, or an IPv6 address in brackets; then a port. Nothing before, as user@ would be
+# a name or an IPv4 address, or an IPv6 address in brackets; then a port; no user before it
 _AUTHORITY: Final = re.compile(r"(?:([A-Za-z0-9._-]{1,255})|\[([0-9A-Fa-f:.]{2,45})\])(?::([0-9]{0,5}))?")
 
 
 class Authority(NamedTuple):
-    """A host, in lower case and without a dot at its end, and a port, None when it is left out."""
+    """A host, in lower case and without a final dot, and a port, None if there is none."""
 
     host: str
     port: int | None
 
 
 def authority_of(authority: str) -> Authority | None:
-    """What `host[:port]` means, None when it is not that."""
+    """Parse `host[:port]`; None if it is not valid."""
     found = _AUTHORITY.fullmatch(authority)
     if found is None:
         return None
@@ -34,8 +34,8 @@ def authority_of(authority: str) -> Authority | None:
     return Authority(host, int(port) if port else None)
 
 
-def named_host(name: str) -> str | None:
-    """A host as a setting names it, without a port; an IPv6 address may be without brackets."""
+def host_name(name: str) -> str | None:
+    """Parse a host without a port; an IPv6 address may have brackets. None if it is not valid."""
     found = authority_of(f"[{name}]" if name.count(":") > 1 and not name.startswith("[") else name)
     return None if found is None or found.port is not None else found.host
 

@@ -302,7 +302,7 @@ class StoreError(Outage):
     CORRUPT = "store_corrupt"
 
     def __init__(self, code: str, message: str, details: str = "") -> None:
-        super().__init__(code, message, details, lasting=code in _LASTING)
+        super().__init__(code, message, details, permanent=code in _PERMANENT)
 
 
 def no_answer() -> StoreError:
@@ -310,7 +310,7 @@ def no_answer() -> StoreError:
     return StoreError(StoreError.UNAVAILABLE, "The session store does not answer.")
 
 
-_LASTING: Final = frozenset({StoreError.UNUSABLE, StoreError.OUTDATED})
+_PERMANENT: Final = frozenset({StoreError.UNUSABLE, StoreError.OUTDATED})
 
 
 class UnreadableRecord(StoreError):

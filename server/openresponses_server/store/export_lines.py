@@ -1,7 +1,7 @@
 """Records as lines of JSON, written by `db export` and read by `db import`.
 
-A line is a record with its frames, or without them when they are long: they follow it then, as lines of
-their own. What is in progress has a `lease`; `hidden` is what was deleted and later turns stand on.
+A line is a record with its frames; long frames follow the record in lines of their own. A record in progress
+has a `lease`. A `hidden` record was deleted and is kept for later turns.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from openresponses_server.store.records import (
 )
 
 FRAMES_IN_LINE: Final = 1024 * 1024
-"""Bytes of frames that stand in their record's line; more of them follow it."""
+"""The most bytes of frames that are written into their record's line."""
 
 _LATEST: Final = 1e12  # seconds: no response was made so late
 _HIGHEST: Final = 2**62
@@ -68,7 +68,7 @@ class _FramesLine(Struct, forbid_unknown_fields=True):
 
 
 class ReadRecord(Struct, frozen=True):
-    """A record out of its line: `frames` are those that stand in it."""
+    """A record read from its line; `frames` are those of the same line."""
 
     row: Row
     response: Response
@@ -77,19 +77,20 @@ class ReadRecord(Struct, frozen=True):
 
 
 class ReadFrames(Struct, frozen=True):
-    """Some frames of the record before."""
+    """Further frames of the preceding record."""
 
     response_id: str
     frames: Frames
 
 
 def is_record(line: bytes) -> bool:
-    """Whether this line of an export begins a record; the others have further frames of the one before."""
+    """Whether this line of an export is a record's; the other lines are further frames of the preceding
+    one."""
     return not line.startswith(b'{"frames_of":')
 
 
 def export_lines(row: Row, items: Iterable[bytes], frames: list[Frames]) -> Iterator[bytes]:
-    """The lines of a record whose frames are at hand."""
+    """The lines of a record with all of its frames."""
     if sum(len(each.data) for each in frames) <= FRAMES_IN_LINE:
         yield record_line(row, items, joined(frames))
         return
@@ -99,7 +100,7 @@ def export_lines(row: Row, items: Iterable[bytes], frames: list[Frames]) -> Iter
 
 
 def record_line(row: Row, items: Iterable[bytes], frames: Frames | None) -> bytes:
-    """The record, with all of its frames or (None) with those that it has in lines of their own."""
+    """The line of a record with all of its frames, or with None if they follow in lines of their own."""
     fields = {
         "id": row.id,
         "owner": row.owner.removeprefix(HIDDEN),
@@ -120,13 +121,13 @@ def record_line(row: Row, items: Iterable[bytes], frames: Frames | None) -> byte
 
 
 def frames_line(response_id: str, frames: Frames) -> bytes:
-    """Frames of a record whose own line has none."""
+    """A line of frames, for a record whose own line has none."""
     line = _FramesLine(response_id, frames.first, frames.last, frames.data.decode())
     return msgspec.json.encode(line) + b"\n"
 
 
 def read_line(data: bytes) -> ReadRecord | ReadFrames:
-    """What a line holds. Raises BadLine."""
+    """The contents of a line. Raises BadLine."""
     try:
         if data.startswith(b'{"frames_of":'):
             line = msgspec.json.decode(data, type=_FramesLine)
@@ -170,7 +171,7 @@ def _record(line: _RecordLine) -> ReadRecord:
 
 
 def _check_columns(line: _RecordLine) -> None:
-    """Refuse values that the database would refuse, or that nobody could find."""
+    """Raises BadLine for values that the database would refuse or under which nothing could be found."""
     link = line.previous_response_id
     if not can_be_id(line.id):
         raise BadLine("id can't be the id of a response")
@@ -194,7 +195,7 @@ def _request(raw: Raw) -> bytes | None:
 
 
 def _frames(first: int, last: int, text: str) -> Frames:
-    """Raises BadLine when the text is not so many frames."""
+    """The frames of these events. Raises BadLine if the text has another number of frames."""
     data = text.encode()
     if not (0 <= first <= last < _HIGHEST and data.endswith(b"\n\n")):
         raise BadLine("frames are not whole events")

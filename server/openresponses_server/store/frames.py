@@ -12,12 +12,12 @@ from openresponses_bridge.protocol.events import TERMINAL_EVENTS
 _BLANK_LINE: Final = b"\n\n"
 _ENDS: Final = tuple(f"event: {kind.__struct_config__.tag}\n".encode() for kind in TERMINAL_EVENTS)  # type: ignore[attr-defined]
 PIECE_BYTES: Final = 256 * 1024
-"""About how much of stored frames a reader holds at once, however long the record."""
+"""The bytes of stored frames that a reader holds at once, approximately, however long the record is."""
 
 
 class Frames(Struct, frozen=True, gc=False):
-    """The bytes of the events `first` to `last`: one frame each, none left out, each ended by a blank
-    line (as `encode_sse` makes them; law E2 numbers them without gaps)."""
+    """The frames of the events `first` to `last`, as `encode_sse` makes them: one for each number (law E2
+    leaves no gaps), each ended by a blank line."""
 
     first: int
     last: int
@@ -36,7 +36,7 @@ class Frames(Struct, frozen=True, gc=False):
 
     @property
     def ended(self) -> bool:
-        """Whether the last event is a terminal one. The cost is one search from the end, over that event."""
+        """Whether the last event is a terminal one. Only that event is searched."""
         before = self.data.rfind(_BLANK_LINE, 0, len(self.data) - len(_BLANK_LINE))
         return self.data.startswith(_ENDS, 0 if before < 0 else before + len(_BLANK_LINE))
 
@@ -49,22 +49,22 @@ def joined(run: Sequence[Frames]) -> Frames | None:
 
 
 class Piece(Struct, frozen=True, gc=False):
-    """Bytes of stored frames, in the order in which they are to be sent. `last` is the number of the event
-    that ends with them; None within stored frames, where no number is known."""
+    """A part of stored frames, in the order of sending. `last` is the number of the event that ends with it,
+    None if the number is not known."""
 
     data: bytes
     last: int | None
 
 
-class Skipping:
-    """Leaves out the first `count` frames of bytes that come in pieces."""
+class FrameSkipper:
+    """Removes the first `count` frames from bytes that come in pieces."""
 
     def __init__(self, count: int) -> None:
         self._left = max(count, 0)
         self._held = b""
 
     def rest(self, data: bytes) -> bytes:
-        """The part of the next piece that is kept."""
+        """The part of the next piece that remains."""
         if not self._left:
             return data
         data = self._held + data
@@ -81,16 +81,16 @@ class Skipping:
 
 
 def pieces(frames: Frames, after: int) -> Iterator[Piece]:
-    """Frames with a number above `after`, in pieces."""
+    """The frames with a number above `after`, in pieces."""
     if after >= frames.last:
         return
-    skipping = Skipping(after - frames.first + 1)
+    skipping = FrameSkipper(after - frames.first + 1)
     for data, ends in sliced(frames.data):
         yield Piece(skipping.rest(data), frames.last if ends else None)
 
 
 def sliced(data: bytes) -> Iterator[tuple[bytes, bool]]:
-    """Bytes in pieces, and whether they end there."""
+    """The data in pieces of `PIECE_BYTES`, each with whether it is the last."""
     for start in range(0, max(len(data), 1), PIECE_BYTES):
         end = start + PIECE_BYTES
         yield data[start:end], end >= len(data)

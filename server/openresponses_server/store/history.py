@@ -23,19 +23,20 @@ _UNENDED: Final = ("queued", "in_progress")
 
 
 class Conversation(Struct, frozen=True):
-    """Items in order, those among them that have an id, by it, the ids of the responses that they come from,
-    oldest first, and how many bytes of JSON they are. `upstream` is the last response where its upstream
-    keeps it."""
+    """The items of earlier turns in order. `named` has those with an id, by their ids; `responses` the ids of
+    their responses, oldest first; `size` is the number of bytes of their JSON. `upstream` is the upstream's
+    own record of the last response, if it keeps one."""
 
-    items: list[InputItem | Item]
-    named: dict[str, InputItem | Item]
-    responses: list[str]
+    items: list[InputItem | Item] = []
+    named: dict[str, InputItem | Item] = {}
+    responses: list[str] = []
     size: int = 0
     upstream: UpstreamResponse | None = None
 
     def with_turns(self, turns: Iterable[StoredTurn], size: int) -> Conversation:
-        """This one and then these turns of so many bytes, oldest first: each one's input, then its output
-        (specification, `previous_response_id`). Their instructions are not carried over (field case 37)."""
+        """This conversation followed by these turns, oldest first, which have `size` bytes: the input of
+        each, then its output (specification, `previous_response_id`). Their instructions are not carried over
+        (field case 37)."""
         items, named, responses = list(self.items), dict(self.named), list(self.responses)
         upstream = self.upstream
         for turn in turns:
@@ -48,23 +49,19 @@ class Conversation(Struct, frozen=True):
         return Conversation(items, named, responses, self.size + size, upstream)
 
 
-def empty_conversation() -> Conversation:
-    """The beginning of a conversation."""
-    return Conversation([], {}, [])
-
-
 def own_input(request: CreateResponse) -> list[InputItem]:
     """The request's own input as items."""
-    return [
-        item if type(item) is not MessageParam or type(item.content) is str else _spoken(item)
-        for item in items_of(request.input)
-    ]
+    items = items_of(request.input)
+    for index, item in enumerate(items):
+        if type(item) is MessageParam and type(item.content) is not str:
+            items[index] = _with_input_parts(item)
+    return items
 
 
-def _spoken(item: InputItem) -> InputItem:
-    """What a user said has the parts of an input again where it comes back from a compacted window, whose
-    texts are `output_text`: servers of models refuse those in a user's message."""
-    if not isinstance(item, MessageParam) or item.role == "assistant" or isinstance(item.content, str):
+def _with_input_parts(item: MessageParam) -> MessageParam:
+    """The message with `input_text` parts unless it is the assistant's. In a compacted window, which clients
+    send back, all texts are `output_text`; model servers refuse those in a user's message."""
+    if item.role == "assistant" or isinstance(item.content, str):
         return item
     if not any(isinstance(part, OutputTextParam) for part in item.content):
         return item
@@ -75,21 +72,19 @@ def _spoken(item: InputItem) -> InputItem:
 
 
 async def history_of(
-    store: ResponseStore, request: CreateResponse, owner: str, available: Available, reservation: Reservation
+    store: ResponseStore, previous_id: str, owner: str, available: Available, reservation: Reservation
 ) -> Conversation:
-    """The turns before. They are not read before there is room for them, and are in `reservation` then.
+    """The turns up to this response. `reservation` grows by their size before they are read.
 
-    Raises HttpError `previous_response_not_found` when a link is missing or another owner's (field case
-    39), `previous_response_in_progress` when the one before has not ended: an unfinished call can't be
-    answered (law E7), TooLarge, and 429 when too much is in memory.
+    Raises HttpError `previous_response_not_found` if a turn is missing or another owner's (field case 39),
+    `previous_response_in_progress` if this response has not ended, since an unfinished call can't be answered
+    (law E7), TooLarge, and 429 if too much is in memory.
     """
-    if request.previous_response_id is None:
-        return empty_conversation()
-    size = await store.size(request.previous_response_id, owner)
+    size = await store.size(previous_id, owner)
     if size > available.conversation:
         raise TooLarge(TooLarge.CONVERSATION, size, available.conversation)
     reservation.grow(size)
-    turns = await store.chain(request.previous_response_id, owner)
+    turns = await store.chain(previous_id, owner)
     if turns[-1].response.status in _UNENDED:
         raise HttpError(
             400,
@@ -97,19 +92,19 @@ async def history_of(
             code="previous_response_in_progress",
             param="previous_response_id",
         )
-    return await shown(store, empty_conversation().with_turns(turns, size), owner)
+    return await with_usable_upstream(store, Conversation().with_turns(turns, size), owner)
 
 
-async def shown(store: ResponseStore, before: Conversation, owner: str) -> Conversation:
-    """The conversation, to be sent as a whole when a turn of it was deleted or has expired."""
+async def with_usable_upstream(store: ResponseStore, before: Conversation, owner: str) -> Conversation:
+    """The conversation, without its `upstream` if one of its turns was deleted or has expired: the upstream
+    still has that turn, so that all items have to be sent instead."""
     if before.upstream is None or not await store.missing(before.responses, owner):
         return before
     return replace(before, upstream=None)
 
 
-# A client may refer to items that are in the context already, by the turns before or by the input itself.
-# Such an item is not sent twice, since a tool call that is sent twice has only one output; clients send such
-# references along with `previous_response_id`.
+# Clients also send references to items of earlier turns or of the same input. Such an item is in the context
+# already and is not added again: a tool call that is given twice would have only one output.
 
 _NOT_FOUND: Final = "item_not_found"
 _SHOWN: Final = 80  # characters of an id
@@ -117,7 +112,8 @@ _NOTHING: Final[Mapping[str, InputItem | Item]] = MappingProxyType({})
 
 
 class Continued(NamedTuple):
-    """A request whose input is free of references, what came before it, and the bytes that this takes."""
+    """A request whose references are replaced by their items, the conversation before it, and the bytes
+    reserved for that conversation."""
 
     request: CreateResponse
     before: Conversation
@@ -127,14 +123,16 @@ class Continued(NamedTuple):
 async def continued(
     store: ResponseStore, request: CreateResponse, owner: str, available: Available, *, accepted: bool = False
 ) -> Continued:
-    """The request and the turns before it, out of the store. One that was `accepted` before is not refused
-    now for what is in memory.
+    """The request with the turns before it, which are read from the store. A request that was `accepted`
+    before is not refused for lack of memory.
 
-    Raises HttpError `previous_response_not_found` and `item_not_found`, also for what is another owner's,
-    TooLarge, and 429 when too much is in memory.
+    Raises HttpError `previous_response_not_found` and `item_not_found`, also for what belongs to another
+    owner, TooLarge, and 429 if too much is in memory.
     """
     reservation = available.budget.reserve(owner, accepted=accepted)
-    before = await history_of(store, request, owner, available, reservation)
+    before, previous_id = Conversation(), request.previous_response_id
+    if previous_id is not None:
+        before = await history_of(store, previous_id, owner, available, reservation)
     return Continued(await resolved(store, request, owner, before, available), before, reservation)
 
 
@@ -146,12 +144,11 @@ async def resolved(
     available: Available,
     remembered: Mapping[str, InputItem | Item] = _NOTHING,
 ) -> CreateResponse:
-    """The request with the item itself in the place of each reference, and without references to what
-    is in context already. Items are looked for among those `remembered`, then among all that the owner has
-    stored.
+    """The request with each reference replaced by its item; references to items in the context are removed.
+    Items are looked up in `remembered`, then in everything that the owner has stored.
 
-    Raises HttpError `item_not_found` with the path of the reference, and TooLarge: each request keeps a copy
-    of what it refers to.
+    Raises HttpError `item_not_found` with the path of the reference, and TooLarge, since each request holds
+    copies of the items that it refers to.
     """
     given = request.input
     if not isinstance(given, list) or ItemReference not in set(map(type, given)):

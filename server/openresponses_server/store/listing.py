@@ -12,18 +12,18 @@ from openresponses_bridge.errors import WireError
 from openresponses_bridge.protocol.codec import decode_json
 
 HEAD_BYTES: Final = 1000
-"""So much of a response and of its last input item is read for a list, however long they are."""
+"""The number of bytes that a list reads of a response, and of its last input item."""
 _AT_ONCE: Final = 100
 _LOOKED_AT: Final = 1000
 """The most responses that one call checks for a match."""
-_SHOWN: Final = 200  # characters of what was asked
+_SHOWN: Final = 200  # characters of the question
 _MODEL: Final = re.compile(r'"model":"((?:[^"\\]|\\.){0,300})"')
 _TEXT: Final = re.compile(r'"(?:text|content|output)":"((?:[^"\\]|\\.){0,1000})')
 _UNFINISHED_ESCAPE: Final = re.compile(r"\\(?:u[0-9a-fA-F]{0,3})?\Z")
 
 
-class Head(Struct, frozen=True):
-    """A stored response by its columns, and the first `HEAD_BYTES` of its JSON and its last input item's."""
+class ResponseRow(Struct, frozen=True):
+    """Columns of a stored response, and the first `HEAD_BYTES` of its JSON and of its last input item's."""
 
     id: str
     status: str
@@ -35,8 +35,8 @@ class Head(Struct, frozen=True):
 
 
 class Listed(Struct, frozen=True):
-    """One row of a list. `asked` is the beginning of what was asked last, `model` what answered; both are ""
-    where the beginning of the record does not have them."""
+    """One row of a list. `asked` is the beginning of the last input item's text, `model` the model that
+    answered; each is "" if it is not within the first `HEAD_BYTES`."""
 
     id: str
     status: str
@@ -47,9 +47,9 @@ class Listed(Struct, frozen=True):
     asked: str
 
 
-class Wanted(Struct, frozen=True):
-    """Which responses: all that is given has to fit. `search` is looked for in ids and in what was asked,
-    whatever its case; times are Unix seconds, `since` is included and `until` not."""
+class ListFilter(Struct, frozen=True):
+    """Selects responses that meet every condition given. `search` is a substring of the id or of `asked`,
+    case ignored; `since` (inclusive) and `until` (exclusive) are Unix seconds."""
 
     status: str = ""
     model: str = ""
@@ -57,36 +57,41 @@ class Wanted(Struct, frozen=True):
     since: float | None = None
     until: float | None = None
 
-    def fits(self, row: Listed) -> bool:
-        """Whether the row is wanted by what the database does not know as columns."""
+    def matches(self, row: Listed) -> bool:
+        """Whether the row meets the conditions that are not about columns of the database."""
         needle = self.search.casefold()
         found = needle in row.id.casefold() or needle in row.asked.casefold()
         return found and (not self.model or row.model == self.model)
 
 
 class ListedPage(Struct, frozen=True):
-    """`next` is the id to go on after, None at the end. A page may be short, or empty, and have one."""
+    """`next` is the `after` of the next page, None on the last one. Other pages may be short or empty too."""
 
     rows: list[Listed]
     next: str | None
 
 
 class ListingStore(Protocol):
-    """Heads in order. What has expired is not among them."""
+    """Lists responses that have not expired."""
 
     async def heads(
-        self, owner: str, wanted: Wanted, after: str | None, limit: int, only: Collection[str] | None = None
-    ) -> list[Head]:
-        """The next ones after this id, by `status`, `since` and `until` of what is wanted, the newest first;
-        of those made at once the one with the higher id. With `only`, of these ids. After an id that this
-        owner has not there are none."""
+        self,
+        owner: str,
+        wanted: ListFilter,
+        after: str | None,
+        limit: int,
+        only: Collection[str] | None = None,
+    ) -> list[ResponseRow]:
+        """The responses after this id that meet the filter's `status`, `since` and `until`, newest first, and
+        by descending id if created at the same time. With `only`, no others than these. An empty
+        list if the owner has no response with the id `after`."""
         ...
 
 
 async def page_of(
-    store: ListingStore, owner: str, wanted: Wanted, after: str | None, limit: int
+    store: ListingStore, owner: str, wanted: ListFilter, after: str | None, limit: int
 ) -> ListedPage:
-    """A page of matching responses. It checks a bounded number of responses."""
+    """A page of matching responses; at most `_LOOKED_AT` responses are checked."""
     found: list[Listed] = []
     looked_at = 0
     while looked_at < _LOOKED_AT:
@@ -94,7 +99,7 @@ async def page_of(
         for head in heads:
             after = head.id
             row = listed(head)
-            if wanted.fits(row):
+            if wanted.matches(row):
                 found.append(row)
                 if len(found) == limit:
                     return ListedPage(found, after)
@@ -105,20 +110,20 @@ async def page_of(
 
 
 async def conversation_of(store: ListingStore, owner: str, response_id: str, most: int = 100) -> list[Listed]:
-    """The turns up to and with this one, the newest first; of a longer conversation the last `most`."""
+    """The turns up to and including this one, newest first; of a longer conversation the last `most`."""
     found: list[Listed] = []
     following: str | None = response_id
     seen: set[str] = set()
     while following and following not in seen and len(found) < most:
         seen.add(following)
-        heads = await store.heads(owner, Wanted(), None, 1, [following])
+        heads = await store.heads(owner, ListFilter(), None, 1, [following])
         found += map(listed, heads)
         following = heads[0].previous_response_id if heads else None
     return found
 
 
-def listed(head: Head) -> Listed:
-    """The row that a head is shown as."""
+def listed(head: ResponseRow) -> Listed:
+    """The row of a list for this head."""
     return Listed(
         head.id,
         head.status,
@@ -131,7 +136,7 @@ def listed(head: Head) -> Listed:
 
 
 def _first(pattern: re.Pattern[str], data: bytes) -> str:
-    """The string that the pattern finds in a piece of JSON, which may be cut within it."""
+    """The string that the pattern finds in the beginning of a JSON text, which may end within the string."""
     found = pattern.search(data.decode("utf-8", "ignore"))
     if found is None:
         return ""

@@ -21,7 +21,7 @@ LONGEST_NAME: Final = 512  # bytes
 
 
 class ItemLocation(NamedTuple):
-    """Where an item is: in the input of this response, with its JSON, or (None) in its output."""
+    """The response that has an item: in its input, then `item` is its JSON, or in its output (None)."""
 
     response_id: str
     item: bytes | None
@@ -33,14 +33,14 @@ def can_name(item_id: bytes) -> bool:
 
 
 def output_names(response: Response) -> list[bytes]:
-    """The ids of the items in its output, each once."""
+    """The distinct ids of the items in the response's output that can be found by them."""
     names = dict.fromkeys(id_bytes(item.id) for item in response.output)
     return [name for name in names if can_name(name)]
 
 
 def items_at(locations: Mapping[bytes, ItemLocation], bodies: Mapping[str, bytes]) -> dict[str, InputItem]:
-    """The items at these locations as input, by id. `bodies` is the JSON of the responses whose output is
-    meant. A reference that was stored as it came is left out. Raises UnreadableRecord."""
+    """The items at these locations as input, by id. `bodies` has the JSON of the responses that are needed
+    for their output. Stored references are left out. Raises UnreadableRecord."""
     outputs = {response_id: _outputs(response_id, body) for response_id, body in bodies.items()}
     found: dict[str, InputItem] = {}
     for name, (response_id, item) in locations.items():
@@ -59,9 +59,9 @@ def _outputs(response_id: str, body: bytes) -> dict[bytes, bytes]:
         return {id_bytes(item.id): encode(item) for item in decode_response(body).output}
 
 
-class Window(Struct, frozen=True):
-    """Which positions a page takes: those between `low` and `high`, both left out and None for no
-    bound, read `downwards` or not and turned round when `reverse`."""
+class PositionRange(Struct, frozen=True):
+    """The positions of a page: those between `low` and `high`, both exclusive, None for no bound. They are
+    read in descending order if `downwards`, and then reversed if `reverse`."""
 
     low: int | None
     high: int | None
@@ -69,16 +69,16 @@ class Window(Struct, frozen=True):
     reverse: bool
 
 
-def window(after: int | None, before: int | None, order: Order) -> Window:
-    """The window of a page between two positions in the order asked for."""
+def window(after: int | None, before: int | None, order: Order) -> PositionRange:
+    """The window of a page between two positions in the requested order."""
     backwards = before is not None and after is None
     low, high = (after, before) if order == "asc" else (before, after)
-    return Window(low, high, downwards=(order == "desc") != backwards, reverse=backwards)
+    return PositionRange(low, high, downwards=(order == "desc") != backwards, reverse=backwards)
 
 
 def position(ids: Sequence[bytes], param: str, item_id: str | None) -> int | None:
-    """Where the item with this id is among those with these; None without an id. Raises CursorError, which
-    names the parameter, when there is no such item."""
+    """The index of this id among `ids`; None without an id. Raises CursorError, which names the parameter, if
+    it is not among them."""
     if item_id is None:
         return None
     try:
@@ -94,12 +94,12 @@ class ItemIndex:
         self._found: dict[tuple[str, bytes], set[str]] = {}
 
     def add(self, owner: str, names: Iterable[bytes], response_id: str) -> None:
-        """The response holds items under these ids."""
+        """Add a response that holds items with these ids."""
         for name in filter(can_name, names):
             self._found.setdefault((owner, name), set()).add(response_id)
 
     def drop(self, owner: str, names: Iterable[bytes], response_id: str) -> None:
-        """It does not hold them any more."""
+        """Remove the response from those that hold items with these ids."""
         for name in names:
             holders = self._found.get((owner, name), set())
             holders.discard(response_id)
@@ -107,18 +107,17 @@ class ItemIndex:
                 self._found.pop((owner, name), None)
 
     def holders(self, owner: str, name: bytes) -> set[str]:
-        """The responses of this owner that hold it."""
+        """The ids of the owner's responses that hold the item."""
         return self._found.get((owner, name), set())
 
     def clear(self) -> None:
-        """Nothing is held any more."""
+        """Remove everything."""
         self._found.clear()
 
 
 def in_order(response_id: str, links: Mapping[str, str | None]) -> list[str]:
-    """The ids of a chain, oldest first. `links` holds for each turn that was found the one before it.
-
-    Raises ChainError when a link is missing or leads back to a turn already seen.
+    """The ids of a chain, oldest first. `links` maps the id of each turn that was found to the id of the turn
+    before it. Raises ChainError if a turn is missing or comes twice.
     """
     order: dict[str, None] = {}
     link: str | None = response_id

@@ -38,7 +38,7 @@ _OF_STORE: Final = (
     "waiting",
 )
 _USAGE: Final = "usage"
-_OF_USAGE: Final = ("add_usage", "forget_usage", "usage_of")
+_OF_USAGE: Final = ("add_usage", "remove_usage", "usage_of")
 # not `append` and `add`: a token waits for them
 _OF_LOG: Final = ("check", "open", "close", "discard")
 _UNMEASURED: Final = ("add", "at_hand")  # found immediately

@@ -1,4 +1,4 @@
-"""A store in this process: nothing survives it, and no other process sees it."""
+"""A store in the memory of this process, which no other process sees."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from openresponses_server.store.base import (
 )
 from openresponses_server.store.export_lines import export_lines
 from openresponses_server.store.frames import Frames, Piece, pieces
-from openresponses_server.store.listing import HEAD_BYTES, Head, Wanted
+from openresponses_server.store.listing import HEAD_BYTES, ListFilter, ResponseRow
 from openresponses_server.store.lookups import (
     ItemIndex,
     ItemLocation,
@@ -39,7 +39,7 @@ from openresponses_server.store.lookups import (
     position,
     window,
 )
-from openresponses_server.store.presence import Alone, Presence
+from openresponses_server.store.presence import Presence, SingleProcess
 from openresponses_server.store.records import (
     HIDDEN,
     InputRow,
@@ -57,9 +57,9 @@ from openresponses_server.store.records import (
 from openresponses_server.store.usage import MemoryUsage
 
 
-class Kept(Struct):
-    """A record, its frames by the number of their first event, the ids of its output once it has ended,
-    and how many bytes it holds."""
+class MemoryRecord(Struct):
+    """A record. `frames` are by the number of their first event; `output` has the ids of the output's items
+    once the response has ended; `size` is in bytes."""
 
     row: Row
     input: list[InputRow]
@@ -71,35 +71,35 @@ class Kept(Struct):
     def input_names(self) -> list[bytes]:
         return [row.item_id for row in self.input]
 
-    def is_there(self, now: float) -> bool:
-        """Whether it may be read: what has expired and ended is gone, swept or not."""
+    def is_readable(self, now: float) -> bool:
+        """Whether the record may be read: not if it has ended and expired, swept or not."""
         expires_at = self.row.expires_at
         return expires_at is None or expires_at > now or self.row.lease_until is not None
 
 
 class MemoryRecords:
-    """Holds the `limit` records that came last, and fewer when they are more than `max_bytes` together. Runs
-    in progress are never dropped."""
+    """Holds the `limit` newest records, or fewer if they have more than `max_bytes` together. Runs in
+    progress are never dropped."""
 
     def __init__(self, limit: int, max_bytes: int) -> None:
         self._limit = limit
         self._max_bytes = max_bytes
-        self._records: dict[str, Kept] = {}
+        self._records: dict[str, MemoryRecord] = {}
         self._inputs = ItemIndex()
         self._outputs = ItemIndex()
         self._later: dict[str, set[str]] = {}
-        """The ids of the turns that stand on each."""
+        """Response id → the ids of the turns that continue it."""
         self._bytes = 0
 
-    def get(self, response_id: str) -> Kept | None:
+    def get(self, response_id: str) -> MemoryRecord | None:
         """The record with this id, of any owner."""
         return self._records.get(response_id)
 
-    def all(self) -> list[Kept]:
-        """Every record, the oldest first."""
+    def all(self) -> list[MemoryRecord]:
+        """Every record, oldest first."""
         return list(self._records.values())
 
-    def add(self, kept: Kept) -> None:
+    def add(self, kept: MemoryRecord) -> None:
         """Store this record, replacing the one with its id."""
         there = self._records.get(kept.row.id)
         if there is not None:
@@ -115,19 +115,19 @@ class MemoryRecords:
         self._bytes += kept.size
         self._make_room(kept)
 
-    def forget(self, kept: Kept) -> None:
-        """Hide the record. Parts that later turns need are kept for them."""
-        if self._stands(kept):
+    def remove(self, kept: MemoryRecord) -> None:
+        """Delete the record, or hide it if later turns continue it."""
+        if self._is_continued(kept):
             self._hide(kept)
         else:
             self._drop_with_context(kept)
 
-    def _stands(self, kept: Kept) -> bool:
+    def _is_continued(self, kept: MemoryRecord) -> bool:
         """Whether a later turn of the same owner continues it."""
         later = self._later.get(kept.row.id, set()) - {kept.row.id}
         return any(owner_of(self._records[each]) == owner_of(kept) for each in later)
 
-    def _hide(self, kept: Kept) -> None:
+    def _hide(self, kept: MemoryRecord) -> None:
         self._inputs.drop(kept.row.owner, kept.input_names, kept.row.id)
         self._outputs.drop(kept.row.owner, kept.output, kept.row.id)
         kept.row = hidden_row(kept.row)
@@ -135,16 +135,16 @@ class MemoryRecords:
         size = len(kept.row.response) + sum(len(row.item) for row in kept.input)
         self.grown(kept, size - kept.size)
 
-    def _drop_with_context(self, kept: Kept) -> None:
+    def _drop_with_context(self, kept: MemoryRecord) -> None:
         """Remove the record, and the turns kept for it alone."""
-        leaf: Kept | None = kept
+        leaf: MemoryRecord | None = kept
         while leaf is not None:
             self._drop(leaf)
             before = self._records.get(leaf.row.previous_response_id or "")
-            unneeded = before is not None and is_hidden(before.row.owner) and not self._stands(before)
+            unneeded = before is not None and is_hidden(before.row.owner) and not self._is_continued(before)
             leaf = before if unneeded else None
 
-    def _drop(self, kept: Kept) -> None:
+    def _drop(self, kept: MemoryRecord) -> None:
         del self._records[kept.row.id]
         self._inputs.drop(kept.row.owner, kept.input_names, kept.row.id)
         self._outputs.drop(kept.row.owner, kept.output, kept.row.id)
@@ -156,13 +156,13 @@ class MemoryRecords:
             if not later:
                 del self._later[link]
 
-    def grown(self, kept: Kept, by: int) -> None:
-        """Count further bytes of the record."""
+    def grown(self, kept: MemoryRecord, by: int) -> None:
+        """Add to the size of the record."""
         kept.size += by
         self._bytes += by
         self._make_room(kept)
 
-    def name_output(self, kept: Kept, names: list[bytes]) -> None:
+    def name_output(self, kept: MemoryRecord, names: list[bytes]) -> None:
         """Index the items of an ended response's output by these ids."""
         self._outputs.drop(kept.row.owner, kept.output, kept.row.id)
         kept.output = names
@@ -170,8 +170,8 @@ class MemoryRecords:
 
     def locate(self, owner: str, name: bytes, now: float) -> ItemLocation | None:
         """Where the owner's item with this id is: the newest output, else the newest input."""
-        made = self._there(self._outputs.holders(owner, name), now)
-        holders = made or self._there(self._inputs.holders(owner, name), now)
+        made = self._readable(self._outputs.holders(owner, name), now)
+        holders = made or self._readable(self._inputs.holders(owner, name), now)
         if not holders:
             return None
         kept = max(holders, key=lambda kept: (kept.row.created_at, kept.row.id))
@@ -186,10 +186,10 @@ class MemoryRecords:
         self._later.clear()
         self._bytes = 0
 
-    def _there(self, ids: Iterable[str], now: float) -> list[Kept]:
-        return [kept for each in ids if (kept := self._records[each]).is_there(now)]
+    def _readable(self, ids: Iterable[str], now: float) -> list[MemoryRecord]:
+        return [kept for each in ids if (kept := self._records[each]).is_readable(now)]
 
-    def _make_room(self, newest: Kept) -> None:
+    def _make_room(self, newest: MemoryRecord) -> None:
         if len(self._records) <= self._limit and self._bytes <= self._max_bytes:
             return
         for kept in self.all():
@@ -199,23 +199,23 @@ class MemoryRecords:
                     return
 
 
-def owner_of(kept: Kept) -> str:
-    """The record's owner, also after it was deleted."""
+def owner_of(kept: MemoryRecord) -> str:
+    """The record's owner, also of a hidden record."""
     return kept.row.owner.removeprefix(HIDDEN)
 
 
 def is_over(row: Row, now: float) -> bool:
-    """Whether it runs and its lease was over at `now`."""
+    """Whether the run is in progress and its lease had expired at `now`."""
     return row.lease_until is not None and row.lease_until < now
 
 
 def is_made_by(row: Row, process: str) -> bool:
-    """Whether it runs and its worker is this process'."""
+    """Whether the run is in progress and its worker belongs to this process."""
     return row.lease_until is not None and (row.lease_worker or NOBODY).startswith(f"{process}-")
 
 
 def waits(row: Row) -> bool:
-    """Whether it waits for any worker."""
+    """Whether the run is queued for any worker."""
     return row.lease_until is not None and row.lease_worker == NOBODY
 
 
@@ -227,13 +227,18 @@ class MemoryListing:
         self._clock = clock
 
     async def heads(
-        self, owner: str, wanted: Wanted, after: str | None, limit: int, only: Collection[str] | None = None
-    ) -> list[Head]:
+        self,
+        owner: str,
+        wanted: ListFilter,
+        after: str | None,
+        limit: int,
+        only: Collection[str] | None = None,
+    ) -> list[ResponseRow]:
         now = self._clock()
         there = [
             kept
             for kept in self._records.all()
-            if kept.row.owner == owner and kept.is_there(now) and (only is None or kept.row.id in only)
+            if kept.row.owner == owner and kept.is_readable(now) and (only is None or kept.row.id in only)
         ]
         before = None
         if after is not None:
@@ -253,7 +258,7 @@ def _place(row: Row) -> tuple[float, str]:
     return row.created_at, row.id
 
 
-def _is_wanted(row: Row, wanted: Wanted) -> bool:
+def _is_wanted(row: Row, wanted: ListFilter) -> bool:
     return (
         (not wanted.status or row.status == wanted.status)
         and (wanted.since is None or row.created_at >= wanted.since)
@@ -261,11 +266,11 @@ def _is_wanted(row: Row, wanted: Wanted) -> bool:
     )
 
 
-def _head(kept: Kept) -> Head:
+def _head(kept: MemoryRecord) -> ResponseRow:
     row = kept.row
     item = kept.input[-1].item[:HEAD_BYTES] if kept.input else None
     response = row.response[:HEAD_BYTES]
-    return Head(
+    return ResponseRow(
         row.id, row.status, row.created_at, row.previous_response_id, row.last_sequence, response, item
     )
 
@@ -274,8 +279,8 @@ _MAX_BYTES: Final = 256 * 1024 * 1024
 
 
 class MemoryStore:
-    """Keeps the `limit` turns that were stored last, and fewer when they are more than `max_bytes`
-    together. Runs in progress are never forgotten."""
+    """A `ResponseStore` of the `limit` newest turns, or fewer if they have more than `max_bytes` together.
+    Runs in progress are never dropped."""
 
     is_loaded = True
 
@@ -307,7 +312,9 @@ class MemoryStore:
         if there is not None and there.row.owner != row.owner:
             raise StoreError(StoreError.CONFLICT, "A response with this id already exists.")
         output = [] if record.lease else output_names(record.response)
-        self._records.add(Kept(row, input_rows(record), {frames.first: frames} if frames else {}, output))
+        self._records.add(
+            MemoryRecord(row, input_rows(record), {frames.first: frames} if frames else {}, output)
+        )
 
     async def checkpoint(
         self,
@@ -364,7 +371,7 @@ class MemoryStore:
             kept.row = replace(kept.row, lease_worker=NOBODY)
 
     def presence(self, process: str, lease: float) -> Presence:
-        return Alone()
+        return SingleProcess()
 
     async def claim_waiting(
         self, lease: Lease, before: float, limit: int = 1, not_of: Collection[str] = ()
@@ -383,7 +390,7 @@ class MemoryStore:
     async def frames(self, response_id: str, owner: str = "", after: int = -1) -> AsyncIterator[Piece]:
         kept = self._of(response_id, owner)
         for first in list(kept.frames) if kept is not None else ():
-            # looked up each time, since a slow reader must not keep what was let go
+            # looked up each time, so that a slow reader does not keep frames that were dropped
             kept = self._of(response_id, owner)
             if kept is None or first not in kept.frames:
                 return
@@ -456,13 +463,13 @@ class MemoryStore:
         kept = self._records.get(response_id)
         if kept is None or kept.row.owner != owner:
             return False
-        self._records.forget(kept)
+        self._records.remove(kept)
         return True
 
     async def sweep(self, now: float) -> int:
-        expired = [kept for kept in self._records.all() if not kept.is_there(now)]
-        for kept in reversed(expired):  # the newest first: those before may have been held for it alone
-            self._records.forget(kept)
+        expired = [kept for kept in self._records.all() if not kept.is_readable(now)]
+        for kept in reversed(expired):  # newest first: turns before it may be kept for it alone
+            self._records.remove(kept)
         return len(expired)
 
     async def export(self) -> AsyncIterator[bytes]:
@@ -477,37 +484,37 @@ class MemoryStore:
     async def close(self) -> None:
         self._records.clear()
 
-    def _of(self, response_id: str, owner: str) -> Kept | None:
+    def _of(self, response_id: str, owner: str) -> MemoryRecord | None:
         kept = self._records.get(response_id)
-        mine = kept is not None and kept.row.owner == owner and kept.is_there(self._clock())
+        mine = kept is not None and kept.row.owner == owner and kept.is_readable(self._clock())
         return kept if mine else None
 
-    def _context(self, response_id: str, owner: str) -> Kept | None:
-        """The turn as what a later one stands on: deleted and expired ones too."""
+    def _context(self, response_id: str, owner: str) -> MemoryRecord | None:
+        """The turn as the context of a later one, also if it was deleted or has expired."""
         kept = self._records.get(response_id)
         return kept if kept is not None and owner_of(kept) == owner else None
 
-    def _linked(self, response_id: str, owner: str) -> dict[str, Kept]:
-        """The turns of a chain that are there, the newest first."""
-        turns: dict[str, Kept] = {}
+    def _linked(self, response_id: str, owner: str) -> dict[str, MemoryRecord]:
+        """The turns of a chain as far back as they exist, newest first."""
+        turns: dict[str, MemoryRecord] = {}
         kept = self._of(response_id, owner)
         while kept is not None and kept.row.id not in turns:
             turns[kept.row.id] = kept
             kept = self._context(kept.row.previous_response_id or "", owner)
         return turns
 
-    def _held_by(self, response_id: str, worker: str) -> Kept:
+    def _held_by(self, response_id: str, worker: str) -> MemoryRecord:
         kept = self._records.get(response_id)
         if kept is None or kept.row.lease_worker != worker:
             raise LeaseLost(response_id, worker)
         return kept
 
-    def _claim(self, kept: Kept, lease: Lease) -> StoredResponse:
+    def _claim(self, kept: MemoryRecord, lease: Lease) -> StoredResponse:
         kept.row = replace(kept.row, lease_worker=lease.worker, lease_until=lease.until)
         return _record(kept)
 
     def _update(
-        self, kept: Kept, response: Response | None, frames: Frames | None, lease_until: float | None
+        self, kept: MemoryRecord, response: Response | None, frames: Frames | None, lease_until: float | None
     ) -> None:
         more = 0
         changes: dict[str, object] = {"updated_at": self._clock(), "lease_until": lease_until}
@@ -524,9 +531,9 @@ class MemoryStore:
         self._records.grown(kept, more)
 
 
-def _record(kept: Kept) -> StoredResponse:
+def _record(kept: MemoryRecord) -> StoredResponse:
     return record_of(kept.row, [row.item for row in kept.input])
 
 
-def _turn(kept: Kept) -> StoredTurn:
+def _turn(kept: MemoryRecord) -> StoredTurn:
     return turn_of(kept.row.id, kept.row.response, (row.item for row in kept.input))

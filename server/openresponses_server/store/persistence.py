@@ -96,7 +96,7 @@ def frames_of(events: Sequence[Event]) -> Frames:
 
 # bytes of a last batch, which a log would hold as one, beyond which readers find it in the store
 _LARGEST_LOGGED: Final = 8 * 1024 * 1024
-_OF_PATIENCE: Final = 0.8  # how much of it the end waits for a checkpoint
+_OF_TIMEOUT: Final = 0.8  # how much of it the end waits for a checkpoint
 
 
 class ResponseSessionPersistenceTransformer:
@@ -105,7 +105,7 @@ class ResponseSessionPersistenceTransformer:
     `record` is everything stored besides the response: input, owner, request, expiry. `snapshot` returns the
     current response; `worker` is this run's own name (see `Lease`). A checkpoint is due `interval` seconds
     after the last one and at each finished item. The owner of this object then calls `checkpoint()`; `wake`
-    notifies it that one is due now, and `on_lost` that the record is no longer this run's. `patience` is the
+    notifies it that one is due now, and `on_lost` that the record is no longer this run's. `timeout` is the
     number of seconds that storing the end may take before the response is reported as not stored. `stored`:
     the record already exists, held under `worker`. `shared`: other workers may make what this one releases.
     `withheld`: the output of a background response is shown only when it has ended.
@@ -122,7 +122,7 @@ class ResponseSessionPersistenceTransformer:
         wire: str = "openresponses",
         interval: float = 1.0,
         lease: float = 10.0,
-        patience: float = 5.0,
+        timeout: float = 5.0,
         stored: bool = False,
         shared: bool = True,
         withheld: bool = False,
@@ -141,12 +141,12 @@ class ResponseSessionPersistenceTransformer:
         self.upstream = upstream
         self._in_background = record.request is not None
         self._withheld = EventBuffer(self.response_id, wanted=withheld and self._in_background)
-        given: dict[str, Any] = {"lease": lease, "patience": patience, "stored": stored, "clock": clock}
+        given: dict[str, Any] = {"lease": lease, "timeout": timeout, "stored": stored, "clock": clock}
         shown = self._withheld.of(snapshot)
         self._record = RecordWriter(record, shown, store, worker, upstream=upstream, **given)
         self._log = LogWriter(log, self.response_id)
         self._where = store, self.response_id, record.owner
-        self._patience = patience
+        self._timeout = timeout
         self._wire = wire
         self._interval = interval
         self._wake = wake
@@ -232,7 +232,7 @@ class ResponseSessionPersistenceTransformer:
         awaitable to wait for first. A future is the log's: it raises nothing and needs no task."""
         if not self._withheld.idle and not (events := self._withheld.passing(events)):
             return None
-        self._note(events)
+        self._add_pending(events)
         if self.seen:
             if OutputItemDone in map(type, events):
                 self._next_at = 0.0
@@ -281,9 +281,9 @@ class ResponseSessionPersistenceTransformer:
             await self._end_log()
 
     async def _end(self, events: list[Event]) -> list[Event]:
-        deadline = self._clock() + self._patience
+        deadline = self._clock() + self._timeout
         try:
-            async with asyncio.timeout(self._patience * _OF_PATIENCE):
+            async with asyncio.timeout(self._timeout * _OF_TIMEOUT):
                 await self._writing.acquire()
         except TimeoutError:  # a checkpoint hangs
             self.batch = self._withheld.batch(events)
@@ -301,7 +301,7 @@ class ResponseSessionPersistenceTransformer:
         return events
 
     async def _store_end(self, events: list[Event], deadline: float) -> list[Event]:
-        self._note(events)
+        self._add_pending(events)
         try:
             if self.lost:
                 raise LeaseLost(self.response_id, self.worker)
@@ -330,9 +330,9 @@ class ResponseSessionPersistenceTransformer:
     async def _lost(self, events: list[Event]) -> list[Event]:
         """The end of a run that now belongs to another worker: the one that it has stored, so that all
         clients get the same."""
-        found = await stored_end(*self._where, self.batch.first - 1, self._patience)
+        found = await stored_end(*self._where, self.batch.first - 1, self._timeout)
         if found is None:
-            self._made_elsewhere = await is_there(*self._where, self._patience)
+            self._made_elsewhere = await is_there(*self._where, self._timeout)
             return self._failed(events, LOST)
         self._ended_elsewhere = True
         self.batch = found.frames
@@ -354,7 +354,7 @@ class ResponseSessionPersistenceTransformer:
             self._on_lost()
             self._wake()
 
-    def _note(self, events: list[Event]) -> None:
+    def _add_pending(self, events: list[Event]) -> None:
         if self._withheld.idle:
             first, last = events[0].sequence_number, events[-1].sequence_number
             self.batch = Frames(first, last, encode_sse(events))

@@ -1,5 +1,5 @@
-"""Detects which processes of a store have stopped, by something that ends with a process rather than by a
-lease that expires."""
+"""Detects stopped processes of a store by locks or connections that end with a process, which is sooner than
+their leases expire."""
 
 from __future__ import annotations
 
@@ -18,20 +18,21 @@ from typing import Protocol, TypeVar
 
 import structlog
 
-if sys.platform != "win32":  # where `by_files` finds nobody else
+if sys.platform != "win32":  # `file_presence` detects nothing there
     import fcntl
 
-# Processes of one machine, each with a file that it keeps locked: the kernel lets go of a lock when its
-# process ends, in whatever way, and not before. So an unlocked file proves a death, also across containers
-# that share the folder. A network's file system may keep locks on each machine by itself: the name of a file
-# says on which machine, and since which start of it, its process runs.
+# Each process of a machine holds a lock on a file of its own. The kernel releases the lock when the process
+# ends, however it ends, and not before: an unlocked file proves that its process has stopped, also across
+# containers that share the folder. Network file systems may keep the locks of each machine apart, so that a
+# file's name has the machine's boot id, and only files of the same machine are checked.
 
 _log = structlog.get_logger(__name__)
 
 
 class ProcessFiles:
-    """The file of `process` in `folder`, beside those of the others, in which there is nothing. The folder is
-    made for this user alone; while it is another user's, or can't be written, nothing is known."""
+    """A `Presence` by an empty, locked file of `process` in `folder`, where the others have theirs. The
+    folder is made for this user alone; while it belongs to another user or can't be written, no process is
+    detected."""
 
     def __init__(self, folder: Path, process: str) -> None:
         self._folder = folder
@@ -46,7 +47,7 @@ class ProcessFiles:
     async def departed(self) -> set[str]:
         return await asyncio.to_thread(self._departed)
 
-    async def forget(self, process: str) -> None:
+    async def remove(self, process: str) -> None:
         with suppress(OSError):
             (self._folder / (process + self._here)).unlink()
 
@@ -68,8 +69,8 @@ class ProcessFiles:
             self._warned = True
 
     def _check_folder(self) -> None:
-        """Make it if need be. In a folder that all may write somebody else may have made it, or put a link in
-        its place: raises PermissionError."""
+        """Make the folder if it is missing. Raises PermissionError if it is another user's or a link, which
+        others can make in a folder that all may write."""
         with suppress(FileExistsError):
             self._folder.mkdir(mode=0o700)
         found = self._folder.lstat()
@@ -101,8 +102,8 @@ class ProcessFiles:
 
 
 def _locked(file: Path) -> int:
-    """Make the file; its descriptor. It gets its name when it is locked, so that nobody finds it unlocked.
-    Raises OSError."""
+    """Make and lock the file; returns its descriptor. It is renamed when it is locked, so that nobody finds
+    it unlocked. Raises OSError."""
     unnamed = file.with_name(f"{file.name}.new")
     held = os.open(unnamed, os.O_CREAT | os.O_RDWR, 0o600)
     try:
@@ -116,7 +117,7 @@ def _locked(file: Path) -> int:
 
 @cache
 def _machine() -> str:
-    """This machine since its last start, the same in all its containers; elsewhere than on Linux its name."""
+    """The machine's boot id, the same in all its containers; its name where there is none."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
@@ -127,27 +128,28 @@ T = TypeVar("T")
 
 
 class Presence(Protocol):
-    """One per process. It never raises: leases decide whatever it can't know."""
+    """Shows that this process is alive, and detects others that have stopped. Its methods do not raise: what
+    they can't detect is decided by leases."""
 
     async def appear(self) -> None:
-        """Be seen by the others until `leave`, or until this process stops."""
+        """Show the other processes that this one is alive, until `leave` or until it stops."""
         ...
 
     async def departed(self) -> set[str]:
-        """The names of processes that have stopped since they were seen, until they are forgotten."""
+        """The names of processes that were seen alive and have stopped, until `remove`."""
         ...
 
-    async def forget(self, process: str) -> None:
+    async def remove(self, process: str) -> None:
         """Forget a process whose runs are all settled."""
         ...
 
     async def leave(self) -> None:
-        """Stop being seen."""
+        """Stop showing that this process is alive."""
         ...
 
 
-class Alone:
-    """The presence for a store that no other process can use."""
+class SingleProcess:
+    """A `Presence` for a store that only one process can use."""
 
     async def appear(self) -> None:
         return None
@@ -155,41 +157,42 @@ class Alone:
     async def departed(self) -> set[str]:
         return set()
 
-    async def forget(self, process: str) -> None:
+    async def remove(self, process: str) -> None:
         return None
 
     async def leave(self) -> None:
         return None
 
 
-class SeveralWays:
-    """Combines these ways; one of them suffices to detect a stopped process."""
+class CombinedPresence:
+    """A `Presence` made of several; each of them can detect a stopped process."""
 
-    def __init__(self, ways: Sequence[Presence]) -> None:
-        self._ways = ways
+    def __init__(self, parts: Sequence[Presence]) -> None:
+        self._parts = parts
 
     async def appear(self) -> None:
-        await _all(way.appear() for way in self._ways)
+        await _all(part.appear() for part in self._parts)
 
     async def departed(self) -> set[str]:
-        return set().union(*await _all(way.departed() for way in self._ways))
+        return set().union(*await _all(part.departed() for part in self._parts))
 
-    async def forget(self, process: str) -> None:
-        await _all(way.forget(process) for way in self._ways)
+    async def remove(self, process: str) -> None:
+        await _all(part.remove(process) for part in self._parts)
 
     async def leave(self) -> None:
-        await _all(way.leave() for way in self._ways)
+        await _all(part.leave() for part in self._parts)
 
 
-def by_files(folder: Path, process: str) -> Presence:
-    """By files that are locked, where there is such a thing."""
+def file_presence(folder: Path, process: str) -> Presence:
+    """A `Presence` by locked files, on systems that have them."""
     if sys.platform == "win32":
-        return Alone()
+        return SingleProcess()
     return ProcessFiles(folder, process)
 
 
 def shared_folder(name: str) -> Path:
-    """Where all processes of this user on this machine find it, whatever their surroundings."""
+    """A folder that is the same for all processes of this user on this machine, whatever their
+    environment."""
     user = 0 if sys.platform == "win32" else os.getuid()
     return Path(tempfile.gettempdir()) / f"openresponses-bridge-{user}-{name}"
 

@@ -19,9 +19,9 @@ from openresponses_server.store.sql.sqlite_file import file_in_order
 from openresponses_server.store.stores import build_store, open_event_log
 
 _INTERVAL: Final = 1.0  # seconds between two checks
-_PATIENCE: Final = 3.0  # seconds after which a store that does not answer counts as out
+_TIMEOUT: Final = 3.0  # seconds after which a store that does not answer counts as out
 _LONGEST: Final = 15.0  # seconds for one check: longer than the wait for a connection or a lock
-_LOG_PATIENCE: Final = 1.0
+_LOG_TIMEOUT: Final = 1.0
 _SILENT: Final = StoreError(StoreError.UNAVAILABLE, "The session store does not answer.")
 _UNKNOWN: Final = StoreError(StoreError.UNAVAILABLE, "The session store has not answered yet.")
 _log = structlog.get_logger(__name__)
@@ -29,15 +29,15 @@ _log = structlog.get_logger(__name__)
 
 class StoreMonitor:
     """Checks a store and a log every `interval` seconds while `going` lasts. A store that has not answered
-    for `patience` seconds counts as out."""
+    for `timeout` seconds counts as out."""
 
     def __init__(
-        self, store: ResponseStore, log: EventLog, interval: float = _INTERVAL, patience: float = _PATIENCE
+        self, store: ResponseStore, log: EventLog, interval: float = _INTERVAL, timeout: float = _TIMEOUT
     ) -> None:
         self._store = store
         self._log = log
         self._interval = interval
-        self._patience = patience
+        self._timeout = timeout
         self._asked_at: float | None = None
         self._store_outage: StoreError | None = _UNKNOWN
         self._log_outage: LogError | None = None
@@ -48,7 +48,7 @@ class StoreMonitor:
     def store_outage(self) -> StoreError | None:
         """The store's error; None while it accepts writes."""
         waited = 0.0 if self._asked_at is None else time.monotonic() - self._asked_at
-        return self._store_outage or (_SILENT if waited > self._patience else None)
+        return self._store_outage or (_SILENT if waited > self._timeout else None)
 
     @property
     def log_outage(self) -> LogError | None:
@@ -59,14 +59,14 @@ class StoreMonitor:
     async def going(self) -> AsyncIterator[None]:
         """Check both from now on, each in its own task."""
         looks = [asyncio.create_task(self._look(each)) for each in (self._look_at_store, self._look_at_log)]
-        enough = asyncio.get_running_loop().call_later(self._patience, self._seen.set)
+        enough = asyncio.get_running_loop().call_later(self._timeout, self._seen.set)
         try:
             yield
         finally:
             enough.cancel()
             for look in looks:
                 look.cancel()
-            await asyncio.wait(looks, timeout=_LOG_PATIENCE)
+            await asyncio.wait(looks, timeout=_LOG_TIMEOUT)
 
     async def seen(self) -> None:
         """Wait until the first checks are done, or have taken too long."""
@@ -111,7 +111,7 @@ class StoreMonitor:
 async def check_log(log: EventLog) -> None:
     """Ask whether the event log's server answers. Raises LogError."""
     try:
-        async with asyncio.timeout(_LOG_PATIENCE):
+        async with asyncio.timeout(_LOG_TIMEOUT):
             await log.check()
     except TimeoutError as error:
         raise LogError from error
@@ -146,7 +146,7 @@ async def _outage(check: Awaitable[object]) -> Outage | None:
     try:
         await check
     except Outage as outage:
-        if outage.lasting:
+        if outage.permanent:
             raise
         return outage
     return None

@@ -29,12 +29,13 @@ from openresponses_server.store.base import (
 
 LONGEST_ID: Final = 512  # characters; more than any server gives, and what an index of PostgreSQL takes
 HIDDEN: Final = "~"
-"""Begins the owner of what was deleted and later turns stand on. Every look-up names an owner, and nobody
-asks as this one: only a chain that began at a turn of the owner's own goes on through it."""
+"""Prefix of the owner of records that were deleted and are kept for later turns. No request has such an
+owner, so that look-ups do not find these records; only a chain that starts at a visible turn continues
+through them."""
 
 _UPSTREAM: Final = "openresponses-bridge:upstream"
-"""The field of a stored response that names the upstream's own. Responses are read without it, so that no
-client is shown it."""
+"""The field of a stored response for the upstream's own record of it. Responses are decoded without it, so
+that no client sees it."""
 _MARK: Final = _UPSTREAM.encode()
 
 _input_decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(list[KnownInputItem])
@@ -112,8 +113,8 @@ def row_of(record: StoredResponse, now: float, last_sequence: int) -> Row:
 
 
 def linked(response: Response, upstream: UpstreamResponse | None) -> Response:
-    """The response to be stored with the upstream's own. One that is not complete here may be another there,
-    and stays without."""
+    """The response with the upstream's own record, to be stored. A response that is not completed is stored
+    without, since the upstream's may differ from it."""
     if upstream is None or response.status != "completed":
         return response
     fields = {name: getattr(response, name) for name in Response.__struct_fields__}
@@ -135,8 +136,8 @@ def is_hidden(owner: str) -> bool:
 
 
 def hidden_row(row: Row) -> Row:
-    """What stays of a response that was deleted and that later turns stand on: its link and its output. The
-    caller keeps its input, and neither its frames nor the names of its items."""
+    """The row of a deleted response that is kept for later turns, with its link and its output. The caller
+    keeps its input, and deletes its frames and the index of its output items."""
     return replace(
         row,
         owner=row.owner if is_hidden(row.owner) else HIDDEN + row.owner,
@@ -150,7 +151,7 @@ def hidden_row(row: Row) -> Row:
 
 
 def _context_of(body: bytes) -> bytes:
-    """A response without what no later turn reads. What can't be read stays as it is."""
+    """The response's JSON without the fields that no later turn needs; unchanged if it can't be decoded."""
     try:
         response = decode_response(body)
     except WireError:
@@ -196,7 +197,7 @@ def turn_of(response_id: str, body: bytes, items: Iterable[bytes]) -> StoredTurn
 
 @contextmanager
 def reading(response_id: str) -> Iterator[None]:
-    """Report errors in stored JSON as such, not as a peer's fault."""
+    """Raise errors in stored JSON as UnreadableRecord, rather than as errors of a client or an upstream."""
     try:
         yield
     except WireError as error:
@@ -204,7 +205,8 @@ def reading(response_id: str) -> Iterator[None]:
 
 
 def lease_of(row: Row) -> Lease | None:
-    """The lease, None when the run has ended (its last worker is kept, so that it may end it again)."""
+    """The lease, None if the run has ended. The column of the worker keeps its value, so that the same worker
+    may repeat the end."""
     return None if row.lease_until is None else Lease(row.lease_worker or "", row.lease_until)
 
 
@@ -215,7 +217,8 @@ def input_rows(record: StoredResponse) -> list[InputRow]:
 
 
 def listed_ids(response_id: str, items: Iterable[InputItem]) -> list[str]:
-    """The ids of a response's input items: their own, or made of the response's and their positions."""
+    """The ids of a response's input items: their own, or ids made from the response's id and their
+    positions."""
     owns = [getattr(item, "id", None) for item in items]
     return [
         own if isinstance(own, str) and own else f"item_{response_id}_{position}"
@@ -224,7 +227,7 @@ def listed_ids(response_id: str, items: Iterable[InputItem]) -> list[str]:
 
 
 def id_bytes(item_id: str) -> bytes:
-    """An item's id as it is kept: any string, halves of surrogate pairs too."""
+    """An item's id as it is stored; it may be any string, lone surrogates included."""
     return item_id.encode("utf-8", "surrogatepass")
 
 

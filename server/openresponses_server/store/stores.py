@@ -29,7 +29,7 @@ def sqlite_later(path: Path, build: Callable[[], ResponseStore], pause: float = 
     return cast(ResponseStore, _LaterStore(path, build, pause))
 
 
-class _Calls:
+class _MeasuredCalls:
     """The calls of what `there` gives."""
 
     def __init__(self, there: Callable[[], Awaitable[Any]]) -> None:
@@ -42,14 +42,14 @@ class _Calls:
         return call
 
 
-class _LaterStore(_Calls):
+class _LaterStore(_MeasuredCalls):
     is_loaded = False
 
     def __init__(self, path: Path, build: Callable[[], ResponseStore], pause: float) -> None:
         super().__init__(self._loaded)
         self.name = name_of_file(path)
-        self.usage = _Calls(self._usage)
-        self.listing = _Calls(self._listing)
+        self.usage = _MeasuredCalls(self._usage)
+        self.listing = _MeasuredCalls(self._listing)
         self._path = path
         self._build = build
         self._pause = pause

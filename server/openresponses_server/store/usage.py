@@ -1,8 +1,7 @@
-"""What keys spent, as sums by day and model and by agent: their form, where they are kept, and how they are
-kept in memory.
+"""The usage of keys as sums by day and model and by agent, the interface of their stores, and the store in
+memory.
 
-Each process counts by itself and adds batches of its sums to the store; a batch counts once, however often it
-is added.
+Each process adds batches of its own sums to the store; adding a batch again has no effect.
 """
 
 from __future__ import annotations
@@ -16,23 +15,23 @@ from typing import Final, Protocol
 from msgspec import Struct, field
 
 MAX_OWNERS: Final = 1000
-"""Keys whose sums are held in memory: those that were used last."""
+"""The most keys whose sums are held in memory: those used last."""
 MAX_ROWS: Final = 5000
-"""Rows of one owner, days times models: the oldest days go first."""
+"""The most rows of one owner, one for each day and model: the oldest days are deleted first."""
 MAX_MODELS: Final = 200
-"""Models of one owner and day, for a client may name what it likes."""
+"""The most models of one owner and day: clients may send any name."""
 MAX_AGENTS: Final = 100
-"""Agents of one owner: those that were used last."""
+"""The most agents of one owner: those used last."""
 OTHERS: Final = "(others)"
-"""The model under which those of a day beyond `MAX_MODELS` are counted together."""
+"""The name under which a day's models beyond `MAX_MODELS` are summed."""
 _DAY: Final = 86_400  # seconds
 MOST: Final = 2**53 - 1
-"""No sum becomes greater: all clients' numbers are exact up to it."""
+"""The greatest sum: every client's numbers are exact up to it."""
 
 
 class Counts(Struct):
-    """`requests` have ended, `failed` of them have failed; the counts of `estimated_requests` are not, or not
-    wholly, the upstream's. The other numbers are tokens, as in `Usage`."""
+    """`requests` that have ended; `failed` is the number of failed ones, `estimated_requests` of those whose
+    tokens were not all counted by the upstream. The other numbers are tokens, as in `Usage`."""
 
     requests: int = 0
     failed: int = 0
@@ -45,7 +44,7 @@ class Counts(Struct):
     cache_write_tokens: int = 0
 
     def add(self, other: Counts) -> None:
-        """Both together."""
+        """Add the other counts to these."""
         self.requests += other.requests
         self.failed += other.failed
         self.estimated_requests += other.estimated_requests
@@ -57,7 +56,7 @@ class Counts(Struct):
         self.cache_write_tokens += other.cache_write_tokens
         tokens = self.input_tokens + self.output_tokens + self.total_tokens + self.cached_tokens
         tokens += self.reasoning_tokens + self.cache_write_tokens
-        # one of them may be
+        # only then can one of them be greater
         if self.requests + self.failed + self.estimated_requests + tokens > MOST:
             for name in NAMES:
                 setattr(self, name, min(getattr(self, name), MOST))
@@ -67,7 +66,7 @@ NAMES: Final = Counts.__struct_fields__
 
 
 class DayCounts(Struct):
-    """What an owner spent on a day (UTC, as `2026-01-31`) with a model."""
+    """The usage of an owner on a day (UTC, as `2026-01-31`) with a model."""
 
     owner: str
     day: str
@@ -76,8 +75,8 @@ class DayCounts(Struct):
 
 
 class AgentCounts(Struct):
-    """What an agent of an owner spent. `model` is its latest one, `last_input_tokens` are those of its latest
-    request, at `used_at` (Unix seconds); `max_input_tokens` is 0 when it is not known."""
+    """The usage of an owner's agent. `model` and `last_input_tokens` are those of its latest request, which
+    ended at `used_at` (Unix seconds); `max_input_tokens` is 0 if it is not known."""
 
     owner: str
     agent: str
@@ -88,8 +87,8 @@ class AgentCounts(Struct):
     counts: Counts = field(default_factory=Counts)
 
 
-class Spent(Struct):
-    """Rows of one owner, or of several."""
+class UsageRows(Struct):
+    """Rows of one owner or of several."""
 
     days: list[DayCounts] = []
     agents: list[AgentCounts] = []
@@ -99,19 +98,19 @@ class Spent(Struct):
 
 
 class UsageStore(Protocol):
-    """Where sums are kept. Every method raises StoreError when the store can't be reached or is full, and may
-    be called again."""
+    """Stores sums. Every method raises StoreError if the store can't be reached or is full, and may then be
+    called again."""
 
-    async def add_usage(self, writer: str, number: int, batch: Spent) -> None:
-        """Add these to the sums. `writer` is the process that has counted, and `number` rises with each of
-        its batches: one that was added before is not added again."""
+    async def add_usage(self, writer: str, number: int, batch: UsageRows) -> None:
+        """Add a batch to the sums, unless it was added before. `writer` is the process that counted; `number`
+        increases with each of its batches."""
         ...
 
-    async def usage_of(self, owner: str, since: str = "") -> Spent:
-        """The sums of this owner from a day on, and those of its agents."""
+    async def usage_of(self, owner: str, since: str = "") -> UsageRows:
+        """The sums of this owner since a day (inclusive), and those of its agents."""
         ...
 
-    async def forget_usage(self, before: float) -> None:
+    async def remove_usage(self, before: float) -> None:
         """Delete the days before that time (Unix seconds), and agents not used since."""
         ...
 
@@ -127,31 +126,31 @@ def _day(number: int) -> str:
 
 
 class UsageSums:
-    """Sums in memory, bounded."""
+    """A bounded number of sums in memory."""
 
     def __init__(self, max_owners: int = MAX_OWNERS) -> None:
         self._max_owners = max_owners
         self._owners: OrderedDict[str, _Account] = OrderedDict()
 
     def add(self, rows: Iterable[DayCounts], agents: Iterable[AgentCounts]) -> None:
-        """Both are copied."""
+        """Add copies of these rows."""
         for row in rows:
             self._account(row.owner).add_day(row)
         for agent in agents:
             self._account(agent.owner).add_agent(agent)
 
     def add_response(self, row: DayCounts, agent: AgentCounts) -> None:
-        """What one response spent: the same of one owner."""
+        """Add the usage of one response; both rows have the same owner."""
         account = self._account(row.owner)
         account.add_day(row)
         account.add_agent(agent)
 
-    def of(self, owner: str, since: str = "") -> Spent:
+    def of(self, owner: str, since: str = "") -> UsageRows:
         """As `UsageStore.usage_of`."""
         account = self._owners.get(owner)
         if account is None:
-            return Spent()
-        return Spent(
+            return UsageRows()
+        return UsageRows(
             [row for row in account.days.values() if row.day >= since], list(account.agents.values())
         )
 
@@ -159,14 +158,14 @@ class UsageSums:
         """The owners of these sums."""
         return list(self._owners)
 
-    def pop(self, owner: str) -> Spent:
+    def pop(self, owner: str) -> UsageRows:
         """Remove and return all sums of one owner."""
         found = self.of(owner)
         self._owners.pop(owner, None)
         return found
 
-    def forget(self, before: float) -> None:
-        """As `UsageStore.forget_usage`."""
+    def remove(self, before: float) -> None:
+        """As `UsageStore.remove_usage`."""
         day = day_of(before)
         for owner, account in list(self._owners.items()):
             account.days = {key: row for key, row in account.days.items() if row.day >= day}
@@ -186,7 +185,7 @@ class UsageSums:
 
 
 class _Account:
-    """One owner's."""
+    """The sums of one owner."""
 
     def __init__(self) -> None:
         self.days: dict[tuple[str, str], DayCounts] = {}
@@ -218,19 +217,19 @@ class _Account:
 
 
 class MemoryUsage:
-    """A `UsageStore` in this process: nothing survives it."""
+    """A `UsageStore` in this process, whose sums are lost with it."""
 
     def __init__(self) -> None:
         self._sums = UsageSums()
         self._added: dict[str, int] = {}
 
-    async def add_usage(self, writer: str, number: int, batch: Spent) -> None:
+    async def add_usage(self, writer: str, number: int, batch: UsageRows) -> None:
         if self._added.get(writer, -1) < number:
             self._added[writer] = number
             self._sums.add(batch.days, batch.agents)
 
-    async def usage_of(self, owner: str, since: str = "") -> Spent:
+    async def usage_of(self, owner: str, since: str = "") -> UsageRows:
         return self._sums.of(owner, since)
 
-    async def forget_usage(self, before: float) -> None:
-        self._sums.forget(before)
+    async def remove_usage(self, before: float) -> None:
+        self._sums.remove(before)

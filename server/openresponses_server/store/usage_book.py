@@ -1,8 +1,7 @@
-"""`GET /v1/usage` over all workers and restarts: what this process has counted goes to the store now and
-then, and what it has not yet added there is added to what is read.
+"""The usage of keys for `GET /v1/usage`, across workers and restarts. Each process counts in memory and adds
+its counts to the store in batches; a report is the sum of both.
 
-Between two batches a killed process loses what it counted; the counts of each stored response are in its
-record.
+A killed process loses its counts since the last batch. The counts of a stored response are in its record too.
 """
 
 from __future__ import annotations
@@ -14,6 +13,7 @@ from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any, Final
 
 import structlog
@@ -27,15 +27,15 @@ from openresponses_server.store.usage import (
     AgentCounts,
     Counts,
     DayCounts,
-    Spent,
+    UsageRows,
     UsageStore,
     UsageSums,
     day_of,
 )
 from openresponses_server.tasks import end_tasks, in_time
 
-# Nothing in a response's path waits for a store: its end is entered here, in memory and bounded, and
-# `UsageKeeper` adds it to the store later.
+# No response waits for the store: `UsageBook` counts in bounded memory, and `UsageKeeper` adds the counts to
+# the store later.
 
 _LONGEST: Final = 200  # characters of a model's or agent's name
 
@@ -44,8 +44,8 @@ OnUsage = Callable[[str, AgentUsage], None]
 
 
 class UsageBook:
-    """One per application. With `any_key` every key that a client shows is an owner: what one has not spent
-    any tokens for is then not handed out to be stored, as anybody can make up keys."""
+    """Counts the usage of all keys of an application. With `any_key` every key that a client sends is an
+    owner: anybody can make up keys, so that owners without any tokens are not stored."""
 
     def __init__(
         self, clock: Callable[[], float] = time.time, *, max_owners: int = MAX_OWNERS, any_key: bool = False
@@ -55,37 +55,33 @@ class UsageBook:
         self._any_key = any_key
         self._sums = UsageSums(max_owners)
         self._trackers: OrderedDict[str, UsageTracker] = OrderedDict()
-        self._callbacks: list[OnUsage] = []
-
-    @property
-    def watched(self) -> bool:
-        """Whether anybody wants to be notified of starting requests too."""
-        return bool(self._callbacks)
+        self.callbacks: list[OnUsage] = []
+        """Called for each change; if there are any, starting requests have to be reported too."""
 
     def on_change(self, callback: OnUsage) -> Callable[[], None]:
         """Register a callback for each change; returns the function that unregisters it."""
-        self._callbacks.append(callback)
+        self.callbacks.append(callback)
 
         def remove() -> None:
-            if callback in self._callbacks:
-                self._callbacks.remove(callback)
+            if callback in self.callbacks:
+                self.callbacks.remove(callback)
 
         return remove
 
     def start(self, owner: str, agent: str, model: str, input_tokens: int, max_input_tokens: int) -> None:
-        """A request leaves; the numbers are estimates, 0 where they are not known."""
+        """Count a request that is sent upstream. The numbers are estimates, 0 if they are not known."""
         state = self._tracker(owner).start_request(_name(agent), input_tokens, max_input_tokens, _name(model))
-        if self._callbacks:
+        if self.callbacks:
             self._changed(owner, state)
 
     def end(self, owner: str, agent: str, model: str, usage: Usage | None, *, failed: bool) -> None:
-        """Its response has ended, or there is none: it was refused or left."""
+        """Count the end of the request: of its response, or without one, if it was refused or cancelled."""
         agent, model, tracker = _name(agent), _name(model), self._tracker(owner)
         if failed:
             state = tracker.fail_request(agent, model, usage)
         else:
             state = tracker.complete_request(agent, usage, model)
-        if self._callbacks:
+        if self.callbacks:
             self._changed(owner, state)
         now, counts = self._clock(), _counts(usage, failed)
         latest = (state.model_id, state.input_tokens, state.max_input_tokens)
@@ -93,20 +89,20 @@ class UsageBook:
             DayCounts(owner, day_of(now), model, counts), AgentCounts(owner, agent, *latest, now, counts)
         )
 
-    def of(self, owner: str, since: str = "") -> Spent:
-        """One owner's sums that have not been handed out."""
+    def of(self, owner: str, since: str = "") -> UsageRows:
+        """One owner's sums since the last `drain`."""
         return self._sums.of(owner, since)
 
-    def drain(self) -> Spent:
-        """Remove and return everything to be stored."""
-        taken = Spent([], [])
+    def drain(self) -> UsageRows:
+        """Remove and return the sums that are to be stored."""
+        drained = UsageRows([], [])
         for owner in self._sums.owners():
             if self._any_key and not any(row.counts.total_tokens for row in self._sums.of(owner).days):
                 continue
             found = self._sums.pop(owner)
-            taken.days += found.days
-            taken.agents += found.agents
-        return taken
+            drained.days += found.days
+            drained.agents += found.agents
+        return drained
 
     def _tracker(self, owner: str) -> UsageTracker:
         tracker = self._trackers.get(owner)
@@ -118,12 +114,13 @@ class UsageBook:
         return tracker
 
     def _changed(self, owner: str, agent: AgentUsage) -> None:
-        for callback in list(self._callbacks):
+        for callback in list(self.callbacks):
             callback(owner, agent)
 
 
+@lru_cache(maxsize=256)
 def _name(given: str) -> str:
-    """As every store takes it."""
+    """The name in a form that every store accepts."""
     if not given:
         return given
     if len(given) <= _LONGEST and given.isascii() and "\0" not in given:
@@ -132,7 +129,7 @@ def _name(given: str) -> str:
 
 
 def _counts(usage: Usage | None, failed: bool) -> Counts:
-    """Of one response."""
+    """The counts of one response."""
     if usage is None:
         return Counts(1, int(failed))
     return Counts(1, int(failed), int(usage.estimated is True), **numbers_of(usage))
@@ -145,8 +142,8 @@ _log = structlog.get_logger(__name__)
 
 
 class UsageKeeper:
-    """One per application. It works while `going` lasts. `retention` is how many seconds sums are kept, None
-    for ever."""
+    """Adds the counts of an application to the store while `going` lasts. `retention` is the number of
+    seconds that sums are kept, None for ever."""
 
     def __init__(self, book: UsageBook, store: UsageStore, retention: float | None) -> None:
         self.book = book
@@ -154,14 +151,14 @@ class UsageKeeper:
         self._retention = retention
         self._writer = secrets.token_hex(8)
         self._number = 0
-        self._leaving = Spent()
+        self._batch = UsageRows()
         self._one_at_a_time = asyncio.Lock()
         self._forgotten_at = 0.0
         self._outage = False
 
     @asynccontextmanager
     async def going(self) -> AsyncIterator[None]:
-        """Store sums; in the end those that are left."""
+        """Store the counts every few seconds, and once more at the end."""
         keeping = asyncio.create_task(self._keep())
         try:
             yield
@@ -173,39 +170,39 @@ class UsageKeeper:
                 _log.warning("usage.lost", reason=getattr(error, "in_full", "the store did not answer"))
 
     async def store_all(self) -> None:
-        """Store the counts so far. Raises StoreError; then they are stored with the next ones."""
+        """Store the counts so far. Raises StoreError; the next call then stores them again."""
         async with self._one_at_a_time:
-            if self._leaving:  # it may be stored, and only the answer lost
+            if self._batch:  # may be stored already, if only the answer was lost
                 await self._send()
-            self._leaving = self.book.drain()
+            self._batch = self.book.drain()
             self._number += 1
-            if self._leaving:
+            if self._batch:
                 await self._send()
 
-    async def shown(self, owner: str, since: str = "") -> dict[str, Any]:
-        """Everything of one owner from a day on (`2026-01-31`): sums, rows by day and model, agents. Raises
+    async def report(self, owner: str, since: str = "") -> dict[str, Any]:
+        """The report of one owner since a day (`2026-01-31`): sums, rows by day and model, agents. Raises
         StoreError."""
         async with self._one_at_a_time:
             found = await self._store.usage_of(owner, since)
-            here = [self._leaving, self.book.of(owner, since)]
+            here = [self._batch, self.book.of(owner, since)]
         sums = UsageSums()
         for spent in (found, *here):
             sums.add(
                 [row for row in spent.days if row.owner == owner and row.day >= since],
                 [agent for agent in spent.agents if agent.owner == owner],
             )
-        return _shown(sums.of(owner))
+        return _report(sums.of(owner))
 
     async def _send(self) -> None:
-        await self._store.add_usage(self._writer, self._number, self._leaving)
-        self._leaving = Spent()
+        await self._store.add_usage(self._writer, self._number, self._batch)
+        self._batch = UsageRows()
 
     async def _keep(self) -> None:
         while True:
             await asyncio.sleep(_EVERY)
             try:
                 await self.store_all()
-                await self._forget()
+                await self._remove()
                 self._outage = False
             except Outage as error:
                 if not self._outage:
@@ -214,14 +211,14 @@ class UsageKeeper:
             except Exception:
                 _log.exception("usage.not_stored")
 
-    async def _forget(self) -> None:
+    async def _remove(self) -> None:
         now = time.time()
         if self._retention is not None and now - self._forgotten_at > _FORGOTTEN_EVERY:
-            await self._store.forget_usage(now - self._retention)
+            await self._store.remove_usage(now - self._retention)
             self._forgotten_at = now
 
 
-def _shown(spent: Spent) -> dict[str, Any]:
+def _report(spent: UsageRows) -> dict[str, Any]:
     total = Counts()
     for row in spent.days:
         total.add(row.counts)
@@ -229,15 +226,15 @@ def _shown(spent: Spent) -> dict[str, Any]:
     agents = sorted(spent.agents, key=lambda agent: (agent.used_at, agent.agent))
     return {
         "object": "usage",
-        "since": _began(rows[0].day if rows else day_of(time.time())),
+        "since": _start_of(rows[0].day if rows else day_of(time.time())),
         **_shown_counts(total),
         "data": [_day(row) for row in rows],
         "agents": [_agent(agent) for agent in agents],
     }
 
 
-def _began(day: str) -> int:
-    """Unix seconds of its beginning."""
+def _start_of(day: str) -> int:
+    """The beginning of the day in Unix seconds."""
     return int(datetime.fromisoformat(day).replace(tzinfo=UTC).timestamp())
 
 

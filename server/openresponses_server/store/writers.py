@@ -26,7 +26,7 @@ from openresponses_server.store.frames import Frames, joined
 from openresponses_server.store.logs.base import CHUNK_BYTES, EventLog, LogError, LogGone
 from openresponses_server.store.records import linked
 
-_PATIENCE: Final = 0.5  # seconds that a run waits for its log, once
+_TIMEOUT: Final = 0.5  # seconds that a run waits for its log, once
 _FIRST_PAUSE: Final = 0.5  # seconds until a log that failed is tried again, twice as many each time
 _LONGEST_PAUSE: Final = 10.0
 _TRIES_AFTER_END: Final = 6
@@ -78,7 +78,7 @@ class LogWriter:
         loop = asyncio.get_running_loop()
         self._asked, self._asked_at = frames, loop.time()
         if self._timer is None:  # a coroutine for each would cost more than the log
-            self._timer = loop.call_later(_PATIENCE, self._look)
+            self._timer = loop.call_later(_TIMEOUT, self._look)
         self._answer = loop.create_future()
         return self._answer
 
@@ -138,7 +138,7 @@ class LogWriter:
         if self._asked is None:
             return
         loop = asyncio.get_running_loop()
-        left = self._asked_at + _PATIENCE - loop.time()
+        left = self._asked_at + _TIMEOUT - loop.time()
         if left > 0:
             self._timer = loop.call_later(left, self._look)
             return
@@ -227,7 +227,7 @@ class LogWriter:
     async def _tried(self, call: Awaitable[None]) -> bool:
         """Whether the call succeeded in time."""
         try:
-            async with asyncio.timeout(_PATIENCE):
+            async with asyncio.timeout(_TIMEOUT):
                 await call
         except LogGone:
             self._leave()
@@ -249,7 +249,7 @@ class RecordWriter:
     """Writes one run's record in the store: its progress, then its end.
 
     Stores the `pending` frames with the response that `snapshot` returns. A lease lasts `lease` seconds;
-    storing the end may take `patience` seconds; `upstream` returns the upstream's own record of the response,
+    storing the end may take `timeout` seconds; `upstream` returns the upstream's own record of the response,
     if it keeps one, to be stored with the end. Every call raises StoreError, and LeaseLost if `worker` does
     not hold the run; each may be repeated.
     """
@@ -262,7 +262,7 @@ class RecordWriter:
         worker: str,
         *,
         lease: float,
-        patience: float,
+        timeout: float,
         stored: bool,
         clock: Callable[[], float],
         upstream: Callable[[], UpstreamResponse | None],
@@ -272,7 +272,7 @@ class RecordWriter:
         self._store = store
         self._worker = worker
         self._lease = lease
-        self._patience = patience
+        self._timeout = timeout
         self._clock = clock
         self._upstream = upstream
         self._refusal: StoreError | None = None
@@ -313,14 +313,14 @@ class RecordWriter:
     async def release(self) -> None:
         """Release the run to any worker."""
         held = {self._record.response.id: self._worker}
-        await self._in_time(self._give_back(held), self._patience)
+        await self._in_time(self._give_back(held), self._timeout)
 
     async def _give_back(self, held: dict[str, str]) -> None:
         await self._store.release(held, await self._store.now())
 
     async def begin_in_time(self) -> None:
         """Store that the queued run has begun."""
-        await self._in_time(self._begin(), max(self._patience, _BEGINNING))
+        await self._in_time(self._begin(), max(self._timeout, _BEGINNING))
 
     async def _begin(self) -> None:
         lease = Lease(self._worker, await self._store.now() + self._lease)
@@ -329,7 +329,7 @@ class RecordWriter:
 
     async def progress_in_time(self) -> None:
         """Store the run's progress before anything of the response is sent."""
-        await self._in_time(self.progress(), max(self._patience, _BEGINNING))
+        await self._in_time(self.progress(), max(self._timeout, _BEGINNING))
 
     async def end(self, response: Response) -> None:
         """Store the end of the run and release its lease."""
@@ -346,7 +346,7 @@ class RecordWriter:
         """Retry storing the end until then; try once if it is also the beginning, of which nothing was sent,
         since then the request can be refused."""
         if not self.stored:
-            return await self._in_time(self.end(response), max(self._patience, _BEGINNING))
+            return await self._in_time(self.end(response), max(self._timeout, _BEGINNING))
         pause = _FIRST_RETRY
         while True:
             try:

@@ -1,5 +1,5 @@
-"""Retries and failover: the same upstream is asked again if it is busy, another if it is down. Only until an
-upstream accepts: what it sends then is the answer."""
+"""Retries and failover: a busy upstream is asked again, another one is asked if it is down, until an upstream
+accepts."""
 
 from __future__ import annotations
 
@@ -21,14 +21,21 @@ from openresponses_bridge.sse import Frame, SSEDecoder
 from openresponses_server.errors import UpstreamError, status_in
 from openresponses_server.settings import Retries
 from openresponses_server.upstreams.base import Upstream, UpstreamReply, UpstreamRequest
-from openresponses_server.upstreams.refusals import CODE, has_forgotten, refusal, seconds_of
+from openresponses_server.upstreams.refusals import (
+    CODE,
+    cannot_decrypt,
+    has_forgotten,
+    refusal,
+    seconds_of,
+    sees_no_images,
+)
 from openresponses_server.upstreams.targets import Target
 
 _PREAMBLE: Final = frozenset(
     {"response.created", "response.queued", "response.in_progress", "keepalive", "ping"}
 )
 _MOST_FRAMES: Final = 100  # of a preamble
-_REFUSED: Final = 400  # what is in a stream has no status
+_REFUSED: Final = 400  # the status of an error in a stream
 
 
 class Preamble:
@@ -39,7 +46,7 @@ class Preamble:
         self._frames = SSEDecoder()
         self._seen = 0
         self.over = False
-        """The answer has begun."""
+        """Whether the answer has begun."""
 
     def refusal(self, data: bytes) -> UpstreamError | None:
         """The refusal in these bytes; None if there is none, or not yet. b"" is the end."""
@@ -84,32 +91,42 @@ _log = structlog.get_logger(__name__)
 
 
 class Attempt(Struct, frozen=True):
-    """One request to one upstream.
-
-    `losses`: parts of the client's request that the dialect can't express. `after` is the upstream's response
-    that it continues, `whole` the same request with the history instead, `shorter` with a shorter history.
-    `again`: another attempt was accepted and then refused.
-    """
+    """One request to one upstream."""
 
     target: Target
     request: UpstreamRequest
     losses: list[Diagnostic]
+    """Parts of the client's request that the dialect can't express."""
     after: str = ""
+    """The id of the upstream's response that it continues."""
     whole: Callable[[], Awaitable[Attempt]] | None = None
+    """Makes the same request with the history instead of `after`."""
     shorter: Callable[[], Awaitable[Attempt | None]] | None = None
+    """Makes the same request with a shorter history."""
+    readable: Callable[[], Attempt] | None = None
+    """Makes the same request without the reasoning that another upstream, or another key, has encrypted."""
+    imageless: Callable[[], Attempt | None] | None = None
+    """Makes the same request without images."""
     again: bool = False
+    """Whether another attempt was accepted and then refused."""
 
     async def fallback_for(self, error: UpstreamError) -> Attempt | None:
-        """The next attempt after this refusal, or None. A chain has at most three attempts."""
+        """The next attempt after this refusal, or None. A chain has at most five attempts."""
         if self.whole is not None and has_forgotten(error, self.after):
             return await self.whole()
         if self.shorter is not None and error.code == CODE:
             _log.info("request.shortened", upstream=self.target.upstream.name, reason=error.message)
             return await self.shorter()
+        if self.readable is not None and cannot_decrypt(error):
+            _log.info("request.without_encrypted", upstream=self.target.upstream.name, reason=error.message)
+            return self.readable()
+        if self.imageless is not None and sees_no_images(error):
+            _log.info("request.without_images", upstream=self.target.upstream.name, reason=error.message)
+            return self.imageless()
         return None
 
 
-def _nothing(_attempt: Attempt, _reply: UpstreamReply) -> None:
+def _ignore(_attempt: Attempt, _reply: UpstreamReply) -> None:
     return None
 
 
@@ -137,15 +154,16 @@ class Attempts:
         self._wait = wait
         self._jitter = jitter
         self._open: AbstractAsyncContextManager[UpstreamReply] | None = None
-        self._attempt: Attempt | None = None  # the accepted one, if it can be replaced by another
-        self.asked: Target | None = None
+        self.replaceable: Attempt | None = None
+        """The accepted one, whose refusal at the beginning of its reply another request may avoid."""
+        self.target: Target | None = None
         """The target that accepted; until then, the first one."""
 
     async def __aenter__(self) -> UpstreamReply:
         """The reply of the first upstream that accepts. If none does, raises the first one's error."""
         try:
             attempt, reply = await self._first_that_accepts()
-            self.asked = attempt.target
+            self.target = attempt.target
             self.chosen = attempt.target.upstream.name
             self._observe(self.chosen, "accepted")
             self._accepted(attempt, reply)
@@ -153,7 +171,7 @@ class Attempts:
             await self.__aexit__(type(error), error, error.__traceback__)
             raise
         self._prepared = ()
-        self._note(attempt)
+        self._keep_for_fallback(attempt)
         return reply
 
     async def __aexit__(
@@ -163,16 +181,10 @@ class Attempts:
         if opened is not None:
             await opened.__aexit__(kind, error, trace)
 
-    @property
-    def may_ask_otherwise(self) -> bool:
-        """Whether to read the accepted reply for a refusal at its beginning, which another request may
-        avoid."""
-        return self._attempt is not None
-
-    async def instead(self, error: UpstreamError) -> UpstreamReply | None:
+    async def ask_instead(self, error: UpstreamError) -> UpstreamReply | None:
         """The reply to another request instead of one that was accepted and then refused; None if the refusal
         is the answer. Raises UpstreamError."""
-        before, self._attempt = self._attempt, None
+        before, self.replaceable = self.replaceable, None
         other = None if before is None else await before.fallback_for(error)
         if other is None:
             return None
@@ -180,25 +192,25 @@ class Attempts:
         attempt, reply = await self._ask_with_fallbacks(other)
         attempt = replace(attempt, again=True)
         self._accepted(attempt, reply)
-        self._note(attempt)
+        self._keep_for_fallback(attempt)
         return reply
 
     def commit(self) -> None:
         """Drop the remaining attempts, so that the request's body can be freed."""
-        self._attempt, self._accepted = None, _nothing
+        self.replaceable, self._accepted = None, _ignore
 
-    def _note(self, accepted: Attempt) -> None:
-        if accepted.whole is None and accepted.shorter is None:  # it has no fallback
+    def _keep_for_fallback(self, accepted: Attempt) -> None:
+        if accepted.whole or accepted.shorter or accepted.readable:
+            self.replaceable = accepted
+        else:  # it has no fallback
             self.commit()
-        else:
-            self._attempt = accepted
 
     async def _first_that_accepts(self) -> tuple[Attempt, UpstreamReply]:
         errors: list[UpstreamError] = []
         for prepare in self._prepared:
             try:
                 attempt = await prepare()
-                self.asked = self.asked or attempt.target
+                self.target = self.target or attempt.target
                 return await self._ask_with_fallbacks(attempt)
             except UpstreamError as error:
                 errors.append(error)
@@ -224,7 +236,7 @@ class Attempts:
                 self._open = opening
                 return attempt, reply
             except UpstreamError as error:
-                self._note_refusal(upstream, error)
+                self._record_refusal(upstream, error)
                 wait = waiting_time(error, previous, retries, self._jitter())
                 if wait is None or previous == retries.times:
                     other = await attempt.fallback_for(error)
@@ -235,7 +247,7 @@ class Attempts:
             previous += 1
             await self._wait(wait)
 
-    def _note_refusal(self, upstream: Upstream, error: UpstreamError) -> None:
+    def _record_refusal(self, upstream: Upstream, error: UpstreamError) -> None:
         self._observe(upstream.name, str(error.http_status))
         said = {"said": error.said} if error.said else {}
         _log.info(
@@ -246,7 +258,7 @@ class Attempts:
 def waiting_time(error: UpstreamError, previous: int, retries: Retries, jitter: float) -> float | None:
     """Seconds to wait after `previous` + 1 attempts; None if a retry is useless: the error is permanent, the
     time is used up, or the upstream demands a longer wait than allowed."""
-    if error.http_status not in PASSING or error.code == UpstreamError.TIMEOUT or error.lasting:
+    if error.http_status not in PASSING or error.code == UpstreamError.TIMEOUT or error.permanent:
         return None
     asked = seconds_of(error.headers.get("retry-after"))
     wait = retries.first_wait * 2**previous * (0.5 + jitter / 2) if asked is None else asked

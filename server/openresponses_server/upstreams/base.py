@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from types import MappingProxyType
 from typing import Final, Protocol
 
 from msgspec import Struct
 
-from openresponses_server.http.flow import Source
+from openresponses_server.http.flow import Content, Source
+from openresponses_server.settings import Timeouts
 from openresponses_server.upstreams.catalog import ReportedModel
 
 LOSSES_HEADER: Final = "openresponses-losses"
@@ -126,3 +127,41 @@ class UpstreamWrapper:
 
     async def close(self) -> None:
         await self.inner.close()
+
+
+FAILURES: Final = (OSError,)
+"""The exceptions of requests and of reading their answers."""
+
+
+class HttpResponse(Protocol):
+    """An answer whose head was received."""
+
+    @property
+    def status(self) -> int: ...
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """With names in lower case."""
+        ...
+
+    @property
+    def content(self) -> Content: ...
+
+    def close(self) -> None: ...
+
+
+class HttpClient(Protocol):
+    """Makes the requests of one upstream."""
+
+    async def request(
+        self, method: str, url: str, *, headers: Mapping[str, str], data: bytes = b""
+    ) -> HttpResponse:
+        """Send a request; returns when the head of the answer was received. Redirects are not followed.
+        Raises OSError; TimeoutError if the head takes too long."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+HttpClientFactory = Callable[[str, Timeouts], HttpClient]
+"""Makes the client of an upstream from its name and timeouts."""

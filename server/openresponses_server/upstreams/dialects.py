@@ -1,5 +1,5 @@
-"""The dialects of upstreams, as one table: where requests go, and with which headers. Its rows are made of
-the dialects' own entries."""
+"""The dialects that upstreams speak, as a table: paths, addresses and headers of requests. Its rows are made
+from the library's table of dialects."""
 
 from __future__ import annotations
 
@@ -11,32 +11,26 @@ from urllib.parse import urlsplit
 from openresponses_bridge.dialects.base import Dialect, UpstreamSide
 from openresponses_bridge.dialects.table import dialects
 
-# What a user writes as an upstream's address → the address below which its paths stand.
-
 _VERSION: Final = "/v1"
 
 
 def base_url(url: str) -> str:
-    """As OpenAI's clients take it: `/v1` where no path is given, no slash at the end.
-
-    Raises ValueError for what is not an http(s) address.
-    """
+    """An address in the form of OpenAI's clients → the base of its paths: `/v1` is added if there is no path,
+    a slash at the end is removed. Raises ValueError if it is not an http:// or https:// address."""
     path = _path_of(url)
     return url.rstrip("/") + ("" if path else _VERSION)
 
 
 def versioned_base_url(url: str) -> str:
-    """As Anthropic's clients take it: what they add `/v1/messages` to, with or without that `/v1`.
-
-    Raises ValueError for what is not an http(s) address.
-    """
+    """An address in the form of Anthropic's clients, with or without `/v1` → the base of its paths. Raises
+    ValueError if it is not an http:// or https:// address."""
     path = _path_of(url)
     return url.rstrip("/") + ("" if path.endswith(_VERSION) else _VERSION)
 
 
 def without_password(url: str) -> str:
-    """The address as logs and messages may name it: neither what stands before an `@` nor a query. A password
-    may hold any sign, so that what stands before the last `@` goes first."""
+    """The address for logs and messages, without user, password and query. A password may contain any
+    character, so everything before the last `@` is removed first."""
     scheme, separator, rest = url.partition("://") if "://" in url else ("", "", url)
     return f"{scheme}{separator}{rest.rpartition('@')[2].partition('?')[0]}"
 
@@ -53,26 +47,27 @@ def _path_of(url: str) -> str:
 
 
 class KeyHeader(NamedTuple):
-    """Where a key goes, and what stands before it."""
+    """The header for an API key, and the prefix of its value."""
 
     name: str
     prefix: str = ""
 
 
 class HttpDialect(NamedTuple):
-    """One row. `side` is the dialect as the upstream speaks it; `path` is below the upstream's address, which
-    `address` makes of what the user wrote."""
+    """The row of a dialect that is spoken over HTTP."""
 
     dialect: Dialect
     side: UpstreamSide
     path: str
+    """Relative to the upstream's address."""
     address: Callable[[str], str] = base_url
+    """Makes the base of the paths from the address in the settings; raises ValueError."""
     key_header: KeyHeader = KeyHeader("authorization", "Bearer ")
     headers: Mapping[str, str] = MappingProxyType({})
 
 
 class ProcessDialect(NamedTuple):
-    """A row of one that a process speaks: it has neither path nor address."""
+    """The row of a dialect that a process speaks. It has no path and no address."""
 
     dialect: Dialect
     side: UpstreamSide
@@ -89,7 +84,7 @@ UpstreamDialect = HttpDialect | ProcessDialect
 
 
 def http_dialect(dialect: Dialect) -> HttpDialect:
-    """The row of a dialect that is spoken over HTTP."""
+    """Make the row of a dialect that is spoken over HTTP."""
     assert dialect.upstream is not None
     endpoint = dialect.upstream.endpoint
     assert endpoint is not None
@@ -108,7 +103,8 @@ DIALECTS: Final[Mapping[str, UpstreamDialect]] = {
     for name, each in reversed(dialects().items())
     if each.upstream is not None
 }
-"""Those that most servers speak first, as people read them."""
+"""By name, the most common first."""
 CHAT: Final = http_dialect(dialects()["chat"])
 RESPONSES: Final = http_dialect(dialects()["responses"])
-DEFAULT: Final = CHAT.dialect.name  # what an upstream speaks of which nothing else is known
+DEFAULT: Final = CHAT.dialect.name
+"""The dialect of an upstream whose settings and profile name none."""

@@ -9,36 +9,41 @@ from contextlib import AbstractAsyncContextManager, closing, suppress
 from functools import lru_cache, partial
 from typing import Final
 
+from msgspec import Struct
+
 from openresponses_bridge.protocol.codec import encode
 from openresponses_server.errors import UpstreamError
-from openresponses_server.http.client.body import Body
-from openresponses_server.http.client.failures import cause_of, is_lasting, words_of
-from openresponses_server.http.client.pool import Connections
-from openresponses_server.http.flow import Discard, Reader, Sink
+from openresponses_server.http.client.body import ResponseBody
+from openresponses_server.http.client.failures import cause_of, is_permanent, public_reason
+from openresponses_server.http.client.pool import ConnectionPool
+from openresponses_server.http.flow import BodyReader, Content, Discard, Sink
 from openresponses_server.observation.recordings.masking import Secrets
 from openresponses_server.settings import Timeouts
 from openresponses_server.upstreams.base import (
     DRAIN_SECONDS,
+    FAILURES,
     LOSSES_HEADER,
+    HttpClient,
+    HttpClientFactory,
+    HttpResponse,
     UpstreamReply,
     UpstreamRequest,
     called,
 )
 from openresponses_server.upstreams.catalog import ReportedModel, reported_models
-from openresponses_server.upstreams.connections import FAILURES, Connect, HttpResponse, Requests
 from openresponses_server.upstreams.dialects import HttpDialect, without_password
-from openresponses_server.upstreams.refusals import Clean, in_band_refusal, refusal, said_in
+from openresponses_server.upstreams.refusals import in_band_refusal, refusal, said_in
 from openresponses_server.upstreams.whole_answers import WholeReply, is_whole_answer
 
-_LOOKS: Final = 4
-"""The number of checks within the seconds of a wait; the wait may exceed its limit by one such part."""
+_IDLE_CHECKS: Final = 4
+"""The number of checks within an idle timeout, which may be exceeded by one such part."""
 
 
 class HttpReply:
-    """The body of an accepted request; its failures become UpstreamErrors.
+    """The body of an accepted request's answer; its failures become UpstreamErrors.
 
-    `idle` bounds each wait for bytes. One timer checks that a few times within those seconds: a timer or a
-    clock reading for each read would cost a part of the translation's time.
+    One timer checks a few times within the idle timeout whether bytes arrived: a timer or a clock reading for
+    each read would take a part of the translation's time.
     """
 
     whole = False
@@ -46,9 +51,9 @@ class HttpReply:
     __slots__ = (
         "_content",
         "_idle",
+        "_idle_checks",
         "_loop",
         "_name",
-        "_quiet",
         "_sink",
         "_timer",
         "feed",
@@ -66,12 +71,12 @@ class HttpReply:
         self.pause, self.resume = content.pause, content.resume
         self.feed: Callable[[bytes], None] = _ignore
         self._idle = idle
-        self._quiet = 0  # checks since the last bytes
+        self._idle_checks = 0  # checks since the last bytes
         self._loop = asyncio.get_running_loop()
-        self._timer = self._loop.call_later(idle / _LOOKS, self._look)
+        self._timer = self._loop.call_later(idle / _IDLE_CHECKS, self._check_idle)
 
     def start(self, sink: Sink) -> None:
-        self._sink, self.feed, self._quiet = sink, sink.feed, 0
+        self._sink, self.feed, self._idle_checks = sink, sink.feed, 0
         self._content.start(self)
 
     def end(self, error: Exception | None) -> None:
@@ -81,7 +86,7 @@ class HttpReply:
             sink.end(None if error is None else self._as_error(error))
 
     def close(self) -> None:
-        """The sink needs nothing more."""
+        """Stop feeding the sink."""
         self._close()
         self._content.pause()
 
@@ -91,21 +96,21 @@ class HttpReply:
         sink, self._sink, self.feed = self._sink, None, _ignore
         return sink
 
-    def _look(self) -> None:
-        """Whether the wait for the upstream took too long; time spent on a slow client does not count."""
+    def _check_idle(self) -> None:
+        """End the body if the upstream sent nothing for too long, time for a slow client not counted."""
         content = self._content
-        self._quiet = 0 if content.heard or not content.waits else self._quiet + 1
-        content.heard = False
-        if self._quiet > _LOOKS:
+        self._idle_checks = 0 if content.has_received or not content.is_waiting else self._idle_checks + 1
+        content.has_received = False
+        if self._idle_checks > _IDLE_CHECKS:
             content.end(TimeoutError())
         else:
-            self._timer = self._loop.call_later(self._idle / _LOOKS, self._look)
+            self._timer = self._loop.call_later(self._idle / _IDLE_CHECKS, self._check_idle)
 
     def _as_error(self, error: Exception) -> UpstreamError:
         if isinstance(error, TimeoutError):
             silent = f"the {called(self._name)} went silent"
             return UpstreamError(504, silent, code=UpstreamError.TIMEOUT, cause="it went silent")
-        why = words_of(error)
+        why = public_reason(error)
         lost = f"the connection to the {called(self._name)} was lost: {why}"
         failure = UpstreamError(
             502, lost, code=UpstreamError.DISCONNECTED, cause=f"the connection was lost: {why}"
@@ -126,18 +131,11 @@ _ACCOUNT_LENGTH: Final = 32  # characters of a hash: enough to distinguish keys,
 _STREAM_TYPE: Final = "text/event-stream"
 # Servers that stream under a wrong content type are accepted; these types mean something else.
 _JSON_TYPE: Final = "application/json"
-_NO_STREAM_TYPES: Final = ("text/html", _JSON_TYPE, "application/xml", "text/xml", "image/")
+_NON_STREAM_TYPES: Final = ("text/html", _JSON_TYPE, "application/xml", "text/xml", "image/")
 
 
 class HttpUpstream:
-    """An upstream at one HTTP address.
-
-    `url` is the address in the form of the dialect's own clients. `api_key` is sent in the dialect's header
-    and nowhere else; with `pass_through` the client's key is sent instead, if it has one. `headers` go with
-    every request; `secrets` are those parts of them that errors and logs must not show. `connect` makes the
-    connections; `shown_as` is the address for the operator, if it differs from that of the requests.
-    `key_is_ours`: the key is not the client's, so its refusal is not about the client's key.
-    """
+    """An upstream at one HTTP address."""
 
     def __init__(
         self,
@@ -150,10 +148,17 @@ class HttpUpstream:
         pass_through: bool = False,
         headers: Mapping[str, str] | None = None,
         secrets: Iterable[str] = (),
-        connect: Connect = Connections,
+        connect: HttpClientFactory = ConnectionPool,
         shown_as: str | None = None,
         key_is_ours: bool = True,
     ) -> None:
+        """`url`: the address in the form of the dialect's own clients.
+        `api_key`: sent in the dialect's header; with `pass_through`, the client's key is sent instead, if it
+        has one.
+        `headers`: sent with every request; `secrets`: those parts of them that errors and logs must not show.
+        `connect`: makes the HTTP client.
+        `shown_as`: the address for the operator, if it differs from that of the requests.
+        `key_is_ours`: the key is not the client's, so its refusal is not about the client's key."""
         self.name = name
         self._base = dialect.address(url)
         self.address = shown_as or without_password(self._base)
@@ -172,44 +177,48 @@ class HttpUpstream:
         self._api_key = api_key
         self._pass_through = pass_through
         self._key_is_ours = key_is_ours
-        self._own = self._with_key(api_key)
+        self._own_headers = self._with_key(api_key)
         self._secrets = list(secrets)
         self._connect = connect
-        self._connections: Requests | None = None
+        self._client: HttpClient | None = None
 
     def open(self, request: UpstreamRequest) -> AbstractAsyncContextManager[UpstreamReply]:
-        return _Exchange(self, request)
+        return _ReplyContext(self, request)
 
     async def ask(self, request: UpstreamRequest) -> tuple[HttpResponse, HttpReply | None, bytes | None]:
         """Send the request. Returns the answer, which has to be closed; the source of its body, unless the
         body has been read; and the bytes of a whole JSON answer. Raises UpstreamError."""
         try:
-            response = await self._sent(request)
+            response = await self._send(request)
         except FAILURES as error:
             raise self._failure(error) from error
         try:
-            theirs = not self._key_is_ours or (self._pass_through and request.client_key is not None)
-            clean = partial(self.clean, client_key=request.client_key)
-            whole = await self._check(response, clean, theirs)
-            if whole is not None and isinstance(response.content, Body) and response.content.is_complete:
-                return response, None, whole
-            return response, HttpReply(self.name, response, self._timeouts.idle, losses_in(response)), whole
+            kind = _media_type(response.headers.get("content-type", "")[:_LONGEST_TYPE])
+            whole = None
+            if not 200 <= response.status < 300 or _non_stream_type(kind) is not None:
+                whole = await self._read_json_body(response, kind, request.client_key)
+                if isinstance(response.content, ResponseBody) and response.content.is_complete:
+                    return response, None, whole
+            losses = response.headers.get(LOSSES_HEADER, "")
+            return response, HttpReply(self.name, response, self._timeouts.idle, losses), whole
         except BaseException:
             response.close()
             raise
 
-    def _sent(self, request: UpstreamRequest) -> Awaitable[HttpResponse]:
+    def _send(self, request: UpstreamRequest) -> Awaitable[HttpResponse]:
         headers = {
             "content-type": "application/json",
             "accept": _STREAM_TYPE if request.stream else _JSON_TYPE,
             "x-request-id": request.request_id,
-            **(self._with_key(self._key_for(request.client_key)) if self._pass_through else self._own),
+            **(
+                self._with_key(self._key_for(request.client_key)) if self._pass_through else self._own_headers
+            ),
         }
         for name in request.headers:
             value = request.headers[name]
             headers[name] = f"{headers[name]},{value}" if name in headers else value
         url = self._base + request.path
-        connections = self._connections or self._connected()
+        connections = self._client or self._http_client()
         return connections.request("POST", url, headers=headers, data=request.body)
 
     def clean(self, text: str, client_key: str | None = None) -> str:
@@ -232,40 +241,38 @@ class HttpUpstream:
     def _key_refused(self) -> str:
         """The client's message if the refused key is not its own. The upstream's text is for the operator
         only: it may show a part of the key."""
-        shown = self._own.get(self._key_header[0])
+        shown = self._own_headers.get(self._key_header[0])
         if shown is None and without_password(self._base) == self._base:
             return f"the {called(self.name)} asks for a key, and this server has none for it"
         return f"the {called(self.name)} does not accept this server's key for it"
 
-    async def _check(self, response: HttpResponse, clean: Clean, theirs: bool) -> bytes | None:
-        """Raise the upstream's error unless the answer is a stream or whole JSON; returns the bytes read of
-        whole JSON. `theirs`: the key is the client's."""
-        kind = _kind_of(response.headers.get("content-type", "")[:_LONGEST_TYPE])
+    async def _read_json_body(self, response: HttpResponse, kind: str, client_key: str | None) -> bytes:
+        """The bytes read of an answer that is whole JSON; `kind` is its content type. Raises the upstream's
+        error, which any other answer than a stream is."""
+        clean = partial(self.clean, client_key=client_key)
         accepted = 200 <= response.status < 300
-        wrong = _no_stream(kind)
-        if accepted and wrong is None:
-            return None
         try:
             # an answer may take long, as long as bytes arrive
             async with asyncio.timeout(None if accepted else self._timeouts.idle):
-                body = await Reader(response.content).collect(_MAX_REFUSAL, self._timeouts.idle)
+                body = await BodyReader(response.content).collect(_MAX_REFUSAL, self._timeouts.idle)
         except FAILURES as error:
             raise self._failure(error) from error
         if not accepted:
+            theirs = not self._key_is_ours or (self._pass_through and client_key is not None)
             raise refusal(response.status, response.headers, body, clean, "" if theirs else self._key_refused)
         if kind == _JSON_TYPE:
             if len(body) >= _MAX_REFUSAL:
                 return body  # no error is that long
             if is_whole_answer(body, self._recognises):
                 return body
-        meant = in_band_refusal(body, clean)
+        meant, wrong = in_band_refusal(body, clean), _non_stream_type(kind)
         raise meant or UpstreamError(
             502,
             f"the {called(self.name)} answered with {wrong} where an event stream was asked for",
             code=UpstreamError.INVALID_RESPONSE,
             cause=f"it answered with {wrong} where an event stream was asked for",
             said=said_in(body, clean),
-            lasting=True,
+            permanent=True,
         )
 
     def _failure(self, error: BaseException) -> UpstreamError:
@@ -276,26 +283,26 @@ class HttpUpstream:
             )
         return UpstreamError(
             502,
-            f"the {called(self.name)} can't be reached: {words_of(error)}",
+            f"the {called(self.name)} can't be reached: {public_reason(error)}",
             code=UpstreamError.UNREACHABLE,
             cause=self.clean(cause_of(error)),
-            lasting=is_lasting(error),
+            permanent=is_permanent(error),
         )
 
-    def _connected(self) -> Requests:
+    def _http_client(self) -> HttpClient:
         # not in __init__: they belong to the running event loop
-        if self._connections is None:
-            self._connections = self._connect(self.name, self._timeouts)
-        return self._connections
+        if self._client is None:
+            self._client = self._connect(self.name, self._timeouts)
+        return self._client
 
     async def models(self) -> list[ReportedModel]:
         try:
             async with asyncio.timeout(self._timeouts.connect + _LIST_SECONDS):
-                response = await self._connected().request(
+                response = await self._http_client().request(
                     "GET", f"{self._base}/models", headers=self._with_key(self._api_key)
                 )
                 with closing(response):
-                    body = await Reader(response.content).collect(_MAX_LIST)
+                    body = await BodyReader(response.content).collect(_MAX_LIST)
         except FAILURES as error:
             raise self._failure(error) from error
         if response.status != 200:
@@ -309,64 +316,56 @@ class HttpUpstream:
         return reported_models(body)
 
     async def close(self) -> None:
-        if self._connections is not None:
-            await self._connections.close()
-            self._connections = None
+        if self._client is not None:
+            await self._client.close()
+            self._client = None
 
 
-class _Exchange:
-    """One request and its answer, within a context. A class, since every request uses one and a generator
-    costs several calls more."""
+class _ReplyContext(Struct, eq=False):
+    """The context of one request and its reply. A class, because a generator would take several calls more
+    for every request."""
 
-    __slots__ = ("_answer", "_reply", "_request", "_upstream")
-    _answer: HttpResponse
-    _reply: HttpReply | None
-
-    def __init__(self, upstream: HttpUpstream, request: UpstreamRequest) -> None:
-        self._upstream = upstream
-        self._request = request
+    upstream: HttpUpstream
+    request: UpstreamRequest | None
+    answer: HttpResponse | None = None
+    reply: HttpReply | None = None
 
     async def __aenter__(self) -> UpstreamReply:
-        self._answer, reply, whole = await self._upstream.ask(self._request)
-        del self._request  # its body is not needed any more
-        self._reply = reply
+        assert self.request is not None
+        answer, reply, whole = await self.upstream.ask(self.request)
+        self.answer, self.reply = answer, reply
+        self.request = None  # its body is not needed any more
         if reply is not None and whole is None:
             return reply
-        return WholeReply(whole or b"", losses_in(self._answer), reply)
+        return WholeReply(whole or b"", answer.headers.get(LOSSES_HEADER, ""), reply)
 
     async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if self._reply is None:
-            self._answer.close()
+        assert self.answer is not None
+        if self.reply is None:
+            self.answer.close()
             return
-        self._reply.close()
+        self.reply.close()
+        content = self.answer.content
         try:
-            if kind is None:
-                await _drain(self._answer)
+            if kind is None and not (isinstance(content, ResponseBody) and content.is_complete):
+                await _drain(content)
         finally:
-            self._answer.close()  # an unread body closes the connection as well
+            self.answer.close()  # an unread body closes the connection as well
 
 
 @lru_cache(maxsize=64)
-def _kind_of(content_type: str) -> str:
+def _media_type(content_type: str) -> str:
     return content_type.partition(";")[0].strip().lower()
 
 
 @lru_cache(maxsize=64)
-def _no_stream(kind: str) -> str | None:
+def _non_stream_type(kind: str) -> str | None:
     """The content type if it means something other than a stream."""
-    return next((known for known in _NO_STREAM_TYPES if kind.startswith(known)), None)
+    return next((known for known in _NON_STREAM_TYPES if kind.startswith(known)), None)
 
 
-def losses_in(answer: HttpResponse) -> str:
-    """The losses that the upstream reports."""
-    return answer.headers.get(LOSSES_HEADER, "")
-
-
-async def _drain(response: HttpResponse) -> None:
+async def _drain(content: Content) -> None:
     """Wait for the rest after the end of the stream, so that the connection can be reused."""
-    content = response.content
-    if isinstance(content, Body) and content.is_complete:
-        return
     rest = Discard()
     content.start(rest)
     with suppress(TimeoutError):  # then the connection is closed, which does no harm

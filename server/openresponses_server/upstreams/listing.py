@@ -266,7 +266,7 @@ class ListVersions:
     def __init__(self) -> None:
         self._seen: OrderedDict[str, dict[str, str]] = OrderedDict()
 
-    def note(self, models: Iterable[dict[str, Any]]) -> str:
+    def record(self, models: Iterable[dict[str, Any]]) -> str:
         """The version of this list: objects with an `id`."""
         listed = {model["id"]: _digest(encode(model)) for model in models}
         version = _digest(encode(list(listed.items())))

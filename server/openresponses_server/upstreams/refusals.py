@@ -75,6 +75,15 @@ def overflow_code(status: int, reported: str | None, message: str) -> str | None
 
 # Where servers put an error's text without an `error` object: Mistral, FastAPI and vLLM, others.
 _MESSAGE_FIELDS: Final = ("message", "detail", "error_description", "reason")
+_UNDECRYPTABLE: Final = "invalid_encrypted_content"
+_BLIND_STATUSES: Final = frozenset({400, 404, 415, 422, 500})
+_BLIND: Final = re.compile(
+    r"unknown variant `?image"  # DeepSeek
+    r"|not support (image|vision|multimodal)|support image input"  # OpenAI, xAI; OpenRouter
+    r"|images? (input )?(is|are) not (supported|allowed)|not a multimodal model"  # Groq; vLLM
+    r"|image input is not supported|missing mmproj",  # llama.cpp
+    re.IGNORECASE,
+)
 _FORGOTTEN: Final = "previous_response_not_found"
 _LINKS: Final = ("previous_response_id", "response_id")  # what an error about the link names as its parameter
 _NOT_THERE: Final = (404, 405)  # without an API's error: most often another API answered
@@ -119,7 +128,7 @@ def refusal(
             code=UpstreamError.AUTHENTICATION,
             cause=f"it answered with status {status}",
             said=said,
-            lasting=True,
+            permanent=True,
         )
     retry_after = passed_on(headers.get("retry-after"))
     return UpstreamError(
@@ -131,7 +140,7 @@ def refusal(
         headers={"retry-after": retry_after} if retry_after else None,
         cause=f"it answered with status {status}",
         said=said,
-        lasting=status in (*_NOT_THERE, *_WRONG_KEY)
+        permanent=status in (*_NOT_THERE, *_WRONG_KEY)
         or status < 400
         or headers.get("x-should-retry", "").strip().lower() == "false",
     )
@@ -158,6 +167,16 @@ def has_forgotten(error: UpstreamError, response_id: str) -> bool:
         return True
     named = error.param in _LINKS or response_id in error.message
     return error.http_status in (400, 404) and named
+
+
+def cannot_decrypt(error: UpstreamError) -> bool:
+    """Whether the upstream refuses encrypted reasoning that it has not made, or has made for another key."""
+    return error.code == _UNDECRYPTABLE
+
+
+def sees_no_images(error: UpstreamError) -> bool:
+    """Whether the upstream refuses images as such: its model takes text only."""
+    return error.http_status in _BLIND_STATUSES and _BLIND.search(error.message) is not None
 
 
 def in_band_refusal(body: bytes, clean: Clean = str) -> UpstreamError | None:

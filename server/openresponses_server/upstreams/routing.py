@@ -8,7 +8,7 @@ from openresponses_bridge.seal import Sealer
 from openresponses_server.errors import HttpError
 from openresponses_server.limits.requests import check_name
 from openresponses_server.observation.recordings.writer import Files, Tap, files_in
-from openresponses_server.observation.traces import OfTheRun
+from openresponses_server.observation.traces import CurrentRunPolicy
 from openresponses_server.observation.tracing import is_installed
 from openresponses_server.settings import Settings, SettingsError, recording_path
 from openresponses_server.settings.files import about, did_you_mean
@@ -179,7 +179,7 @@ def _taps(settings: Settings, recordings: Files | None) -> tuple[list[Tap], list
         recordings = files_in(settings.record, settings.record_bytes)
     traced: list[Tap] = []
     if settings.trace.folder is not None:
-        traced.append(lambda _name: OfTheRun())
+        traced.append(lambda _name: CurrentRunPolicy())
     return ([] if recordings is None else [recordings]), traced
 
 

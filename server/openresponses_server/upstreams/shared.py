@@ -1,7 +1,7 @@
-"""One request of an upstream that several runs read, each a choice of its answer.
+"""One request to an upstream that several runs read, each one choice of its answer.
 
-A task of its own holds it open. What comes is given to all readers, and nothing comes while one of them has
-paused it, so that a slow client slows its upstream here too. It is closed when the last reader leaves.
+A task of its own keeps it open. Data goes to all readers; the upstream is paused while one of them has paused
+it. The request is closed when the last reader leaves.
 """
 
 from __future__ import annotations
@@ -15,39 +15,41 @@ from openresponses_server.upstreams.base import Upstream, UpstreamReply, Upstrea
 
 
 class SharedUpstream:
-    """This upstream for so many readers, numbered from 0. All of them ask for the same, and when they ask
-    again, they all do."""
+    """An upstream for several readers, numbered from 0, which all make the same requests in the same
+    order."""
 
     def __init__(self, upstream: Upstream, readers: int) -> None:
         self.upstream = upstream
         self.readers = readers
-        self._asked = [0] * readers
-        self._left: set[int] = set()
-        self._requests: list[_Request] = []
+        self._request_counts = [0] * readers
+        self._finished: set[int] = set()
+        self._requests: list[_SharedRequest] = []
 
-    def reader(self, number: int) -> Upstream:
-        """The upstream as this reader sees it."""
-        return _Reader(self, number)
+    def choice_upstream(self, number: int) -> Upstream:
+        """The upstream for the run of this choice."""
+        return _ChoiceUpstream(self, number)
 
     def leave(self, number: int) -> None:
-        """This reader asks for nothing more: it is not waited for."""
-        self._left.add(number)
+        """This reader makes no more requests; nothing waits for it."""
+        self._finished.add(number)
         for request in self._requests:
-            request.look()
+            request.start_if_ready()
 
-    def join(self, number: int, asked: UpstreamRequest) -> _Request:
-        """The request of this reader: its nth is everybody's nth."""
-        turn = self._asked[number]
-        self._asked[number] += 1
-        if turn == len(self._requests):
+    def add_reader(self, number: int, request: UpstreamRequest) -> _SharedRequest:
+        """Add a reader to its next request: the nth request of each reader is the same one."""
+        index = self._request_counts[number]
+        self._request_counts[number] += 1
+        if index == len(self._requests):
             expected = set(range(self.readers))
-            self._requests.append(_Request(self.upstream, asked, expected, self._left))
-        request = self._requests[turn]
-        request.join(number)
-        return request
+            self._requests.append(_SharedRequest(self.upstream, request, expected, self._finished))
+        joined = self._requests[index]
+        joined.add_reader(number)
+        return joined
 
 
-class _Reader(UpstreamWrapper):
+class _ChoiceUpstream(UpstreamWrapper):
+    """The upstream as one reader sees it."""
+
     def __init__(self, shared: SharedUpstream, number: int) -> None:
         super().__init__(shared.upstream)
         self._shared = shared
@@ -55,18 +57,18 @@ class _Reader(UpstreamWrapper):
 
     @asynccontextmanager
     async def open(self, request: UpstreamRequest) -> AsyncIterator[UpstreamReply]:
-        joined = self._shared.join(self._number, request)
+        joined = self._shared.add_reader(self._number, request)
         try:
             await joined.opened()
-            yield _Reply(joined, self._number)
+            yield _ChoiceReply(joined, self._number)
         finally:
             joined.leave(self._number)
 
 
-class _Reply:
-    """An `UpstreamReply`."""
+class _ChoiceReply:
+    """The `UpstreamReply` of one reader."""
 
-    def __init__(self, request: _Request, number: int) -> None:
+    def __init__(self, request: _SharedRequest, number: int) -> None:
         self._request = request
         self._number = number
         self.losses, self.whole = request.losses, request.whole
@@ -81,38 +83,37 @@ class _Reply:
         self._request.resume(self._number)
 
 
-class _Request:
-    """One request. It is read when everybody expected has started, or left without."""
+class _SharedRequest:
+    """One request. Its reply is read when every expected reader has started or left."""
 
     losses = ""
     whole = False
 
     def __init__(
-        self, upstream: Upstream, asked: UpstreamRequest, expected: set[int], left: set[int]
+        self, upstream: Upstream, request: UpstreamRequest, expected: set[int], finished: set[int]
     ) -> None:
         self._expected = expected
-        self._left = left
+        self._finished = finished
         self._readers: set[int] = set()
         self._sinks: dict[int, Sink] = {}
-        self._gone: set[int] = set()
+        self._departed: set[int] = set()
         self._paused: set[int] = set()
         self._reply: UpstreamReply | None = None
         self._started = self._ended = False
         self._opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._over = asyncio.Event()
-        self._task = asyncio.create_task(self._hold(upstream, asked))
+        self._readers_gone = asyncio.Event()
+        self._task = asyncio.create_task(self._keep_open(upstream, request))
 
-    # ── the readers' side ──────────────────────────────────────────────────────────────────────────────
-    def join(self, number: int) -> None:
+    def add_reader(self, number: int) -> None:
         self._readers.add(number)
 
     async def opened(self) -> None:
-        """Raises UpstreamError when the request is refused."""
+        """Wait until the upstream accepts. Raises UpstreamError if it refuses."""
         await asyncio.shield(self._opened)
 
     def start(self, number: int, sink: Sink) -> None:
         self._sinks[number] = sink
-        self.look()
+        self.start_if_ready()
 
     def pause(self, number: int) -> None:
         if number in self._sinks:
@@ -123,30 +124,29 @@ class _Request:
     def resume(self, number: int) -> None:
         self._paused.discard(number)
         if not self._started:
-            self.look()
+            self.start_if_ready()
         elif not self._paused and self._reply is not None:
             self._reply.resume()
 
     def leave(self, number: int) -> None:
         self._readers.discard(number)
         self._sinks.pop(number, None)
-        self._gone.add(number)
+        self._departed.add(number)
         if not self._readers:
             if not self._ended:
                 self._task.cancel()
-            self._over.set()
+            self._readers_gone.set()
         elif number in self._paused:
             self.resume(number)
-        self.look()
+        self.start_if_ready()
 
-    def look(self) -> None:
-        """Begin to read when nobody is waited for any more."""
-        waited_for = self._expected - self._left - self._gone - self._sinks.keys()
+    def start_if_ready(self) -> None:
+        """Start the reply when no reader is missing."""
+        waited_for = self._expected - self._finished - self._departed - self._sinks.keys()
         if self._reply is not None and not self._started and not (waited_for or self._paused) and self._sinks:
             self._started = True
             self._reply.start(self)
 
-    # ── the upstream's side ────────────────────────────────────────────────────────────────────────────
     def feed(self, data: bytes) -> None:
         for sink in list(self._sinks.values()):
             sink.feed(data)
@@ -156,15 +156,15 @@ class _Request:
         for sink in list(self._sinks.values()):
             sink.end(error)
 
-    async def _hold(self, upstream: Upstream, asked: UpstreamRequest) -> None:
+    async def _keep_open(self, upstream: Upstream, request: UpstreamRequest) -> None:
         try:
-            async with upstream.open(asked) as reply:
+            async with upstream.open(request) as reply:
                 self._reply, self.losses, self.whole = reply, reply.losses, reply.whole
                 self._opened.set_result(None)
-                self.look()
-                await self._over.wait()
+                self.start_if_ready()
+                await self._readers_gone.wait()
         except Exception as error:
-            if self._opened.done():  # its readers have had the end
+            if self._opened.done():  # the readers got the end
                 raise
             self._opened.set_exception(error)
-            self._opened.exception()  # it is raised by those who wait, if anybody does
+            self._opened.exception()  # marks it as retrieved: perhaps no reader waits

@@ -13,22 +13,29 @@ from opentelemetry.trace import Span, SpanKind, Status, StatusCode
 from openresponses_server.errors import UpstreamError
 from openresponses_server.observation.tracing import LONGEST, outgoing, tracer
 from openresponses_server.settings import Timeouts
-from openresponses_server.upstreams.base import Upstream, UpstreamReply, UpstreamRequest, UpstreamWrapper
-from openresponses_server.upstreams.connections import Connect, HttpResponse, Requests
+from openresponses_server.upstreams.base import (
+    HttpClient,
+    HttpClientFactory,
+    HttpResponse,
+    Upstream,
+    UpstreamReply,
+    UpstreamRequest,
+    UpstreamWrapper,
+)
 
 
 class SpannedUpstream(UpstreamWrapper):
-    """An `Upstream` each of whose requests is a span; what its answer brings passes untouched."""
+    """An `Upstream` that makes a span for each request."""
 
     def __init__(self, upstream: Upstream) -> None:
         super().__init__(upstream)
         self._tracer = tracer()
-        self._where = _place(upstream.address)
-        self._where["gen_ai.provider.name"] = upstream.name
+        self._server_attributes = _server_attributes_of(upstream.address)
+        self._server_attributes["gen_ai.provider.name"] = upstream.name
 
     def open(self, request: UpstreamRequest) -> AbstractAsyncContextManager[UpstreamReply]:
         span = self._tracer.start_span("chat", kind=SpanKind.CLIENT)
-        # Without an SDK, or where this one is not sampled, the context has what is passed on already.
+        # without an SDK, and for a request that is not sampled, the context already has the outer span
         if span is trace.INVALID_SPAN or not span.is_recording():
             return self.inner.open(request)
         return self._open(request, span)
@@ -37,7 +44,7 @@ class SpannedUpstream(UpstreamWrapper):
     async def _open(self, request: UpstreamRequest, span: Span) -> AsyncIterator[UpstreamReply]:
         model = _model_of(request.body)[:LONGEST]
         span.update_name(f"chat {model}")
-        span.set_attributes(self._where)
+        span.set_attributes(self._server_attributes)
         span.set_attributes({"gen_ai.operation.name": "chat", "gen_ai.request.model": model})
         try:
             async with AsyncExitStack() as stack:
@@ -55,41 +62,45 @@ class SpannedUpstream(UpstreamWrapper):
             span.end()
 
 
-def propagating(connect: Connect) -> Connect:
-    """The same connections; requests name the span in whose context they are made."""
+def propagating(connect: HttpClientFactory) -> HttpClientFactory:
+    """A factory of the same clients, whose requests carry the current span's context."""
 
-    def connected(name: str, timeouts: Timeouts) -> Requests:
-        return _Propagating(connect(name, timeouts))
+    def propagating_client(name: str, timeouts: Timeouts) -> HttpClient:
+        return _PropagatingClient(connect(name, timeouts))
 
-    return connected
+    return propagating_client
 
 
-class _Propagating:
-    def __init__(self, requests: Requests) -> None:
-        self._requests = requests
+class _PropagatingClient:
+    """An `HttpClient` that adds the headers of the current span's context."""
+
+    def __init__(self, client: HttpClient) -> None:
+        self._client = client
 
     async def request(
         self, method: str, url: str, *, headers: Mapping[str, str], data: bytes = b""
     ) -> HttpResponse:
-        return await self._requests.request(method, url, headers={**headers, **outgoing()}, data=data)
+        return await self._client.request(method, url, headers={**headers, **outgoing()}, data=data)
 
     async def close(self) -> None:
-        await self._requests.close()
+        await self._client.close()
 
 
-class _Named(msgspec.Struct):
+class _RequestModel(msgspec.Struct):
+    """The only field of a request that is decoded."""
+
     model: str = ""
 
 
 def _model_of(body: bytes) -> str:
-    """The model that a request names; the rest of it is not decoded."""
+    """The model that a request names, or ""."""
     try:
-        return msgspec.json.decode(body, type=_Named).model
+        return msgspec.json.decode(body, type=_RequestModel).model
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
         return ""
 
 
-def _place(address: str) -> dict[str, str | int]:
+def _server_attributes_of(address: str) -> dict[str, str | int]:
     parts = urlsplit(address)
     if not parts.hostname:
         return {}

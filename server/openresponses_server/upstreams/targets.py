@@ -30,8 +30,7 @@ from openresponses_server.settings import (
     recording_path,
 )
 from openresponses_server.settings.files import did_you_mean, expanded
-from openresponses_server.upstreams.base import UNNAMED, Upstream, called
-from openresponses_server.upstreams.connections import Connect
+from openresponses_server.upstreams.base import UNNAMED, HttpClientFactory, Upstream, called
 from openresponses_server.upstreams.demo.upstream import MODELS, DemoUpstream
 from openresponses_server.upstreams.dialects import (
     CHAT,
@@ -41,7 +40,7 @@ from openresponses_server.upstreams.dialects import (
     UpstreamDialect,
     without_password,
 )
-from openresponses_server.upstreams.profiles import Profile, options_of, profile
+from openresponses_server.upstreams.profiles import DialectOptions, Profile, profile
 from openresponses_server.upstreams.shared import SharedUpstream
 
 _OF_ADDRESSES: Final = (
@@ -52,30 +51,32 @@ _OF_ADDRESSES: Final = (
 
 
 class Target(NamedTuple):
-    """The target of a request.
-
-    `model` is the name in the request; `options` are the upstream's, of the type of its dialect, and `traits`
-    the abilities of a server with these options; `sealer` seals opaque reasoning; `fallbacks` are asked in
-    order if this one is down or busy. `shared` is the upstream for several runs that share one request,
-    `choice` the index of the choice that a run reads. `able` has the model's capabilities, `reasoning_as` the
-    form in which its raw reasoning is shown; `text_after_tools` is as in `Dialect`; `counts`: the reported
-    input tokens are those of the request, by the model's tokenizer.
-    """
+    """The upstream and the model for a request, with what requests to them need."""
 
     upstream: Upstream
     dialect: UpstreamDialect
     model: str
+    """As in the request to the upstream."""
     options: Struct
+    """The upstream's options, of its dialect's type."""
     traits: Traits
+    """The abilities of a server with these options."""
     sealer: Sealer
+    """Seals opaque reasoning."""
     retries: Retries = Retries()
     fallbacks: tuple[Target, ...] = ()
+    """Asked in order if this one is down or busy."""
     shared: SharedUpstream | None = None
+    """The upstream for several runs that share one request."""
     choice: int | None = None
+    """The index of the choice that a run reads."""
     able: Capabilities = Capabilities()
     reasoning_as: str = "raw"
+    """The form in which raw reasoning is shown."""
     text_after_tools: bool = True
+    """As in `Dialect`."""
     counts: bool = True
+    """Whether reported input tokens are those of the request, by the model's tokenizer."""
 
     def bound(self, owner: str) -> Target:
         """The same for requests of this owner: its seals can be opened by this owner only."""
@@ -94,12 +95,17 @@ class Target(NamedTuple):
         mine = self._replace(fallbacks=tuple(each.of_choice(number) for each in self.fallbacks))
         if self.shared is None:
             return mine
-        return mine._replace(upstream=self.shared.reader(number), choice=number)
+        return mine._replace(upstream=self.shared.choice_upstream(number), choice=number)
 
     @property
     def all_shared(self) -> list[SharedUpstream]:
         """The shared upstreams of this one and its fallbacks."""
         return [each.shared for each in (self, *self.fallbacks) if each.shared is not None]
+
+    def end_choice(self, number: int) -> None:
+        """Detach this choice, whose run has ended, from the upstreams that the choices share."""
+        for shared in self.all_shared:
+            shared.leave(number)
 
     def prepare(
         self,
@@ -112,30 +118,34 @@ class Target(NamedTuple):
         """The request to send; without `stream` it asks for a whole answer. Raises InvalidRequestError for a
         request that the upstream can't express."""
         choices = 1 if self.shared is None else self.shared.readers
-        context = RequestContext(history, self.model, self.options, self.sealer, identities, choices, stream)
+        reasons = self.able.reasoning is not False
+        context = RequestContext(
+            history, self.model, self.options, self.sealer, identities, choices, stream, reasons
+        )
         return self.dialect.side.request(request, context)
 
 
 class Configured(NamedTuple):
-    """One upstream of the settings; `settings` has its name. `counts` is as in `Target`."""
+    """One upstream of the settings. `counts` is as in `Target`."""
 
     settings: UpstreamSettings
     name: str
     upstream: Upstream
     dialect: UpstreamDialect
-    options: Struct
+    options: DialectOptions
     sealer: Sealer
     counts: bool = True
 
     def target(self, model: str, fallbacks: tuple[Target, ...] = ()) -> Target:
         """The target of a request for this name."""
         outgoing = self.settings.model or model
+        options = self.options.of(outgoing)
         return Target(
             self.upstream,
             self.dialect,
             outgoing,
-            self.options,
-            self.dialect.side.traits(self.options),
+            options,
+            self.dialect.side.traits(options),
             self.sealer,
             self.settings.retries,
             fallbacks,
@@ -151,7 +161,8 @@ def demo(sealer: Sealer, taps: Sequence[Tap] = ()) -> Configured:
     """The built-in model."""
     model = _tapped(DemoUpstream(), CHAT.dialect.name, taps)
     given = UpstreamSettings(models=list(MODELS))
-    return Configured(given, model.name, model, CHAT, CHAT.side.options(), sealer, counts=False)  # words
+    options = DialectOptions(CHAT.side.options)
+    return Configured(given, model.name, model, CHAT, options, sealer, counts=False)  # it counts words
 
 
 def configured(
@@ -180,8 +191,9 @@ def configured(
         what = f"dialect {spoken!r} is not one of: {', '.join(DIALECTS)}{did_you_mean(spoken, DIALECTS)}"
         raise SettingsError(f"{called(name)}: {what}", ".dialect")
     at = known.dialects.get(spoken) if known else None
-    wanted = {**(at.options if at else {}), **given.options}
-    options = options_of(dialect.side.options, wanted, f"{called(name)}: ")
+    layers = [(at.options, at.model_options)] if at else []
+    options = DialectOptions(dialect.side.options, [*layers, (given.options, given.model_options)])
+    options.check(f"{called(name)}: ")
     if not isinstance(dialect, HttpDialect):
         process = _process(given, settings, name, taps, spoken)
         return Configured(given, name, process, dialect, options, sealer, counts=False)  # the agent's, too
@@ -254,12 +266,16 @@ def _place(given: UpstreamSettings, url: str, dialect: HttpDialect) -> tuple[str
 
 def _connecting(
     given: UpstreamSettings, name: str, base: str, socket: str | None
-) -> tuple[Connect, Sequence[str]]:
-    """The factory of connections to an upstream at this address, and the secrets that proxies get. Raises
-    SettingsError for settings that don't allow connections, ValueError for the address."""
+) -> tuple[HttpClientFactory, Sequence[str]]:
+    """The factory of the HTTP client of an upstream at this address, and the secrets that its proxy gets.
+    Raises SettingsError for settings that don't allow connections, ValueError for the address."""
+    from openresponses_server.http.client.connect_options import (
+        ConnectOptions,
+        ConnectOptionsError,
+        TlsOptions,
+    )
     from openresponses_server.http.client.connection import request_target_of
-    from openresponses_server.http.client.pool import Connections
-    from openresponses_server.http.client.ways import Trust, Way, WayError
+    from openresponses_server.http.client.pool import ConnectionPool
 
     try:
         origin = request_target_of(base).origin
@@ -267,12 +283,13 @@ def _connecting(
         raise ValueError(str(error)) from error
     try:
         proxy = None if given.proxy is None else expanded(given.proxy, ".proxy")
-        way = Way(Trust(given.verify, given.ca_file, given.client_cert, given.client_key), proxy, socket)
-        between = way.check(origin)
-    except WayError as error:
+        tls_options = TlsOptions(given.verify, given.ca_file, given.client_cert, given.client_key)
+        connect_options = ConnectOptions(tls_options, proxy, socket)
+        used_proxy = connect_options.check(origin)
+    except ConnectOptionsError as error:
         at = f".{error.field}" if error.field else ""
         raise SettingsError(f"{called(name)}: {error}", at) from error
-    return partial(Connections, way=way), () if between is None else between.secrets
+    return partial(ConnectionPool, options=connect_options), () if used_proxy is None else used_proxy.secrets
 
 
 def _process(

@@ -1,8 +1,7 @@
-"""Models' own tokenizers, where the settings name them and their data is on this machine. Nothing is fetched.
+"""Models' own tokenizers, as the settings name them, with data from this machine only.
 
-`tokenizers` reads a `tokenizer.json`; `tiktoken` has encodings by name, whose data it would fetch if it
-did not find it in its cache (`TIKTOKEN_CACHE_DIR`): that way is shut. A model whose tokenizer can't be used
-is estimated.
+`tokenizers` reads a `tokenizer.json`. `tiktoken` has encodings by name; it would download data that is not in
+its cache (`TIKTOKEN_CACHE_DIR`), which is prevented. Tokens are estimated if a tokenizer can't be used.
 """
 
 from __future__ import annotations
@@ -27,27 +26,28 @@ from openresponses_bridge.protocol.request import CreateResponse
 from openresponses_server.upstreams.catalog import bare_name, best_match
 
 TIKTOKEN: Final = "tiktoken:"
-_PIECE: Final = 4000  # characters given to a tokenizer at once: some take the square of a text without spaces
+_PIECE: Final = 4000  # the most characters of a call: some tokenizers are quadratic in a text without spaces
 _log = structlog.get_logger(__name__)
 
 _Encode = Callable[[str], int]
-"""A text of bounded length → how many tokens it is."""
+"""A text of bounded length → the number of its tokens."""
 
 
 class ExactCounter:
-    """A `TokenCounter` that asks a model's own tokenizer: `sources` by names with wildcards (see
-    `Settings.tokenizers`); `fallback` counts for other models, and for those whose tokenizer can't be used,
-    which is logged once. Tokenizers are loaded when they are first asked for."""
+    """A `TokenCounter` that uses models' own tokenizers. Each is loaded when it is first needed; one that
+    can't be used is logged once."""
 
     def __init__(self, sources: Mapping[str, str], fallback: TokenCounter) -> None:
+        """`sources`: names of models, with wildcards → tokenizers, as in `Settings.tokenizers`. `fallback`
+        counts for models without a usable tokenizer."""
         self._sources = sources
         self._fallback = fallback
         self._loaded: dict[str, _Encode | None] = {}
         self._lock = threading.Lock()
         self._cache: ContentCache[int] = ContentCache()
 
-    def over(self, fallback: TokenCounter) -> ExactCounter:
-        """The same tokenizers, with another counter for other models."""
+    def with_fallback(self, fallback: TokenCounter) -> ExactCounter:
+        """The same tokenizers with another fallback."""
         other = copy(self)
         other._fallback = fallback
         return other
@@ -71,7 +71,7 @@ class ExactCounter:
         return self._count(texts, source) + fixed + TOKENS_PER_ITEM * items
 
     def _source(self, model: str) -> str | None:
-        """The tokenizer of a model, if it can be used."""
+        """The source of a model's tokenizer, if it can be used."""
         names = dict.fromkeys((model, bare_name(model)))
         patterns = (best_match(name, self._sources) for name in names)
         pattern = next((each for each in patterns if each is not None), None)
@@ -114,12 +114,12 @@ def _tiktoken(name: str) -> _Encode:
     def refuse(blobpath: str) -> bytes:
         raise FileNotFoundError("its data is not in the cache of tiktoken, and nothing is fetched")
 
-    way_out = tiktoken.load.read_file  # the only one to what is not in its cache
+    original = tiktoken.load.read_file  # the only one to what is not in its cache
     tiktoken.load.read_file = refuse
     try:
         encoding = tiktoken.get_encoding(name)
     finally:
-        tiktoken.load.read_file = way_out
+        tiktoken.load.read_file = original
     return lambda text: len(encoding.encode_ordinary(text))
 
 

@@ -1,6 +1,6 @@
-"""A whole JSON answer where a stream was asked for: servers and gateways that can't stream send one.
+"""A whole JSON answer to a request for a stream, as servers and gateways send that can't stream.
 
-It becomes the only frame of a stream, as its bytes arrive, and the dialect's inbound reads it like any other.
+It becomes a stream with a single frame, as its bytes arrive, for the dialect's inbound.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from openresponses_server.upstreams.base import UpstreamReply
 _BOM: Final = b"\xef\xbb\xbf"
 _FIELD: Final = b"data: "
 _END: Final = b"\n\n"
-# between JSON tokens a line end is white space, and within a string there can't be one
+# in JSON, a line end is white space between tokens, and never within a string
 _ONE_LINE: Final = bytes.maketrans(b"\r\n", b"  ")
 
 Recognises = Callable[[Mapping[str, Any]], bool]
 
 
 def is_whole_answer(body: bytes, recognises: Recognises) -> bool:
-    """Whether a JSON body is an answer in the dialect that `recognises` knows."""
+    """Whether a body is JSON that `recognises` accepts as an answer of its dialect."""
     try:
         value = decode_frame(body.removeprefix(_BOM))
     except WireError:
@@ -32,14 +32,14 @@ def is_whole_answer(body: bytes, recognises: Recognises) -> bool:
 
 
 class WholeReply:
-    """The answer as a stream of one frame: `begun` is what has come of it, `rest` gives what follows, and is
-    None when that was all."""
+    """A whole answer as a stream of one frame."""
 
     whole = True
 
     __slots__ = ("_begun", "_rest", "_sink", "losses")
 
     def __init__(self, begun: bytes, losses: str, rest: UpstreamReply | None) -> None:
+        """`begun`: the bytes that were received; `rest`: the source of the others, None if there are none."""
         self._begun = _FIELD + begun.removeprefix(_BOM).translate(_ONE_LINE)
         self._rest = rest
         self._sink: Sink | None = None
@@ -62,12 +62,12 @@ class WholeReply:
             self._rest.resume()
 
     def feed(self, data: bytes) -> None:
-        """More of the answer."""
+        """The next bytes of the answer."""
         if self._sink is not None:
             self._sink.feed(data.translate(_ONE_LINE))
 
     def end(self, error: Exception | None) -> None:
-        """That was all of it."""
+        """The answer has ended."""
         sink, self._sink = self._sink, None
         if sink is not None:
             if error is None:

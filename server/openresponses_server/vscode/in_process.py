@@ -16,7 +16,8 @@ from openresponses_bridge.protocol.events import Event
 from openresponses_bridge.protocol.request import CreateResponse
 from openresponses_server.http.auth import NOBODY
 from openresponses_server.requests.composition import compose, service_lifespan
-from openresponses_server.requests.prepare import prepare
+from openresponses_server.requests.prepare import new_run, prepare
+from openresponses_server.requests.prepared import PreparedRequest
 from openresponses_server.requests.service import Service
 from openresponses_server.runs.client import Batch
 from openresponses_server.runs.run import Run
@@ -41,10 +42,8 @@ class ServiceBackend:
         Raises InvalidRequestError and HttpError for what is refused or fails before the first event.
         """
         name = f"req_{secrets.token_hex(12)}"
-        prepared = await prepare(
-            self._service, request, _NO_HEADERS, name, owner=self._owner, input_param="messages"
-        )
-        run = prepared.run()
+        prepared = PreparedRequest(request, _NO_HEADERS, name, self._owner, input_param="messages")
+        run = new_run(await prepare(prepared, self._service), self._service)
         into, out = anyio.create_memory_object_stream[Batch](0)
 
         async def generate() -> None:

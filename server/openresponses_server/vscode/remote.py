@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Unpack
 
-from openresponses_bridge.dialects.responses import ResponsesOptions
 from openresponses_bridge.seal import Sealer
 from openresponses_server.client import OpenResponsesClient
 from openresponses_server.settings import UpstreamSettings
 from openresponses_server.upstreams.dialects import RESPONSES
 from openresponses_server.upstreams.listing import Listing
+from openresponses_server.upstreams.profiles import DialectOptions
 from openresponses_server.upstreams.routing import Router
 from openresponses_server.upstreams.targets import Configured
 from openresponses_server.vscode.provider import LanguageModelChatProvider, ProviderOptions
@@ -19,5 +19,6 @@ def over_server(client: OpenResponsesClient, **options: Unpack[ProviderOptions])
     """A provider of the models that the client's server lists, which answers. The client stays the caller's
     to close."""
     server = client.server
-    only = Configured(UpstreamSettings(), server.name, server, RESPONSES, ResponsesOptions(), Sealer())
+    spoken = DialectOptions(RESPONSES.side.options)
+    only = Configured(UpstreamSettings(), server.name, server, RESPONSES, spoken, Sealer())
     return LanguageModelChatProvider(client, Listing(Router([only])), **options)

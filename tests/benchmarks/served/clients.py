@@ -19,7 +19,7 @@ import uvloop
 _STAMP: Final = re.compile(rb"@(\d{10,20});")
 _KEPT: Final = 64  # bytes of a read that are looked at again with the next one
 _STATUS: Final = re.compile(rb"HTTP/1\.1 (\d{3})")
-_PATIENCE: Final = 120.0  # seconds for all of it
+_TIMEOUT: Final = 120.0  # seconds for all of it
 
 
 class Load(msgspec.Struct):
@@ -139,7 +139,7 @@ async def load(asked: Load) -> Found:
         if connected is not None:
             connected[0].abort()
 
-    async with asyncio.timeout(_PATIENCE):
+    async with asyncio.timeout(_TIMEOUT):
         await asyncio.gather(*(one_after_another() for _ in range(asked.together)))
     return Found(time.monotonic() - begun, _percentile(firsts), _percentile(latencies), received, failed)
 

@@ -26,7 +26,7 @@ import msgspec
 from tests.benchmarks.served.clients import Found, Load
 from tests.benchmarks.served.subjects import Process, Subject, model_side, ours, running
 
-_PATIENCE: Final = 240.0  # seconds for one load
+_TIMEOUT: Final = 240.0  # seconds for one load
 _WORKERS: Final = (1, 2)
 _PATH: Final = "/v1/responses"
 
@@ -123,7 +123,7 @@ def _begin(asked: Load) -> subprocess.Popen[bytes]:
 
 
 def _end(client: subprocess.Popen[bytes], count: int) -> Found:
-    output, _ = client.communicate(timeout=_PATIENCE)
+    output, _ = client.communicate(timeout=_TIMEOUT)
     found = msgspec.json.decode(output, type=Found)
     if found.failed == count:
         raise RuntimeError("every request failed")

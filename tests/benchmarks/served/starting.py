@@ -27,7 +27,7 @@ from tests.benchmarks.served.clients import Load
 from tests.benchmarks.served.subjects import SUBJECTS, Subject, free_port, model_side, ours, running
 from tests.benchmarks.served.works import Work, load_of, measured
 
-_PATIENCE: Final = 60.0  # seconds for one start
+_TIMEOUT: Final = 60.0  # seconds for one start
 _LOOK: Final = 0.002  # seconds between two tries to connect
 _SETTLED: Final = (
     20.0  # seconds, in which connections to the model's side are closed and memory is given back
@@ -137,7 +137,7 @@ def _answered(subject: Subject, model: int, folder: Path) -> _Took | None:
         process = subprocess.Popen(command, cwd=Path.cwd(), env=environment, stdout=output, stderr=output)
     try:
         while not _answers(asked):
-            if process.poll() is not None or time.monotonic() - begun > _PATIENCE:
+            if process.poll() is not None or time.monotonic() - begun > _TIMEOUT:
                 raise RuntimeError(f"{subject.name} did not start: {(folder / 'output').read_text()[-500:]}")
             time.sleep(_LOOK)
         wall = time.monotonic() - begun
@@ -145,7 +145,7 @@ def _answered(subject: Subject, model: int, folder: Path) -> _Took | None:
         return _Took(wall, sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e9)
     finally:
         process.terminate()
-        process.wait(_PATIENCE)
+        process.wait(_TIMEOUT)
 
 
 def _answers(asked: Load) -> bool:
@@ -155,7 +155,7 @@ def _answers(asked: Load) -> bool:
         f"authorization: {asked.authorization}\r\ncontent-length: {len(asked.body)}\r\n\r\n"
     )
     try:
-        with socket.create_connection(("127.0.0.1", asked.port), timeout=_PATIENCE) as connection:
+        with socket.create_connection(("127.0.0.1", asked.port), timeout=_TIMEOUT) as connection:
             connection.sendall((head + asked.body).encode())
             return connection.recv(16).startswith(b"HTTP/1.1 200")
     except ConnectionError:

@@ -12,7 +12,7 @@ import msgspec
 from tests.benchmarks.served.clients import Found, Load
 from tests.benchmarks.served.subjects import BESIDE, Process, Subject, pinned
 
-_PATIENCE: Final = 180.0  # seconds for one load
+_TIMEOUT: Final = 180.0  # seconds for one load
 Figure = Literal["cpu", "latency", "first"]
 
 
@@ -69,7 +69,7 @@ def measured(subject: Subject, process: Process, work: Work) -> float:
     asked = load_of(subject, process.port, work)
     before = process.cpu()
     command = [sys.executable, "-m", "tests.benchmarks.served.clients", msgspec.json.encode(asked).decode()]
-    done = subprocess.run(pinned(BESIDE, command), capture_output=True, timeout=_PATIENCE, check=False)
+    done = subprocess.run(pinned(BESIDE, command), capture_output=True, timeout=_TIMEOUT, check=False)
     spent = process.cpu() - before
     if done.returncode:
         raise RuntimeError(done.stderr.decode()[-600:])

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from openresponses_bridge.calls.identity import ToolIdentityMap
 from openresponses_bridge.conformance.validator import StreamValidator
-from openresponses_bridge.dialects.base import Dialect, RequestContext, Traits
+from openresponses_bridge.dialects.base import AnswerContext, Dialect, RequestContext, Traits
 from openresponses_bridge.dialects.table import TABLE, dialects
 from openresponses_bridge.emitter.machine import ResponseStreamStateMachine
 from openresponses_bridge.errors import InvalidRequestError
@@ -65,16 +65,16 @@ def test_a_server_of_it_has_an_endpoint_and_traits(entry: Dialect) -> None:
 @pytest.mark.parametrize("entry", ENTRIES, ids=name_of)
 def test_a_capture_is_recognised_by_its_own_dialect(entry: Dialect) -> None:
     first = json.loads(SENT[entry.name][0])
-    assert next(each.name for each in ENTRIES if each.recording.recognises(first)) == entry.name
-    assert not entry.recording.recognises({})
-    entry.recording.head(first)
+    assert next(each.name for each in ENTRIES if each.capture.recognises(first)) == entry.name
+    assert not entry.capture.recognises({})
+    entry.capture.head(first)
 
 
 @pytest.mark.parametrize("named", [False, True], ids=["data alone", "with the event's name"])
 @pytest.mark.parametrize("entry", ENTRIES, ids=name_of)
 def test_each_inbound_is_fed_alike(entry: Dialect, named: bool) -> None:
     stream = machine()
-    inbound = entry.recording.inbound(stream)
+    inbound = entry.capture.inbound(stream)
     validator, events = StreamValidator("openai"), []
     for frame in SENT[entry.name]:
         kind = json.loads(frame).get("type", "") if frame.startswith(b"{") else ""
@@ -91,7 +91,7 @@ def test_each_inbound_is_fed_alike(entry: Dialect, named: bool) -> None:
 )
 @pytest.mark.parametrize("entry", ENTRIES, ids=name_of)
 def test_no_frame_makes_an_inbound_raise(entry: Dialect, data: bytes) -> None:
-    inbound = entry.recording.inbound(machine())
+    inbound = entry.capture.inbound(machine())
     events = inbound.feed(data, "none") + inbound.feed(data) + inbound.close()
     assert events[0].type == "response.created"
     assert sum(event.type in ("response.completed", "response.failed") for event in events) == 1
@@ -115,7 +115,9 @@ def test_a_request_goes_out_and_asks_for_a_stream_or_a_whole_answer(entry: Diale
 @pytest.mark.parametrize("entry", UPSTREAMS, ids=name_of)
 def test_an_upstream_is_read(entry: Dialect) -> None:
     assert entry.upstream is not None
-    inbound = entry.upstream.inbound(machine(), Sealer())
+    inbound = entry.upstream.inbound(
+        machine(), AnswerContext(entry.upstream.options(), Sealer(), ToolIdentityMap())
+    )
     events = [event for frame in SENT[entry.name] for event in inbound.feed(frame)] + inbound.close()
     assert (events[0].type, events[-1].type) == ("response.created", "response.completed")
 
@@ -131,7 +133,7 @@ def test_what_a_client_gets_is_read_again(entry: Dialect) -> None:
     data = entry.client.encode(chunks)
     assert data == b"".join(entry.client.encode([chunk]) for chunk in chunks)
     lines = [line.removeprefix(b"data: ") for line in data.splitlines() if line[:1] in b"{d" and line]
-    inbound = entry.recording.inbound(machine())
+    inbound = entry.capture.inbound(machine())
     read = [event for line in lines for event in inbound.feed(line)] + inbound.close()
     assert (of_text(read), read[-1].type) == ("Hello", "response.completed")
     assert list(outbound.diagnostics) == []

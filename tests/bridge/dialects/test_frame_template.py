@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Struct
 
-from openresponses_bridge.dialects.base import FrameTemplate
+from openresponses_bridge.dialects.base import FrameString, FrameTemplate
 from openresponses_bridge.dialects.base.inbound import _ENCODED, _WASTED
 from openresponses_bridge.errors import BridgeError
 
@@ -36,7 +36,7 @@ def said(text: str) -> list[Any]:
 def learnt(data: bytes) -> FrameTemplate | None:
     """What was learnt from a frame, if it can be."""
     template = FrameTemplate()
-    template.learn(data, 100, read(data), read, said)
+    template.learn(data, "", 100, FrameString(read(data), read, said))
     return template if template.learned else None
 
 
@@ -127,8 +127,9 @@ def test_a_string_that_can_not_be_told_from_others_is_not_learnt(data: bytes) ->
 def test_frames_that_are_never_alike_are_learnt_from_a_few_times_only() -> None:
     alike, tries = FrameTemplate(), 0
     for number in range(1000):
+        data = b'{"number":%d,"delta":{"content":"a"}}' % number
         if alike.enabled:
-            alike.learn(b'{"number":%d,"delta":{"content":"a"}}' % number, number, "a", read, said)
+            alike.learn(data, "", number, FrameString("a", read, said))
             tries += 1
     assert tries == _WASTED
 
@@ -136,7 +137,8 @@ def test_frames_that_are_never_alike_are_learnt_from_a_few_times_only() -> None:
 def test_frames_that_are_alike_for_some_time_are_learnt_from_each_time() -> None:
     alike = FrameTemplate()
     for number in range(0, 10_000, 50):
-        alike.learn(b'{"number":%d,"delta":{"content":"a"}}' % number, number, "a", read, said)
+        data = b'{"number":%d,"delta":{"content":"a"}}' % number
+        alike.learn(data, "", number, FrameString("a", read, said))
         assert alike.learned
     assert alike.enabled
 
@@ -152,7 +154,7 @@ def test_what_matches_is_counted_and_what_does_not_is_left_to_others() -> None:
             raise answer
         return answer
 
-    template.learn(b'{"delta":{"content":"a"}}', 100, "a", read, apply)
+    template.learn(b'{"delta":{"content":"a"}}', "", 100, FrameString("a", read, apply))
     fed = [template.payload.feed(b'{"delta":{"content":"b"}}') for _ in range(3)]
     assert fed == [["x"], None, None]
     assert template.payload.feed(b'{"delta":{"content":""}}') is None

@@ -49,7 +49,7 @@ NAMESPACE = {"type": "namespace", "name": "mcp__calendar", "tools": [FUNCTION]}
 FOUND = {"type": "tool_search_output", "execution": "client", "call_id": "c1", "tools": [NAMESPACE]}
 PROGRAM = {"type": "program", "id": "p1", "call_id": "p", "code": MARK, "fingerprint": "f"}
 RESULT = {"type": "program_output", "id": "p2", "call_id": "p", "result": "42", "status": "completed"}
-APPROVAL = {"id": MARK, "name": "n", "server_label": "s", "arguments": "{}"}
+APPROVAL = {"id": f"mcpr_{MARK}", "name": "n", "server_label": "s", "arguments": "{}"}
 
 
 def agent_message(*content: dict[str, Any]) -> dict[str, Any]:
@@ -141,14 +141,18 @@ ROWS: dict[str, Row] = {
     "program_output alone": item({**RESULT, "result": MARK}, outcome=KEPT),
     "mcp_approval_request": item({"type": "mcp_approval_request", **APPROVAL}),
     "mcp_approval_response": item(
-        {"type": "mcp_approval_response", "approval_request_id": MARK, "approve": True}
+        {"type": "mcp_approval_response", "approval_request_id": f"mcpr_{MARK}", "approve": True}
     ),
-    "mcp_call": item({"type": "mcp_call", **APPROVAL}),
-    "mcp_list_tools": item({"type": "mcp_list_tools", "id": MARK, "server_label": "s", "tools": []}),
+    "mcp_call": item({"type": "mcp_call", **APPROVAL, "id": f"mcp_{MARK}"}),
+    "mcp_list_tools": item(
+        {"type": "mcp_list_tools", "id": f"mcpl_{MARK}", "server_label": "s", "tools": []}
+    ),
     "computer_call_output": item(
         {"type": "computer_call_output", "call_id": "c", "output": {"image_url": MARK}}
     ),
-    "image_generation_call": item({"type": "image_generation_call", "id": MARK, "result": "", "status": "x"}),
+    "image_generation_call": item(
+        {"type": "image_generation_call", "id": f"ig_{MARK}", "result": "", "status": "x"}
+    ),
     # it is followed before an upstream is asked: see the tests of compaction
     "compaction_trigger": item({"type": "compaction_trigger"}, shown='"compaction_trigger"'),
 }

@@ -97,10 +97,11 @@ def test_e7_a_limit_with_nothing_open_is_incomplete_all_the_same(wire: str) -> N
     assert run.terminal["output"] == []
 
 
-def test_e7_an_unknown_reason_completes_with_a_warning(wire: str) -> None:
+def test_e7_an_unknown_reason_is_not_a_good_end(wire: str) -> None:
     run = Run(wire)
     run("finish", "tired")
-    assert run.terminal["status"] == "completed"
+    assert run.terminal["status"] == "incomplete"
+    assert run.terminal["incomplete_details"] == {"reason": "tired"}
     assert run.notes("warning") == ["finish_reason"]
 
 

@@ -34,8 +34,7 @@ from openresponses_bridge.prompt import PromptContext, PromptRenderer
 from openresponses_bridge.prompt.raw import ChatMessage
 from openresponses_bridge.protocol.response import ErrorPayload
 from openresponses_bridge.protocol.usage import Usage
-from openresponses_bridge.tools.cancellation import CancellationToken
-from openresponses_bridge.tools.errors import ToolCallCancelledError
+from openresponses_bridge.tools.errors import CancellationToken, ToolCallCancelledError
 from tests.support.loops import TOOLS, Answer, driven, failing, lines, overloaded, read, succeed
 
 LOOK = ("c1", "look", {"value": "a"})

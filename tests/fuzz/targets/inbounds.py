@@ -274,7 +274,7 @@ _LISTED = {each.name for each in TARGETS}
 TARGETS += [
     Target(
         each.name,
-        partial(any_stream, build=dialects()[each.name].recording.inbound),
+        partial(any_stream, build=dialects()[each.name].capture.inbound),
         tuple(_sse(*frames(each.package, steps)) for steps in SCRIPTS.values()),
         WORDS,
     )

@@ -8,8 +8,8 @@ import gzip
 from typing import NamedTuple
 
 from openresponses_server.http.client.body import FairScheduler
-from openresponses_server.http.client.connection import Connection
-from openresponses_server.http.flow import Reader
+from openresponses_server.http.client.connection import ClientConnection
+from openresponses_server.http.flow import BodyReader
 from tests.fuzz.core import Target
 from tests.fuzz.targets.sse import pieces_of
 from tests.support.wire import Wire
@@ -37,9 +37,9 @@ async def _ends_alike(data: bytes) -> None:
 
 
 async def _outcome(pieces: list[bytes]) -> Outcome:
-    freed: list[Connection] = []
-    closed: list[Connection] = []
-    connection = Connection(FairScheduler(), freed.append, closed.append)
+    freed: list[ClientConnection] = []
+    closed: list[ClientConnection] = []
+    connection = ClientConnection(FairScheduler(), freed.append, closed.append)
     wire = Wire(connection)
     connection.connection_made(wire)
     asked = await _begun(connection)
@@ -56,18 +56,18 @@ async def _outcome(pieces: list[bytes]) -> Outcome:
     return await asyncio.wait_for(asked, 5)
 
 
-async def _begun(connection: Connection) -> asyncio.Task[Outcome]:
+async def _begun(connection: ClientConnection) -> asyncio.Task[Outcome]:
     asked = asyncio.ensure_future(_asked(connection))
     await asyncio.sleep(0)
     return asked
 
 
-async def _asked(connection: Connection) -> Outcome:
+async def _asked(connection: ClientConnection) -> Outcome:
     head, body = None, b""
     try:
-        answer = await connection.ask(b"POST / HTTP/1.1\r\n\r\n", b"", 60)
+        answer = await connection.request(b"POST / HTTP/1.1\r\n\r\n", b"", 60)
         head = answer.status, dict(answer.headers)
-        reader = Reader(answer.content)
+        reader = BodyReader(answer.content)
         while len(body) < _MOST and (piece := await reader.read()):
             body += piece
     except OSError as error:

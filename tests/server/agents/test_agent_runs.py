@@ -13,7 +13,7 @@ import pytest
 from openresponses_bridge.errors import LocalError
 from openresponses_bridge.loop import CallEnded, CallsBegun, LoopEnd, RoundMade, ToolCallLimitBehavior
 from openresponses_bridge.prompt import PromptRenderer
-from openresponses_bridge.tools.cancellation import CancellationToken
+from openresponses_bridge.tools.errors import CancellationToken
 from openresponses_bridge.tools.registry import Tool, ToolRegistry
 from openresponses_server.agents.tools import sample_tools
 from openresponses_server.agents.tools.folder import Folder

@@ -13,11 +13,11 @@ def test_thinking_has_a_line_of_its_own_wherever_it_comes() -> None:
     out = StringIO()
     lines = AnswerLines(Console(file=out, width=20))
     for thought in "first ", "thing":
-        lines.think(thought)
-    lines.say("a\x1b")
-    lines.think("again")
+        lines.add_thinking(thought)
+    lines.print_text("a\x1b")
+    lines.add_thinking("again")
     assert (lines.has_thinking, lines.mid_line) == (True, True)
-    lines.say("b\n")
+    lines.print_text("b\n")
     lines.end_line()
     assert not lines.has_thinking
     assert out.getvalue() == "▸ Thinking (2 words): first thing\na\\x1b\n▸ Thinking (1 word): again\nb\n"
@@ -26,9 +26,9 @@ def test_thinking_has_a_line_of_its_own_wherever_it_comes() -> None:
 def test_thinking_that_is_not_meant_any_more_is_not_shown() -> None:
     out = StringIO()
     lines = AnswerLines(Console(file=out))
-    lines.think("first")
-    lines.forget_thinking()
-    lines.end_thinking()
+    lines.add_thinking("first")
+    lines.discard_thinking()
+    lines.print_thinking()
     assert out.getvalue() == ""
 
 

@@ -259,13 +259,13 @@ def test_files_folders_and_bytes_are_bounded(inside: Path) -> None:
         write(inside, **{f"{number}__a_dot_txt": "x" * 100})
         (inside / f"empty{number}").mkdir()
     folder, whole, size = counted(inside)
-    assert (folder.opened, size, whole.note()) == (30, 3000, "")
+    assert (folder.opened, size, whole.omission()) == (30, 3000, "")
     folder, cut, _ = counted(inside, most_files=10)
     assert (folder.looked <= 11, folder.opened <= 10) == (True, True)
-    assert "more than 10 files" in cut.note()
+    assert "more than 10 files" in cut.omission()
     folder, cut, size = counted(inside, most_bytes=950)
     assert (folder.opened, size) == (10, 900)
-    assert "too many bytes" in cut.note()
+    assert "too many bytes" in cut.omission()
 
 
 def test_a_tree_of_folders_without_files_ends(inside: Path) -> None:
@@ -273,7 +273,7 @@ def test_a_tree_of_folders_without_files_ends(inside: Path) -> None:
         (inside / str(number)).mkdir()
     folder, cut, _ = counted(inside, most_files=20)
     assert folder.looked <= 21
-    assert "more than 20 files" in cut.note()
+    assert "more than 20 files" in cut.omission()
 
 
 def test_a_tree_deeper_than_paths_may_be_is_left_at_its_depth(inside: Path) -> None:

@@ -15,7 +15,7 @@ from tests.support.serving import call, opened, respond, serving
 from tests.support.sockets import opened_socket
 from tests.support.upstream import HANG, Script, ScriptedUpstream, chunk, text
 
-pytestmark = pytest.mark.timeout(30)
+pytestmark = pytest.mark.timeout(120)
 SMALL = Limits(
     conversation_bytes=20_000, reference_bytes=4_000, loaded_bytes=60_000, loaded_bytes_per_key=45_000
 )

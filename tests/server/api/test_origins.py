@@ -9,7 +9,7 @@ from websockets.exceptions import InvalidStatus
 
 from openresponses_server.settings import Settings, SettingsError, load_settings
 from openresponses_server.settings.files import hashed
-from openresponses_server.settings.hosts import authority_of, is_loopback, named_host
+from openresponses_server.settings.hosts import authority_of, host_name, is_loopback
 from tests.support.serving import Reply, call, serving
 from tests.support.sockets import opened_socket
 
@@ -35,7 +35,7 @@ def named() -> Iterator[str]:
 def asked(base: str, headers: list[tuple[str, str]], path: str = "/v1/models", version: str = "1.1") -> Reply:
     """A GET with these headers and no others."""
     address = urlsplit(base)
-    connection = http.client.HTTPConnection(address.hostname or "", address.port, timeout=10)
+    connection = http.client.HTTPConnection(address.hostname or "", address.port, timeout=60)
     connection._http_vsn_str = f"HTTP/{version}"  # type: ignore[attr-defined]
     connection.putrequest("GET", path, skip_host=True, skip_accept_encoding=True)
     for name, value in headers:
@@ -238,7 +238,7 @@ def test_what_is_loopback() -> None:
 def test_places_are_read_in_linear_time() -> None:
     for wrong in ("a" * 300, ":" * 100_000, "[" + ":" * 100_000, "a." * 100_000, "a:" + "1" * 100_000):
         assert authority_of(wrong) is None
-    assert named_host("::1") == "::1"
+    assert host_name("::1") == "::1"
 
 
 def test_a_host_that_was_answered_vouches_for_no_page(named: str) -> None:

@@ -14,7 +14,7 @@ from tests.support.chat_folds import Folded, chunks
 from tests.support.serving import call, opened, serving
 from tests.support.upstream import CUT, DONE, HANG, Script, ScriptedUpstream, frame, refusal, text
 
-pytestmark = pytest.mark.timeout(30)
+pytestmark = pytest.mark.timeout(120)
 USAGE = {"prompt_tokens": 3, "completion_tokens": 4, "total_tokens": 7}
 
 

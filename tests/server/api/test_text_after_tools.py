@@ -40,7 +40,7 @@ def test_a_form_follows_what_is_known_when_the_answer_begins(passes: bool) -> No
     translation.text_after_tools = passes
     assert (b"Done." in form.streamed(batch, True)) is passes
     assert (b"Done." in (form.whole(translation.snapshot) or b"")) is passes
-    choices = Choices(1, id="c", created=0, **chat_options(AnswerOptions(), translation))
+    choices = Choices(1, id="c", created=0, **chat_options(AnswerOptions(), Sealer(), translation))
     sent = [chunk for event in batch.events for chunk in choices.feed(0, event)]
     assert (b"Done." in encode_chunks(sent)) is passes
 

@@ -11,12 +11,12 @@ import pytest
 from click.testing import CliRunner, Result
 
 from openresponses_server.commands import chat as chatting
-from openresponses_server.commands.chatting import MOST_BYTES, AttachmentError, Conversation, attachment_part
+from openresponses_server.commands.chatting import MOST_BYTES, AttachmentError, ChatSession, attachment_part
 from openresponses_server.commands.cli import main
 from tests.support.model_scripts import SCRIPTS, played
 from tests.support.upstream import DONE, Script, ScriptedUpstream, chunk
 
-pytestmark = pytest.mark.timeout(30)
+pytestmark = pytest.mark.timeout(120)
 
 
 def call_chunk(index: int, arguments: str, name: str | None = None, call_id: str | None = None) -> bytes:
@@ -100,7 +100,9 @@ def test_a_call_is_shown_and_not_run(upstream: ScriptedUpstream, bridged: str, t
     call = [call_chunk(0, "", "rm", "call_1"), call_chunk(0, '{"path":"/"}'), chunk("tool_calls"), DONE]
     upstream.scripts["m"] = [Script(call), Script([chunk(content="Well."), chunk("stop"), DONE])]
     sent = typed(["one", "two"], "--server", bridged, "--model", "m")
-    assert '🔧 rm {"path":"/"} (not run)' in sent.output
+    assert "🔧 rm" in sent.output
+    assert 'Input: {"path":"/"}' in sent.output
+    assert "○ Not run" in sent.output
     assert [each["role"] for each in upstream.received[-1].body["messages"]] == ["user", "user"]
 
 
@@ -191,7 +193,7 @@ def test_what_can_not_be_sent_says_why(tmp_path: Path) -> None:
 
 def test_an_attachment_goes_once_and_stays_when_the_answer_fails(tmp_path: Path) -> None:
     (tmp_path / "i").write_bytes(PNG)
-    conversation = Conversation()
+    conversation = ChatSession()
     conversation.attachments.append(attachment_part(tmp_path / "i"))
     failed = played([("text", "x"), ("fail", "model_error", "no")]).machine.snapshot
     first = conversation.request("m", "Look")
@@ -204,7 +206,7 @@ def test_an_attachment_goes_once_and_stays_when_the_answer_fails(tmp_path: Path)
 
 
 def test_reasoning_is_kept_where_it_can_be_sent_back() -> None:
-    conversation = Conversation()
+    conversation = ChatSession()
     for script, kept in (
         ("reasoning", ["message", "reasoning", "message"]),
         ("text_then_tool", ["message", "message"]),

@@ -15,7 +15,7 @@ from openresponses_server.commands.cli import main
 from tests.support.shared import REPOSITORY, shared_files
 from tests.support.upstream import chunk, text
 
-pytestmark = pytest.mark.timeout(30)
+pytestmark = pytest.mark.timeout(120)
 CHAT = b"".join(step for step in text("Hel", "lo") if isinstance(step, bytes))
 
 
@@ -244,7 +244,7 @@ def test_closed_pipe_is_no_error(captured: Path) -> None:
     captured.write_bytes(chunk(content="x") * 20_000)
     command = f"{sys.executable} -m openresponses_server replay {captured} | head -c 100"
     done = subprocess.run(
-        ["bash", "-o", "pipefail", "-c", command], cwd=REPOSITORY, capture_output=True, timeout=25
+        ["bash", "-o", "pipefail", "-c", command], cwd=REPOSITORY, capture_output=True, timeout=60
     )
     assert done.returncode == 0
     assert done.stderr == b""
@@ -266,7 +266,7 @@ def test_replay_follows_a_capture_that_is_still_written() -> None:
         assert b"response.output_text.delta" in b"".join(process.stdout.readline() for _ in range(13))
         process.stdin.close()
         assert process.stdout.read().endswith(b"data: [DONE]\n\n")
-        assert process.wait(10) == 0
+        assert process.wait(60) == 0
 
 
 @pytest.mark.parametrize("capture", shared_files("chat") + shared_files("chat-irespdelta", "*.sse"))

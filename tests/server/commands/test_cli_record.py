@@ -11,8 +11,14 @@ from click.testing import CliRunner, Result
 
 from openresponses_server.commands.cli import main
 from openresponses_server.commands.serve import fields_of
-from openresponses_server.observation.recordings.dialects import SINKS
-from openresponses_server.observation.recordings.records import Answered, Asked, Begun, Chunk, Ended
+from openresponses_server.observation.recordings.dialects import ENCODERS
+from openresponses_server.observation.recordings.records import (
+    Chunk,
+    RecordedEnd,
+    RecordedRequest,
+    RecordedStatus,
+    RecordingStart,
+)
 from openresponses_server.settings import SettingsError, load_settings
 from tests.support.in_process import InProcess
 from tests.support.processes import free_port
@@ -60,7 +66,7 @@ def test_where_nobody_answers_no_file_is_left(upstream: ScriptedUpstream, tmp_pa
     assert (refused.exit_code, path.exists()) == (1, True)
 
 
-@pytest.mark.parametrize("sink", SINKS)
+@pytest.mark.parametrize("sink", ENCODERS)
 def test_replay_knows_a_recording(recording: Path, sink: str) -> None:
     capture = b"".join(step for step in text("Hello", " there") if isinstance(step, bytes))
     plain = run("replay", "--to", sink, stdin=capture).stdout_bytes
@@ -186,6 +192,6 @@ def test_the_page_on_recordings_is_true(
     (tmp_path / "bridge.toml").write_text(config)
     assert run("config", "check", "bridge.toml").exit_code == 0
     page = (REPOSITORY / "docs/recording.md").read_text()
-    for kind in (Begun, Asked, Answered, Chunk, Ended):
+    for kind in (RecordingStart, RecordedRequest, RecordedStatus, Chunk, RecordedEnd):
         row = next(line for line in page.splitlines() if line.startswith(f"| `{kind.__struct_config__.tag}`"))
         assert [name for name in kind.__struct_fields__ if f"`{name}`" not in row] == []

@@ -16,7 +16,7 @@ from tests.support.shared import REPOSITORY
 from tests.support.upstream import Script, ScriptedUpstream, text
 from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.timeout(40)
+pytestmark = pytest.mark.timeout(120)
 
 
 @contextmanager
@@ -35,7 +35,7 @@ def refused(*flags: str) -> str:
         cwd=REPOSITORY,
         capture_output=True,
         text=True,
-        timeout=20,
+        timeout=60,
         check=False,
     )
     assert done.returncode == 2
@@ -47,7 +47,7 @@ def test_greeting_is_an_address_and_a_curl_line_that_work() -> None:
     with serve() as (base, curl):
         assert base.startswith("http://127.0.0.1:")
         wait_until(lambda: call(base, "GET", "/readyz").status == 200, 20)  # its first look may be slow
-        shown = subprocess.run(["bash", "-c", curl], capture_output=True, text=True, timeout=20, check=True)
+        shown = subprocess.run(["bash", "-c", curl], capture_output=True, text=True, timeout=60, check=True)
     assert shown.stdout.startswith("event: response.created")
     assert shown.stdout.endswith("data: [DONE]\n\n")
 

@@ -31,7 +31,7 @@ from tests.support.proxy import ScriptedProxy
 from tests.support.readme import commands
 from tests.support.serving import serving
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = pytest.mark.timeout(120)
 
 
 def conform(*arguments: str) -> Result:

@@ -15,7 +15,7 @@ from openresponses_server.settings.files import hashed
 from tests.support.serving import serving
 from tests.support.upstream import ScriptedUpstream
 
-pytestmark = pytest.mark.timeout(30)
+pytestmark = pytest.mark.timeout(120)
 
 Doctor = Callable[..., dict[str, tuple[str, str]]]
 
@@ -159,7 +159,7 @@ def test_an_agent_without_node_says_what_it_lacks(doctor: Doctor, tmp_path: Path
 def test_an_agent_that_hangs_is_not_waited_for(
     doctor: Doctor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("openresponses_server.agents.coding.agents._PATIENCE", 0.2)
+    monkeypatch.setattr("openresponses_server.agents.coding.agents._TIMEOUT", 0.2)
     install(tmp_path, "codex", "#!/bin/sh\nexec /bin/sleep 20\n")
     assert "does not say its version" in doctor()["agent codex"][1]
 

@@ -20,7 +20,7 @@ from tests.support.model_scripts import SCRIPTS, played
 from tests.support.serving import respond
 from tests.support.upstream import DONE, Script, ScriptedUpstream, chunk
 
-pytestmark = pytest.mark.timeout(30)
+pytestmark = pytest.mark.timeout(120)
 TEXT = played(SCRIPTS["text_then_tool"]).events
 STREAM = encode_sse(TEXT)
 BROKEN = encode_sse([event for event in TEXT if event.sequence_number != 4])

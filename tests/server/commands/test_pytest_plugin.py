@@ -24,7 +24,7 @@ pytest_plugins = ["pytester"]
 __all__ = ["openresponses_conform", "openresponses_stream"]  # fixtures, where the plugin is not installed
 # pytester forgets what was imported while it ran a module: these stay
 _LOADED = (judging, scenarios, playing, report)
-pytestmark = pytest.mark.timeout(60)
+pytestmark = pytest.mark.timeout(120)
 Outcomes = Callable[..., pytest.RunResult]
 
 

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from openresponses_server.commands.cli import main
-from openresponses_server.observation.recordings.dialects import DIALECTS, SINKS
+from openresponses_server.observation.recordings.dialects import DIALECTS, ENCODERS
 from tests.support.shared import shared_files
 
 RECORDED = [
@@ -33,7 +33,7 @@ def marked() -> list[object]:
 
 @pytest.mark.parametrize(("dialect", "capture"), marked())
 def test_a_recorded_stream_replays_from_its_dialect_to_all(dialect: str, capture: Path) -> None:
-    sent = {sink: run("replay", str(capture), "--to", sink) for sink in SINKS}
+    sent = {sink: run("replay", str(capture), "--to", sink) for sink in ENCODERS}
     assert {code for code, _ in sent.values()} == {0}
     assert sent["responses"] == run("replay", str(capture), "--from", dialect, "--to", "responses")
     for wire in ("responses", "openai"):

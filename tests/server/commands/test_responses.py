@@ -21,7 +21,7 @@ from openresponses_server.settings.files import hashed
 from tests.support.processes import free_port
 from tests.support.serving import respond, serving
 
-pytestmark = pytest.mark.timeout(30)
+pytestmark = pytest.mark.timeout(120)
 EVIL = "words \x1b[2J\u202e\tmore"
 
 

@@ -17,7 +17,7 @@ from openresponses_server.upstreams.profiles import profile
 from tests.support.processes import free_port
 from tests.support.upstream import ScriptedUpstream
 
-pytestmark = pytest.mark.timeout(20)
+pytestmark = pytest.mark.timeout(120)
 
 
 class Elsewhere(DemoUpstream):
@@ -81,7 +81,7 @@ def test_a_model_is_one_that_goes_where_it_was_found(
 def test_a_slow_upstream_is_waited_for_beside_the_server_and_not_for_long(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(startup, "PATIENCE", 0.3)
+    monkeypatch.setattr(startup, "TIMEOUT", 0.3)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}"
         settings = Settings(upstreams=[UpstreamSettings(url=url)], store="memory://")
@@ -97,7 +97,7 @@ def test_a_slow_upstream_is_waited_for_beside_the_server_and_not_for_long(
 
 
 def test_an_end_of_the_process_ends_the_asking(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(startup, "PATIENCE", 60.0)
+    monkeypatch.setattr(startup, "TIMEOUT", 60.0)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}"
         asking = startup._UpstreamChecks(

@@ -15,10 +15,10 @@ import uvloop
 from openresponses_server.errors import UpstreamError
 from openresponses_server.http.client.body import PIECE
 from openresponses_server.http.client.connection import Http1Response, request_target_of
-from openresponses_server.http.client.failures import ConnectionLost, InvalidAnswer
-from openresponses_server.http.client.pool import Connections
+from openresponses_server.http.client.failures import ConnectionLost, RemoteProtocolError
+from openresponses_server.http.client.pool import ConnectionPool
 from openresponses_server.http.encodings import zstd
-from openresponses_server.http.flow import Discard, Reader, Source
+from openresponses_server.http.flow import BodyReader, Discard, Source
 from openresponses_server.settings import Timeouts
 from openresponses_server.upstreams.http import HttpReply
 
@@ -91,7 +91,7 @@ class Pieces(Discard):
 
 
 async def read(answer: Http1Response) -> bytes:
-    return await Reader(answer.content).collect(1 << 40)
+    return await BodyReader(answer.content).collect(1 << 40)
 
 
 @pytest.fixture(params=[asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
@@ -103,7 +103,7 @@ def run(request: pytest.FixtureRequest) -> Callable[..., Any]:
             upstream = Upstream(say)
             server = await asyncio.start_server(upstream.handle, "127.0.0.1", 0)
             url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1/x"
-            connections = Connections("m", timeouts)
+            connections = ConnectionPool("m", timeouts)
             try:
                 return await use(connections, url, upstream)
             finally:
@@ -117,7 +117,7 @@ def run(request: pytest.FixtureRequest) -> Callable[..., Any]:
     return over
 
 
-async def _twice(connections: Connections, url: str, upstream: Upstream) -> tuple[list[bytes], int]:
+async def _twice(connections: ConnectionPool, url: str, upstream: Upstream) -> tuple[list[bytes], int]:
     bodies = []
     for _ in range(2):
         with closing(await connections.request("POST", url, headers={}, data=b"{}")) as answer:
@@ -161,19 +161,19 @@ def test_a_body_without_an_end_ends_with_its_connection(run: Callable[..., Any])
 
 
 BROKEN = {
-    "not HTTP": (b"220 mail ready\r\n", InvalidAnswer),
+    "not HTTP": (b"220 mail ready\r\n", RemoteProtocolError),
     "nothing": (b"", ConnectionLost),
     "half a head": (OK + b"content-", ConnectionLost),
     "another protocol": (
         b"HTTP/1.1 101 Switching\r\nupgrade: h2c\r\nconnection: upgrade\r\n\r\n",
-        InvalidAnswer,
+        RemoteProtocolError,
     ),
-    "two ends": (CHUNKED[:-2] + b"content-length: 2\r\n\r\n2\r\nhi\r\n0\r\n\r\n", InvalidAnswer),
-    "negative": (OK + b"content-length: -1\r\n\r\n", InvalidAnswer),
-    "two lengths": (OK + b"content-length: 2\r\ncontent-length: 3\r\n\r\nhi!", InvalidAnswer),
-    "head without end": (OK + b"x: y\r\n" * 40_000, InvalidAnswer),
-    "line without end": (OK + b"x: " + b"y" * 200_000, InvalidAnswer),
-    "unknown encoding": (OK + b"content-encoding: br\r\ncontent-length: 2\r\n\r\nhi", InvalidAnswer),
+    "two ends": (CHUNKED[:-2] + b"content-length: 2\r\n\r\n2\r\nhi\r\n0\r\n\r\n", RemoteProtocolError),
+    "negative": (OK + b"content-length: -1\r\n\r\n", RemoteProtocolError),
+    "two lengths": (OK + b"content-length: 2\r\ncontent-length: 3\r\n\r\nhi!", RemoteProtocolError),
+    "head without end": (OK + b"x: y\r\n" * 40_000, RemoteProtocolError),
+    "line without end": (OK + b"x: " + b"y" * 200_000, RemoteProtocolError),
+    "unknown encoding": (OK + b"content-encoding: br\r\ncontent-length: 2\r\n\r\nhi", RemoteProtocolError),
 }
 
 
@@ -181,7 +181,7 @@ BROKEN = {
 def test_what_is_no_answer_is_not_taken_for_one(run: Callable[..., Any], name: str) -> None:
     said, error = BROKEN[name]
 
-    async def ask(connections: Connections, url: str, _upstream: Upstream) -> None:
+    async def ask(connections: ConnectionPool, url: str, _upstream: Upstream) -> None:
         with pytest.raises(error):
             await connections.request("POST", url, headers={}, data=b"{}")
 
@@ -198,12 +198,12 @@ def test_what_is_no_answer_is_not_taken_for_one(run: Callable[..., Any], name: s
     ],
 )
 def test_what_came_before_a_cut_is_given_before_the_cut(run: Callable[..., Any], said: bytes) -> None:
-    async def ask(connections: Connections, url: str, _upstream: Upstream) -> bytes:
+    async def ask(connections: ConnectionPool, url: str, _upstream: Upstream) -> bytes:
         answer = await connections.request("POST", url, headers={}, data=b"{}")
         await asyncio.sleep(0.1)
-        reader = Reader(answer.content)
+        reader = BodyReader(answer.content)
         first = await reader.read()
-        with pytest.raises((ConnectionLost, InvalidAnswer)):
+        with pytest.raises((ConnectionLost, RemoteProtocolError)):
             await reader.read()
         return first
 
@@ -214,11 +214,11 @@ def test_what_is_behind_a_body_is_bounded(run: Callable[..., Any]) -> None:
     """Trailers are not read, but a parser keeps one until its line ends."""
     said = [CHUNKED + b"2\r\nhi\r\n0\r\nx: ", *[b"y" * 30_000] * 4]
 
-    async def ask(connections: Connections, url: str, _upstream: Upstream) -> None:
+    async def ask(connections: ConnectionPool, url: str, _upstream: Upstream) -> None:
         answer = await connections.request("POST", url, headers={}, data=b"{}")
-        reader = Reader(answer.content)
+        reader = BodyReader(answer.content)
         assert await reader.read() == b"hi"
-        with pytest.raises(InvalidAnswer):
+        with pytest.raises(RemoteProtocolError):
             await asyncio.wait_for(reader.read(), 10)
 
     run(saying(*said), ask)
@@ -230,11 +230,11 @@ def test_an_encoded_answer_that_breaks_is_not_waited_for(run: Callable[..., Any]
     length = len(body) + (100 if close else 0)
     said = OK + b"content-encoding: gzip\r\ncontent-length: %d\r\n\r\n" % length
 
-    async def ask(connections: Connections, url: str, _upstream: Upstream) -> None:
+    async def ask(connections: ConnectionPool, url: str, _upstream: Upstream) -> None:
         with closing(await connections.request("POST", url, headers={}, data=b"{}")) as answer:
             reply = HttpReply("m", answer, 60.0, "")
             with pytest.raises(UpstreamError):
-                await asyncio.wait_for(Reader(reply).collect(MANY), 10)
+                await asyncio.wait_for(BodyReader(reply).collect(MANY), 10)
             reply.close()
 
     run(saying(said + body[:5], body[5:], close=close), ask)
@@ -249,7 +249,7 @@ def test_an_encoding_that_was_not_asked_for_is_undone_in_pieces(
     body = encoded(bytes(MANY))
     said = OK + b"content-encoding: %b\r\ncontent-length: %d\r\n\r\n%b" % (name, len(body), body)
 
-    async def ask(connections: Connections, url: str, upstream: Upstream) -> tuple[int, int, bool]:
+    async def ask(connections: ConnectionPool, url: str, upstream: Upstream) -> tuple[int, int, bool]:
         with closing(await connections.request("POST", url, headers={}, data=b"{}")) as answer:
             assert b"\r\naccept-encoding: identity\r\n" in upstream.requests[0]
             pieces = Pieces(answer.content)
@@ -267,9 +267,9 @@ def test_an_encoding_that_was_not_asked_for_is_undone_in_pieces(
 def test_an_encoding_that_is_none_is_a_broken_answer(run: Callable[..., Any], body: bytes) -> None:
     said = OK + b"content-encoding: gzip\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body)
 
-    async def ask(connections: Connections, url: str, _upstream: Upstream) -> None:
+    async def ask(connections: ConnectionPool, url: str, _upstream: Upstream) -> None:
         answer = await connections.request("POST", url, headers={}, data=b"{}")
-        with closing(answer), pytest.raises(InvalidAnswer):
+        with closing(answer), pytest.raises(RemoteProtocolError):
             await read(answer)
 
     run(saying(said), ask)
@@ -279,7 +279,7 @@ def test_a_body_that_nobody_reads_waits_at_its_upstream(run: Callable[..., Any])
     """What is kept of it is bounded, and all of it comes when it is read."""
     said = OK + b"content-length: %d\r\n\r\n" % MANY
 
-    async def ask(connections: Connections, url: str, _upstream: Upstream) -> tuple[int, int]:
+    async def ask(connections: ConnectionPool, url: str, _upstream: Upstream) -> tuple[int, int]:
         with closing(await connections.request("POST", url, headers={}, data=b"{}")) as answer:
             await asyncio.sleep(0.3)
             kept = answer.content._size
@@ -298,7 +298,7 @@ def test_an_answer_before_the_end_of_the_request_ends_it(run: Callable[..., Any]
         await writer.drain()
         await asyncio.sleep(30)
 
-    async def ask(connections: Connections, url: str, upstream: Upstream) -> tuple[list[int], int]:
+    async def ask(connections: ConnectionPool, url: str, upstream: Upstream) -> tuple[list[int], int]:
         statuses = []
         for _ in range(2):
             with closing(await connections.request("POST", url, headers={}, data=bytes(4 * MANY))) as answer:
@@ -310,27 +310,27 @@ def test_an_answer_before_the_end_of_the_request_ends_it(run: Callable[..., Any]
 
 
 def test_whoever_leaves_an_answer_closes_its_connection(run: Callable[..., Any]) -> None:
-    async def ask(connections: Connections, url: str, upstream: Upstream) -> None:
+    async def ask(connections: ConnectionPool, url: str, upstream: Upstream) -> None:
         with closing(await connections.request("POST", url, headers={}, data=b"{}")) as answer:
-            assert await Reader(answer.content).read() == b"hi"
-        async with asyncio.timeout(5):
+            assert await BodyReader(answer.content).read() == b"hi"
+        async with asyncio.timeout(60):
             await upstream.closed.wait()
 
     run(saying(CHUNKED + b"2\r\nhi\r\n"), ask)
 
 
 def test_whoever_stops_waiting_closes_its_connection(run: Callable[..., Any]) -> None:
-    async def ask(connections: Connections, url: str, upstream: Upstream) -> None:
+    async def ask(connections: ConnectionPool, url: str, upstream: Upstream) -> None:
         with pytest.raises(TimeoutError):
             await connections.request("POST", url, headers={}, data=b"{}")
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             await upstream.closed.wait()
 
     run(saying(b""), ask, PATIENT.__class__(connect=5, first_byte=0.1, idle=5, total=30))
 
 
 def test_a_late_reader_of_an_answer_gets_nothing_of_the_next(run: Callable[..., Any]) -> None:
-    async def ask(connections: Connections, url: str, upstream: Upstream) -> list[bytes]:
+    async def ask(connections: ConnectionPool, url: str, upstream: Upstream) -> list[bytes]:
         first = await connections.request("POST", url, headers={}, data=b"1")
         await asyncio.sleep(0.05)
         second = await connections.request("POST", url, headers={}, data=b"2")
@@ -343,12 +343,12 @@ def test_a_late_reader_of_an_answer_gets_nothing_of_the_next(run: Callable[..., 
 
 
 def test_a_connection_that_is_closed_before_it_is_asked_says_so(run: Callable[..., Any]) -> None:
-    async def ask(connections: Connections, url: str, _upstream: Upstream) -> None:
-        connection = await connections._connected(request_target_of(url).origin)
+    async def ask(connections: ConnectionPool, url: str, _upstream: Upstream) -> None:
+        connection = await connections._new_connection(request_target_of(url).origin)
         connection.abort()
         await asyncio.sleep(0.01)
         with pytest.raises(ConnectionLost):
-            await connection.ask(b"GET / HTTP/1.1\r\n\r\n", b"", 10)
+            await connection.request(b"GET / HTTP/1.1\r\n\r\n", b"", 10)
         assert not connections._open
 
     run(saying(OK + b"content-length: 0\r\n\r\n"), ask)

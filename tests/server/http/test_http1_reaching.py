@@ -20,7 +20,7 @@ from cryptography.x509.oid import NameOID
 
 from openresponses_server.errors import UpstreamError
 from openresponses_server.http.client.pool import tls_context
-from openresponses_server.http.flow import Reader
+from openresponses_server.http.flow import BodyReader
 from openresponses_server.settings import Timeouts
 from openresponses_server.upstreams.base import UpstreamRequest
 from openresponses_server.upstreams.dialects import CHAT
@@ -84,7 +84,7 @@ async def _asked(url: str) -> bytes:
     upstream = HttpUpstream("m", url, CHAT, PATIENT)
     try:
         async with upstream.open(UpstreamRequest("/chat/completions", b"{}", "r")) as reply:
-            reader = Reader(reply)
+            reader = BodyReader(reply)
             pieces = []
             while piece := await reader.read():
                 pieces.append(piece)
@@ -129,7 +129,7 @@ def test_a_certificate_that_nobody_vouches_for_is_not_accepted(loop: str, certif
 def test_a_certificate_for_another_name_is_not_accepted(
     loop: str, certificate: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("openresponses_server.http.client.pool.Reaching._look_up", _at_home)
+    monkeypatch.setattr("openresponses_server.http.client.pool.Connector._look_up", _at_home)
     with pytest.raises(UpstreamError) as refused:
         _run(loop, certificate, lambda port: _asked(f"https://elsewhere.example:{port}/v1"))
     assert "its certificate is not accepted: Hostname mismatch" in refused.value.cause
@@ -147,7 +147,7 @@ def test_a_name_s_next_address_is_tried_when_one_refuses(loop: str, monkeypatch:
             *await _at_home(None, "", port),
         ]
 
-    monkeypatch.setattr("openresponses_server.http.client.pool.Reaching._look_up", look_up)
+    monkeypatch.setattr("openresponses_server.http.client.pool.Connector._look_up", look_up)
     assert _run(loop, None, lambda port: _asked(f"http://two.example:{port}/v1")) == ANSWER
 
 
@@ -165,7 +165,7 @@ def test_a_name_is_looked_up_once_for_all_who_ask(loop: str, monkeypatch: pytest
 
         async def once() -> bytes:
             async with upstream.open(UpstreamRequest("/chat/completions", b"{}", "r")) as reply:
-                reader = Reader(reply)
+                reader = BodyReader(reply)
                 return await reader.read()
 
         try:
@@ -173,7 +173,7 @@ def test_a_name_is_looked_up_once_for_all_who_ask(loop: str, monkeypatch: pytest
         finally:
             await upstream.close()
 
-    monkeypatch.setattr("openresponses_server.http.client.pool.Reaching._look_up", look_up)
+    monkeypatch.setattr("openresponses_server.http.client.pool.Connector._look_up", look_up)
     assert _run(loop, None, ask) == [ANSWER] * 5
     assert looked == ["one.example"]
 

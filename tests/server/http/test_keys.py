@@ -10,7 +10,7 @@ from openresponses_server.settings.files import hashed
 from tests.support.serving import call, respond, serving
 from tests.support.upstream import Script, ScriptedUpstream, refusal, text
 
-pytestmark = pytest.mark.timeout(20)
+pytestmark = pytest.mark.timeout(120)
 ALICE = {"authorization": "Bearer key-of-alice"}
 BOB = {"x-api-key": "key-of-bob"}
 

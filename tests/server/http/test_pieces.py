@@ -17,7 +17,7 @@ from tests.support.raw import HANDSHAKE, raw, raw_socket, request, ws_frame
 from tests.support.serving import serving_app
 from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.timeout(30)
+pytestmark = pytest.mark.timeout(120)
 PIECES = (b"a", b"", b"bc" * 5000, b"0\r\n\r\n", b"\xff")
 LARGE = b"x" * 200_000
 MANY = 200

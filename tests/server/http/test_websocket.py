@@ -21,7 +21,7 @@ from tests.support.sockets import opened_socket
 from tests.support.upstream import HANG, Script, ScriptedUpstream, chunk
 
 HASTY = Limits(header_seconds=0.4, body_seconds=0.4, write_seconds=0.4, idle_seconds=0.6, header_bytes=20_000)
-PATIENCE = 4.0
+TIMEOUT = 4.0
 LIMIT = 1_000_000
 TEXT, BINARY, PING, MORE = 1, 2, 9, 0
 CREATE = {"type": "response.create", "model": "m", "input": "x", "store": False}
@@ -60,7 +60,7 @@ def test_s8_message_that_inflates_beyond_the_limit_is_a_413(hasty: str, fragment
         for number, part in enumerate(parts):
             opcode = MORE if number else TEXT
             client.send(ws_frame(opcode, part, last=part is parts[-1], compressed=not number))
-        got = client.read(seconds=PATIENCE)
+        got = client.read(seconds=TIMEOUT)
     assert (error_in(got)["status"], error_in(got)["error"]["code"]) == (413, "request_too_large")
     assert close_code(got) == 1009
 
@@ -114,12 +114,12 @@ def test_s8_message_without_progress_ends_the_connection(hasty: str, begun: byte
     with raw_socket(hasty, deflate=True) as client:
         client.send(begun)
         got = b""
-        ends = time.monotonic() + PATIENCE
+        ends = time.monotonic() + TIMEOUT
         while b"\x88" not in got and time.monotonic() < ends:
             got += client.read(until=b"\x88", seconds=0.1)
             if dribbles:
                 client.send(b"\x89\x80\0\0\0\0")
-        got += client.read(seconds=PATIENCE)
+        got += client.read(seconds=TIMEOUT)
     assert error_in(got)["status"] == 408
     assert close_code(got) == 1008
 
@@ -134,7 +134,7 @@ def test_s8_socket_that_is_not_read_is_cut_off(hasty: str, upstream: ScriptedUps
     upstream.scripts["m"] = Script([*(chunk(content="x" * 500_000) for _ in range(24)), chunk("stop")])
     with raw_socket(hasty, reads_little=True) as client:
         client.send(create())
-        ends = time.monotonic() + PATIENCE
+        ends = time.monotonic() + TIMEOUT
         while not call(hasty, "GET", "/readyz").json["running"]:
             assert time.monotonic() < ends
         while call(hasty, "GET", "/readyz").json["running"]:
@@ -192,7 +192,7 @@ def test_s8_messages_while_busy_wait_unread(
     with raw_socket(hasty) as client:
         client.send(create() + ws_frame(TEXT, b"{}") * 30_000)
         time.sleep(0.5)
-        assert client.read(until=b"response_in_progress", seconds=PATIENCE)
+        assert client.read(until=b"response_in_progress", seconds=TIMEOUT)
     assert len(queued) > 2
     assert max(queued) < 1000
 
@@ -200,7 +200,7 @@ def test_s8_messages_while_busy_wait_unread(
 def test_pings_are_answered(hasty: str) -> None:
     with raw_socket(hasty) as client:
         client.send(b"".join(ws_frame(PING, b"%04d" % number) for number in range(1500)))
-        got = client.read(until=b"1499", seconds=PATIENCE)
+        got = client.read(until=b"1499", seconds=TIMEOUT)
     assert got.count(b"\x8a\x04") == 1500
 
 
@@ -220,7 +220,7 @@ def test_pings_are_answered(hasty: str) -> None:
 def test_what_breaks_the_protocol_closes_the_connection(hasty: str, sent: bytes, code: int) -> None:
     with raw_socket(hasty) as client:
         client.send(sent + create())
-        got = client.read(seconds=PATIENCE)
+        got = client.read(seconds=TIMEOUT)
     assert close_code(got) == code
     assert b"response.created" not in got
 
@@ -228,7 +228,7 @@ def test_what_breaks_the_protocol_closes_the_connection(hasty: str, sent: bytes,
 def test_handshake_that_can_t_be_read_is_answered(hasty: str) -> None:
     with raw(hasty) as client:
         client.send(HANDSHAKE + b"x-long: " + b"a" * 10_000 + b"\r\n\r\n")
-        status, body = answer(client.read(seconds=PATIENCE))
+        status, body = answer(client.read(seconds=TIMEOUT))
     assert status == 400
     assert "8,192 bytes" in body["error"]["message"]
 
@@ -236,7 +236,7 @@ def test_handshake_that_can_t_be_read_is_answered(hasty: str) -> None:
 def test_socket_behind_an_unanswered_request_is_refused(hasty: str) -> None:
     with raw(hasty) as client:
         client.send(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n" + HANDSHAKE + b"\r\n")
-        got = client.read(seconds=PATIENCE)
+        got = client.read(seconds=TIMEOUT)
     assert got.count(b"HTTP/1.1 ") == 1
     assert b" 200 " in got
 

@@ -11,7 +11,7 @@ from openresponses_server.limits.gate import Gate
 from openresponses_server.settings import Limits
 from tests.support.waiting import until
 
-pytestmark = pytest.mark.timeout(20)
+pytestmark = pytest.mark.timeout(120)
 KINDS = {
     "runs": ("concurrent", "too_many_concurrent_requests"),
     "waiting": ("background", "too_many_background_requests"),
@@ -26,39 +26,39 @@ def gate_with(kind: str, total: int, per_key: int) -> Gate:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_s8_one_key_does_not_starve_the_others(kind: str) -> None:
-    share = getattr(gate_with(kind, total=5, per_key=2), kind)
+    limit = getattr(gate_with(kind, total=5, per_key=2), kind)
     with contextlib.ExitStack() as held:
         for _ in range(2):
-            held.enter_context(share.held("greedy"))
+            held.enter_context(limit.held("greedy"))
         with pytest.raises(HttpError) as refused:
-            held.enter_context(share.held("greedy"))
+            held.enter_context(limit.held("greedy"))
         assert (refused.value.http_status, refused.value.code) == (429, KINDS[kind][1])
         assert refused.value.headers == {"retry-after": "1"}
         assert "One API key has at most 2" in refused.value.message
         for _ in range(2):
-            held.enter_context(share.held("modest"))
-        held.enter_context(share.held("third"))
+            held.enter_context(limit.held("modest"))
+        held.enter_context(limit.held("third"))
         with pytest.raises(HttpError, match="The server has at most 5"):
-            held.enter_context(share.held("fourth"))
-        assert (share.count, share.of("greedy"), share.of("third")) == (5, 2, 1)
-    assert (share.count, share.of("greedy")) == (0, 0)
+            held.enter_context(limit.held("fourth"))
+        assert (limit.count, limit.of("greedy"), limit.of("third")) == (5, 2, 1)
+    assert (limit.count, limit.of("greedy")) == (0, 0)
 
 
 def test_s8_without_keys_only_the_sum_counts() -> None:
-    share = gate_with("runs", total=4, per_key=1).runs
+    limit = gate_with("runs", total=4, per_key=1).runs
     with contextlib.ExitStack() as held:
         for _ in range(4):
-            held.enter_context(share.held(""))
-        assert share.full
-        assert not share.has_free_slot("")
+            held.enter_context(limit.held(""))
+        assert limit.full
+        assert not limit.has_free_slot("")
 
 
 def test_s8_what_is_counted_leaves_nothing_behind() -> None:
-    share = gate_with("readers", total=5, per_key=5).readers
+    limit = gate_with("readers", total=5, per_key=5).readers
     for number in range(1000):
-        with share.held(f"key-{number}"):
+        with limit.held(f"key-{number}"):
             pass
-    assert share._held == {}
+    assert limit._held == {}
 
 
 class Line:

@@ -17,7 +17,7 @@ from tests.support.upstream import HANG, Script, ScriptedUpstream, chunk, frame,
 from tests.support.upstream import refusal as refusal_of
 from tests.support.workers import working
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = pytest.mark.timeout(120)
 KEYS = ("one", "two", "чужой-ключ:{}*")
 ONE = {"authorization": "Bearer one"}
 TWO = {"x-api-key": "two"}
@@ -45,7 +45,7 @@ def used(tokens_in: int, tokens_out: int) -> Script:
     return Script([*text("Hi")[:-1], frame(choices=[], usage=usage), b"data: [DONE]\n\n"])
 
 
-def eventually(check: Callable[[], bool], seconds: float = 10.0) -> None:
+def eventually(check: Callable[[], bool], seconds: float = 60.0) -> None:
     deadline = time.monotonic() + seconds
     while not check():
         assert time.monotonic() < deadline

@@ -11,7 +11,7 @@ import pytest
 from prometheus_client.metrics import Counter, Histogram, MetricWrapperBase
 
 from openresponses_server.limits.gate import Gate
-from openresponses_server.observation.metric_values import Gathered
+from openresponses_server.observation.metric_values import BatchHistogram
 from openresponses_server.observation.metrics import Metrics
 from openresponses_server.settings import Limits
 from tests.support.shared import REPOSITORY
@@ -24,9 +24,9 @@ _OF_GRAFANA = {"$__rate_interval"}
 _PREFIX = "openresponses_bridge_"
 
 
-def _families() -> Iterator[MetricWrapperBase | Gathered]:
+def _families() -> Iterator[MetricWrapperBase | BatchHistogram]:
     for collector in Metrics(Gate(Limits()))._registry._collector_to_names:
-        assert isinstance(collector, MetricWrapperBase | Gathered)
+        assert isinstance(collector, MetricWrapperBase | BatchHistogram)
         yield collector
 
 
@@ -35,7 +35,7 @@ def _series() -> dict[str, set[str]]:
     found: dict[str, set[str]] = {}
     for family in _families():
         labels = set(family._labelnames)
-        if isinstance(family, Histogram | Gathered):
+        if isinstance(family, Histogram | BatchHistogram):
             found |= {f"{family._name}_bucket": {*labels, "le"}}
             found |= {f"{family._name}_{part}": labels for part in ("sum", "count")}
         else:

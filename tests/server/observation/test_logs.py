@@ -19,7 +19,7 @@ from tests.support.shared import REPOSITORY
 def lines_of(reply: Reply, lines: list[Any], number: int) -> list[Any]:
     """The lines of the request that was answered so, which have to be as many. The client has its answer
     before the server writes the last of them, and other servers write theirs at any time."""
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while True:
         found = [line for line in list(lines) if line.get("request_id") == reply.headers["x-request-id"]]
         if len(found) >= number or time.monotonic() > deadline:
@@ -81,7 +81,7 @@ def logged(program: str) -> str:
         capture_output=True,
         text=True,
         check=True,
-        timeout=20,
+        timeout=60,
     )
     return done.stderr
 

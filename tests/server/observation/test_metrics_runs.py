@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry, Histogram, generate_latest
 
-from openresponses_server.observation.metric_values import Gathered
-from openresponses_server.observation.metrics import Models
+from openresponses_server.observation.metric_values import BatchHistogram
+from openresponses_server.observation.metrics import ModelLabels
 from openresponses_server.observation.responses import GAPS
 from openresponses_server.settings import Settings, UpstreamSettings
 from tests.support.in_process import InProcess
@@ -80,7 +80,7 @@ def test_a_model_that_no_upstream_has_gets_no_label(app: InProcess) -> None:
 
 
 def test_names_that_clients_make_up_do_not_multiply_series() -> None:
-    models = Models({"mine"}, most=2)
+    models = ModelLabels({"mine"}, most=2)
     assert models.label("a", answered=False) == "other"
     assert [models.label(name, answered=True) for name in "abcd"] == ["a", "b", "other", "other"]
     assert models.label("a", answered=False) == "a"
@@ -93,7 +93,7 @@ def test_what_is_gathered_is_as_if_it_had_been_observed() -> None:
     seen = (0.0005, 0.001, 0.0011, 0.3, 99.0)
     observing, adding = CollectorRegistry(), CollectorRegistry()
     histogram = Histogram("h", "what", ["a"], buckets=GAPS, registry=observing)
-    gathered = Gathered("h", "what", ["a"], buckets=GAPS, registry=adding)
+    gathered = BatchHistogram("h", "what", ["a"], buckets=GAPS, registry=adding)
     for value in seen:
         histogram.labels("1").observe(value)
     gathered.labels("1").add([1, 0, *[0] * 8, 0, 1, 0, 0, 0, 0, 0], 0.3005)
@@ -109,8 +109,8 @@ def test_what_is_gathered_is_in_the_files_of_workers_that_count_together(tmp_pat
     code = (
         "from prometheus_client import CollectorRegistry, generate_latest\n"
         "from prometheus_client.multiprocess import MultiProcessCollector\n"
-        "from openresponses_server.observation.metric_values import FOLDER, Gathered\n"
-        "gathered = Gathered('h', 'what', ['a'], buckets=[0.1, 1], registry=CollectorRegistry())\n"
+        "from openresponses_server.observation.metric_values import FOLDER, BatchHistogram\n"
+        "gathered = BatchHistogram('h', 'what', ['a'], buckets=[0.1, 1], registry=CollectorRegistry())\n"
         "gathered.labels('x').add([1, 2, 3], 10.5)\n"
         "together = CollectorRegistry()\n"
         "MultiProcessCollector(together, FOLDER)\n"

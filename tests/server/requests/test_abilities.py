@@ -61,7 +61,7 @@ def test_calls_and_outputs_become_messages_where_there_are_no_tools() -> None:
 
 def test_a_conversation_without_tools_is_not_touched_by_their_absence() -> None:
     request = asked(input=CALLS[:1])
-    assert fit(request, tools=False) == FittedRequest(request, request.input, [], [])  # type: ignore[arg-type]
+    assert fit(request, tools=False) == FittedRequest(request, request.input, [])  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("choice", ["required", {"type": "function", "name": "look"}])

@@ -73,9 +73,9 @@ def test_other_clients_pass_nothing_on(app: InProcess, upstream: ScriptedUpstrea
     ],
 )
 def test_only_names_go_on(given: str, names: list[str]) -> None:
-    assert betas_of({"anthropic-beta": given}) == names
+    assert betas_of(given) == names
 
 
 def test_names_are_bounded() -> None:
-    many = betas_of({"anthropic-beta": ",".join(f"beta-{number}" for number in range(10_000))})
+    many = betas_of(",".join(f"beta-{number}" for number in range(10_000)))
     assert len(many) == 32

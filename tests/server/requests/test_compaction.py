@@ -15,7 +15,7 @@ from tests.support.serving import Reply, call, respond, serving, stream
 from tests.support.sockets import opened_socket
 from tests.support.upstream import CUT, Script, ScriptedUpstream, chunk, refusal, text
 
-pytestmark = pytest.mark.timeout(30)
+pytestmark = pytest.mark.timeout(120)
 TALK: list[dict[str, Any]] = [
     {"role": "developer", "content": "Answer in French."},
     {"role": "user", "content": "My name is Ada."},

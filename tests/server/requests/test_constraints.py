@@ -13,7 +13,7 @@ from tests.support.sockets import opened_socket
 from tests.support.upstream import DONE, Script, ScriptedUpstream, Step, chunk, refusal, text
 from tests.support.upstream import call as tool_call
 
-pytestmark = pytest.mark.timeout(30)
+pytestmark = pytest.mark.timeout(120)
 TOOLS = [
     {"type": "function", "name": name, "parameters": {"type": "object"}} for name in ("look", "run", "stop")
 ]

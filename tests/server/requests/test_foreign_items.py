@@ -11,7 +11,7 @@ from tests.support.in_process import InProcess
 from tests.support.serving import respond, stream
 from tests.support.upstream import Script, ScriptedUpstream, text
 
-pytestmark = pytest.mark.timeout(30)
+pytestmark = pytest.mark.timeout(120)
 HEADER = "openresponses-losses"
 HI = {"role": "user", "content": "Hi"}
 SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}

@@ -15,7 +15,7 @@ from tests.support.serving import call, respond, serving, stream
 from tests.support.sockets import opened_socket
 from tests.support.upstream import DONE, Script, ScriptedUpstream, chunk, text
 
-pytestmark = pytest.mark.timeout(30)
+pytestmark = pytest.mark.timeout(120)
 HEADER = "openresponses-losses"
 CHAT = {"model": "plain", "messages": [{"role": "user", "content": "Hi"}]}
 

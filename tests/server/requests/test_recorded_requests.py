@@ -11,7 +11,7 @@ from tests.support.shared import shared_files
 from tests.support.upstream import DONE, Script, ScriptedUpstream, chunk
 from tests.support.upstream import call as tool_call
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = pytest.mark.timeout(120)
 
 
 def requests(recording: Path) -> list[tuple[dict[str, Any], dict[str, str]]]:

@@ -10,7 +10,7 @@ from tests.support import dialect_scripts as scripts
 from tests.support.serving import Reply, call
 from tests.support.upstream import HANG, Script, ScriptedUpstream
 
-pytestmark = pytest.mark.timeout(30)
+pytestmark = pytest.mark.timeout(120)
 _TURN = [{"role": "user", "content": "Count."}]
 SURFACES: dict[str, dict[str, Any]] = {
     "/v1/responses": {"input": "Count.", "stop": ["ND", "END"]},

@@ -18,7 +18,7 @@ from openresponses_server.upstreams.routing import build_router
 from tests.support.serving import Reply, respond, serving, stream
 from tests.support.upstream import DONE, Script, ScriptedUpstream, frame, refusal, text
 
-pytestmark = pytest.mark.timeout(30)
+pytestmark = pytest.mark.timeout(120)
 ANSWER = Script(text("Hi"))
 TOO_LONG = refusal(400, code="context_length_exceeded", message="Too long.")
 IN_STREAM = Script([frame(error={"code": "context_length_exceeded", "message": "Too long."}), DONE])

@@ -15,7 +15,7 @@ from openresponses_server.store.frames import Frames
 from openresponses_server.store.logs.memory import MemoryLog
 from tests.server.runs.test_settling import Left
 
-pytestmark = pytest.mark.timeout(20)
+pytestmark = pytest.mark.timeout(120)
 DONE = b"data: [DONE]\n\n"
 MOST = 1000
 ALIVE = Lease("alive", time.time() + 86_400)  # made at collection

@@ -20,7 +20,7 @@ from openresponses_server.store.records import Row
 from openresponses_server.tasks import end_tasks
 from tests.support.waiting import until
 
-pytestmark = pytest.mark.timeout(10)
+pytestmark = pytest.mark.timeout(120)
 
 INTERVAL = 1.0  # seconds of the bench's clock
 LEASE = 4.0

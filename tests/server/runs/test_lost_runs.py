@@ -19,7 +19,7 @@ from openresponses_server.store.stores import open_store
 from tests.support.serving import call, respond, serving, violations
 from tests.support.workers import Reader, type_of
 
-pytestmark = pytest.mark.timeout(30)
+pytestmark = pytest.mark.timeout(120)
 
 
 class Two(Struct):
@@ -30,7 +30,7 @@ class Two(Struct):
 
     def running(self) -> str:
         """The id of the one run that there is."""
-        deadline = time.monotonic() + 5
+        deadline = time.monotonic() + 60
         while time.monotonic() < deadline:
             found = []
             with sqlite3.connect(self.file) as database, suppress(sqlite3.OperationalError):  # no tables yet
@@ -48,7 +48,7 @@ class Two(Struct):
         async def work() -> None:
             store = open_store(f"sqlite:///{self.file}")
             await store.now()
-            with sqlite3.connect(self.file, timeout=10) as database:
+            with sqlite3.connect(self.file, timeout=60) as database:
                 database.execute("UPDATE responses SET lease_worker = 'other' WHERE lease_until IS NOT NULL")
             record = await store.get(response_id)
             assert record is not None

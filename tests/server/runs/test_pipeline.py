@@ -12,7 +12,7 @@ import pytest
 from openresponses_bridge import ResponseStreamStateMachine
 from openresponses_bridge.protocol.events import Event, OutputTextDelta
 from openresponses_server.errors import HttpError, UpstreamError
-from openresponses_server.http.client.body import Body, FairScheduler
+from openresponses_server.http.client.body import FairScheduler, ResponseBody
 from openresponses_server.runs.client import Batch, Client
 from openresponses_server.runs.pipeline import STAGES, Pipeline, Stage
 from openresponses_server.store.base import StoreError
@@ -127,7 +127,7 @@ class Bench:
 
     def __init__(self, persistence: Persistence | None = None) -> None:
         self.connection = Connection()
-        self.body = Body(self.connection, FairScheduler())
+        self.body = ResponseBody(self.connection, FairScheduler())
         self.reply = HttpReply("one", cast(Any, SimpleNamespace(content=self.body)), 10.0, "")
         self.spoken, self.persistence = Spoken(), persistence
         self.sent: list[Event] = []
@@ -159,7 +159,7 @@ class Bench:
         await self.pipeline.finish(last, 1.0, lambda _instead: None)
 
     # ── as `Attempts` ──────────────────────────────────────────────────────────────────────────────────
-    may_ask_otherwise = False
+    replaceable: object | None = None
     others: tuple[HttpReply | None, ...] = ()
     asking: asyncio.Event | None = None
     committed = 0
@@ -167,7 +167,7 @@ class Bench:
     def commit(self) -> None:
         self.committed += 1
 
-    async def instead(self, _error: UpstreamError) -> HttpReply | None:
+    async def ask_instead(self, _error: UpstreamError) -> HttpReply | None:
         if self.asking is not None:
             await self.asking.wait()
         other, *self.others = self.others  # type: ignore[assignment]
@@ -224,7 +224,7 @@ class Bench:
         await asyncio.sleep(0)
 
     async def end(self) -> None:
-        await asyncio.wait([self.running], timeout=5)
+        await asyncio.wait([self.running], timeout=60)
         assert self.running.done(), "it hangs"
         await self.running
         assert self.numbers == list(range(len(self.numbers)))
@@ -383,7 +383,7 @@ async def test_client_that_may_leave_is_detached_when_sending_fails() -> None:
     await bench.begin()
     bench.failure = OSError("gone")
     bench.body.feed(b"b")
-    await until(lambda: bench.body.waits)
+    await until(lambda: bench.body.is_waiting)
     bench.failure = None
     bench.body.feed(b"c")
     bench.body.end()
@@ -468,7 +468,7 @@ REFUSED = b'data: {"error": {"message": "gone", "code": "x"}}\n\n'
 
 def refusing(persistence: Persistence | None, *others: HttpReply | None) -> Bench:
     bench = Bench(persistence)
-    bench.may_ask_otherwise = True
+    bench.replaceable = object()
     bench.others = others
     bench.asking = asyncio.Event()
     return bench
@@ -477,7 +477,7 @@ def refusing(persistence: Persistence | None, *others: HttpReply | None) -> Benc
 @pytest.mark.parametrize("kept", ["", "near", "far"])
 async def test_s5_another_answer_goes_on_where_the_first_was_a_refusal(kept: str) -> None:
     """What was sent meanwhile to keep the connection alive comes before it."""
-    body = Body(Connection(), FairScheduler())
+    body = ResponseBody(Connection(), FairScheduler())
     other = HttpReply("one", cast(Any, SimpleNamespace(content=body)), 10.0, "")
     bench = refusing(Persistence(far=kept == "far") if kept else None, other)
     await asyncio.sleep(0)
@@ -487,7 +487,7 @@ async def test_s5_another_answer_goes_on_where_the_first_was_a_refusal(kept: str
     assert bench.pipeline.send_keepalive(as_event=False)
     assert bench.asking is not None
     bench.asking.set()
-    bench.may_ask_otherwise = False
+    bench.replaceable = None
     body.feed(b"b.")
     if bench.persistence is not None:
         bench.persistence.beginning.set()
@@ -605,7 +605,7 @@ async def test_any_schedule_sends_the_same_events_once_and_leaves_nothing() -> N
             assert bench.pipeline.stage is Stage.ENDED, where
             if not (schedule.interrupted or schedule.cut):
                 assert bench.text == schedule.text, where
-        assert bench.pipeline._kept is None, where
-        assert bench.pipeline._rest is None, where
+        assert bench.pipeline._storing is None, where
+        assert bench.pipeline._sending is None, where
         assert asyncio.all_tasks() == tasks, where
         assert schedule.bench.body._size == 0 or failed or schedule.interrupted, where

@@ -25,7 +25,7 @@ from openresponses_server.tasks import end_tasks
 from tests.support.services import OwnRedis, own_redis
 from tests.support.waiting import until
 
-pytestmark = pytest.mark.timeout(30)
+pytestmark = pytest.mark.timeout(120)
 
 
 @pytest.fixture(scope="module")

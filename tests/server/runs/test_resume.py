@@ -157,6 +157,6 @@ def test_s4_slow_reader_holds_nobody_up(stored: str) -> None:
             done.set()
 
         threading.Thread(target=read, daemon=True).start()
-        assert done.wait(20)
+        assert done.wait(60)
         rest = slow.read()
     assert rest.endswith(b"data: [DONE]\n\n")

@@ -21,7 +21,7 @@ from openresponses_server.store.persistence import ResponseSessionPersistenceTra
 from tests.support.serving import call, respond, serving, stream, wait_for
 from tests.support.workers import Reader, type_of
 
-pytestmark = pytest.mark.timeout(30)
+pytestmark = pytest.mark.timeout(120)
 
 
 class Store(Struct):
@@ -48,7 +48,7 @@ def _served() -> Iterator[Store]:
     assert defaults is not None
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(MemoryStore, "finish", finish)
-        patch.setitem(defaults, "patience", 1.0)
+        patch.setitem(defaults, "timeout", 1.0)
         settings = Settings(store="memory://", keep_alive=0.1, timeouts=Timeouts(total=2.0))
         with serving(settings) as base:
             store.base = base
@@ -66,7 +66,7 @@ def begin(store: Store, seconds: float, **more: Any) -> Reader:
     """A short stream whose end is being stored for that long, from now on."""
     store.seconds = seconds
     reader = Reader(store.base, "POST", "/v1/responses", {"model": "demo-slow", "input": "5 words", **more})
-    assert store.saving.wait(5)
+    assert store.saving.wait(60)
     return reader
 
 

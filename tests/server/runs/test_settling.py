@@ -25,7 +25,7 @@ from openresponses_server.store.logs.memory import MemoryLog
 from openresponses_server.store.memory import MemoryStore
 from tests.support.failing_store import FailingStore, as_store
 
-pytestmark = pytest.mark.timeout(20)
+pytestmark = pytest.mark.timeout(120)
 LONG_AGO = Lease("dead", 1.0)
 
 
@@ -389,7 +389,7 @@ async def test_reader_whose_store_stays_out_of_reach_is_not_sent_an_end(left: Le
     store.kept = left.store
     store.down = {"standing", "now"}
     settler = Settler(as_store(store), left.log, 0.05)
-    follower = Follower(as_store(store), left.log, settler, pause=0.01, patience=0.05)
+    follower = Follower(as_store(store), left.log, settler, pause=0.01, timeout=0.05)
     shown = b"".join([data async for data in follower.follow(await left.standing(), -1)])
     assert shown == encode_sse(left.saved)
 

@@ -16,7 +16,7 @@ from tests.support.serving import Reply, call, serving, violations, wait_for
 from tests.support.upstream import HANG, Script, ScriptedUpstream, chunk, text
 from tests.support.workers import Reader, type_of
 
-pytestmark = pytest.mark.timeout(30)
+pytestmark = pytest.mark.timeout(120)
 
 BEGINNING = ["response.created", "response.in_progress"]
 RESTARTED = "openresponses-bridge:restarted"
@@ -24,7 +24,7 @@ HALF = [chunk(role="assistant", content="Half"), chunk(content=" of it")]
 
 
 def until(true: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while not true():
         assert time.monotonic() < deadline
         time.sleep(0.02)

@@ -89,12 +89,12 @@ def served(folder: Path, *flags: str) -> Iterator[Served]:
             yield Served(base, log)
         finally:
             process.send_signal(signal.SIGINT)
-            process.wait(15)
+            process.wait(60)
 
 
 def wait_until_ready(base: str) -> None:
     """The store may be loading still, for longer than one request waits for it on a machine that is busy."""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while (reply := call(base, "GET", "/readyz")).status != 200:
         assert time.monotonic() < deadline, reply
         time.sleep(0.05)

@@ -27,7 +27,7 @@ from tests.support.serving import call, respond
 from tests.support.upstream import HANG, Script, ScriptedUpstream, text
 from tests.support.workers import Reader, type_of
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = pytest.mark.timeout(120)
 
 TERM, INT = signal.SIGTERM, signal.SIGINT
 QUIET = ("ASGI callable", "Traceback", "Cancel ", "Exception")
@@ -37,7 +37,7 @@ def slow_stream(base: str, words: int, **more: object) -> Reader:
     """A stored stream of the demo model that has begun; 20 words a second."""
     request = {"model": "demo-slow", "input": f"{words} words", "stream": True, **more}
     reader = Reader(base, "POST", "/v1/responses", request)
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while len(reader.frames) < 5:
         assert time.monotonic() < deadline, "the stream did not begin"
         time.sleep(0.02)
@@ -52,7 +52,7 @@ def serving(folder: Path, *flags: str, grace: float = 0.3) -> Iterator[tuple[sub
         yield process, base_of(process)
 
 
-def ended(process: subprocess.Popen[str], seconds: float = 20.0) -> str:
+def ended(process: subprocess.Popen[str], seconds: float = 60.0) -> str:
     """What it said, when it has ended as one that was asked to."""
     said = process.communicate(timeout=seconds)[1]
     assert process.returncode == 0, said
@@ -79,7 +79,7 @@ def test_s8_what_has_begun_is_finished_unless_it_is_hurried(
             time.sleep(0.15)
         if signals == [TERM]:
             refused = respond(base, model="demo")
-            assert (refused.status, refused.error["code"]) == (503, "server_is_overloaded")
+            assert (refused.status, refused.error["code"]) == (503, "service_unavailable")
             assert refused.headers["connection"] == "close"
             assert call(base, "GET", "/readyz").status == 503
             assert call(base, "GET", "/healthz").status == 200
@@ -135,7 +135,7 @@ def test_s8_a_background_stream_that_waits_at_the_cut_is_sent_what_became_of_it(
         waiting.join()
         ended(process)
     assert type_of(waiting.frames[0]) == "error"
-    assert b'"code":"server_is_overloaded"' in waiting.frames[0]
+    assert b'"code":"service_unavailable"' in waiting.frames[0]
     found = re.search(rb"resp_\w+", waiting.frames[0])
     assert found is not None
     with started(folder=tmp_path) as process:
@@ -162,7 +162,7 @@ def test_s8_a_background_response_that_shows_nothing_at_the_cut_is_the_next_serv
             process.send_signal(INT)
             said = ended(process)
         if store == "memory://":
-            assert '"status":"failed","code":"server_is_overloaded"' in said
+            assert '"status":"failed","code":"service_unavailable"' in said
             return
         assert '"event":"response"' not in said
         with started(*flags, folder=tmp_path) as process:
@@ -188,7 +188,7 @@ def test_s8_it_ends_in_time_when_its_store_swallows_everything(tmp_path: Path) -
         time.sleep(0.5)
         begun = time.monotonic()
         process.send_signal(INT)
-        said = process.communicate(timeout=30)[1]
+        said = process.communicate(timeout=60)[1]
         assert time.monotonic() - begun < 0.3 + 6 + 8 + 8, said  # the last 8 for a machine that is busy
         reader.join()
         # What can't be stored has failed for its client, and an end says so.
@@ -211,7 +211,7 @@ def test_s8_what_waits_for_a_thread_is_refused_as_what_is_new(tmp_path: Path, nu
         headers = {"content-type": "application/json", "content-encoding": "gzip"}
         connections = []
         for _ in range(16):
-            connection = http.client.HTTPConnection(address.hostname or "", address.port, timeout=30)
+            connection = http.client.HTTPConnection(address.hostname or "", address.port, timeout=60)
             stack.callback(connection.close)
             connection.request("POST", "/v1/responses", LARGE, headers)
             connections.append(connection)
@@ -222,7 +222,7 @@ def test_s8_what_waits_for_a_thread_is_refused_as_what_is_new(tmp_path: Path, nu
         assert refused
         for each in refused:
             assert (each.status, each.headers["connection"]) == (503, "close")
-            assert b'"code":"server_is_overloaded"' in each.read()
+            assert b'"code":"service_unavailable"' in each.read()
         ended(process)
 
 
@@ -251,7 +251,7 @@ Stuck(create_app(settings), settings, shared=False).run(sockets=[listener])
 
 
 def test_s8_a_thread_that_computes_on_does_not_hold_the_process() -> None:
-    gone = subprocess.run([sys.executable, "-c", STUCK], capture_output=True, text=True, timeout=40)
+    gone = subprocess.run([sys.executable, "-c", STUCK], capture_output=True, text=True, timeout=60)
     assert gone.returncode == 0, gone.stderr
     assert not [word for word in (*QUIET, "not_closed") if word in gone.stderr], gone.stderr
 

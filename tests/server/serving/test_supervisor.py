@@ -20,7 +20,7 @@ from tests.support.serving import call, respond
 from tests.support.shared import REPOSITORY
 from tests.support.workers import type_of
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = pytest.mark.timeout(120)
 
 
 def children(pid: int) -> set[int]:
@@ -37,7 +37,7 @@ def children(pid: int) -> set[int]:
     return found
 
 
-def until(holds: Callable[[], bool], what: str, seconds: float = 30.0) -> None:
+def until(holds: Callable[[], bool], what: str, seconds: float = 60.0) -> None:
     deadline = time.monotonic() + seconds
     while not holds():
         assert time.monotonic() < deadline, what
@@ -180,6 +180,6 @@ def test_s7_socket_that_is_passed_on_is_held_to_the_same_rules(
         if kind == socket.SOCK_STREAM:
             passed.listen()
         with socket_activated(passed, tmp_path) as process:
-            said = process.communicate(timeout=20)[1]
+            said = process.communicate(timeout=60)[1]
     assert process.returncode == 2
     assert re.search(message, said)

@@ -98,7 +98,7 @@ def by_dump(before: str, after: str, folder: Path) -> None:
     source, target = (url.replace("+psycopg", "") for url in (before, after))
     for command in commands(PAGE, "PostgreSQL"):
         environment = {**os.environ, "DATABASE": source, "EMPTY_DATABASE": target}
-        subprocess.run(["sh", "-ec", command], cwd=folder, env=environment, check=True, timeout=50)
+        subprocess.run(["sh", "-ec", command], cwd=folder, env=environment, check=True, timeout=60)
 
 
 @pytest.mark.parametrize(

@@ -4,12 +4,12 @@ from typing import Any
 
 from openresponses_server.store import listing as bounds
 from openresponses_server.store.base import Lease, ResponseStore
-from openresponses_server.store.listing import ListedPage, Wanted, conversation_of, page_of
+from openresponses_server.store.listing import ListedPage, ListFilter, conversation_of, page_of
 from tests.support.stores import messages, record
 
 
 async def page(store: ResponseStore, after: str | None = None, limit: int = 50, **wanted: Any) -> ListedPage:
-    return await page_of(store.listing, "k", Wanted(**wanted), after, limit)
+    return await page_of(store.listing, "k", ListFilter(**wanted), after, limit)
 
 
 def ids(found: ListedPage) -> list[str]:

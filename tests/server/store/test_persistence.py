@@ -58,7 +58,7 @@ class Bench:
             wire=wire,
             clock=self.time,
             wake=self.wake,
-            **{"patience": 0.0, **more},
+            **{"timeout": 0.0, **more},
         )
 
     @property
@@ -164,7 +164,7 @@ async def test_s2_reader_of_a_queued_response_is_served_from_its_first_event(ben
     waiting = asyncio.create_task(anext(reader))
     await asyncio.sleep(0)  # it looks for the log
     await bench.take(bench.machine.start())
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         assert await waiting == bench.kept.batch
 
 
@@ -355,7 +355,7 @@ async def test_log_of_a_run_that_is_settled_elsewhere_is_left_to_its_readers(ben
     await bench.take(bench.machine.start())
     await settle_elsewhere(bench)
     await bench.take(bench.machine.finish("stop"))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         logged = b"".join([frames.data async for frames in bench.log.read(bench.id)])
     assert logged == encode_sse(bench.sent[:-1])
 
@@ -404,7 +404,7 @@ async def test_log_is_closed_when_the_end_is_stored_after_all(bench: Bench) -> N
     bench.store.down = set()
     await bench.kept.checkpoint()
     assert bench.kept.saved
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         logged = b"".join([frames.data async for frames in bench.log.read(bench.id)])
     assert logged == encode_sse(bench.sent)
 

@@ -3,10 +3,10 @@
 import pytest
 
 from openresponses_server.store.base import Lease, ResponseProgress, ResponseStore
-from openresponses_server.store.frames import PIECE_BYTES, Frames, Piece, Skipping, pieces
+from openresponses_server.store.frames import PIECE_BYTES, Frames, FrameSkipper, Piece, pieces
 from tests.support.stores import frame, frames, record
 
-pytestmark = pytest.mark.timeout(30)
+pytestmark = pytest.mark.timeout(120)
 LARGE = 5 * PIECE_BYTES + 17
 SIXTEENTH = 16
 
@@ -85,7 +85,7 @@ async def test_standing_is_how_far_a_record_is(store: ResponseStore) -> None:
 def test_frames_are_left_out_wherever_pieces_are_cut(size: int, count: int) -> None:
     sent = [b"a: 1\n\n", b"b\nc\n\n", b"d: 2\n\n", b"e\n\n"]
     data = b"".join(sent)
-    skipping = Skipping(count)
+    skipping = FrameSkipper(count)
     cut = [data[start : start + size] for start in range(0, len(data), size)]
     assert b"".join(map(skipping.rest, cut)) == b"".join(sent[count:])
 

@@ -10,9 +10,9 @@ import pytest
 import structlog
 
 from openresponses_server.store import presence
-from openresponses_server.store.presence import ProcessFiles, SeveralWays
+from openresponses_server.store.presence import CombinedPresence, ProcessFiles
 
-pytestmark = pytest.mark.timeout(20)
+pytestmark = pytest.mark.timeout(120)
 
 _OTHER = """
 import asyncio, sys
@@ -58,8 +58,8 @@ async def test_process_that_has_stopped_is_known_to_all_until_it_is_forgotten(fo
     stop(await appeared(folder, "other"))
     for _ in range(2):
         assert await first.departed() == await second.departed() == {"other"}
-    await first.forget("other")
-    await second.forget("other")
+    await first.remove("other")
+    await second.remove("other")
     assert await first.departed() == await second.departed() == set()
 
 
@@ -120,12 +120,14 @@ async def test_folder_that_is_mended_is_used_again(folder: Path) -> None:
 
 
 async def test_one_of_several_ways_suffices(folder: Path, tmp_path: Path) -> None:
-    watching = SeveralWays([ProcessFiles(folder, "watching"), ProcessFiles(tmp_path / "more", "watching")])
+    watching = CombinedPresence(
+        [ProcessFiles(folder, "watching"), ProcessFiles(tmp_path / "more", "watching")]
+    )
     await watching.appear()
     other = [await appeared(each, "other") for each in (folder, tmp_path / "more")]
     stop(other[1])
     assert await watching.departed() == {"other"}
-    await watching.forget("other")
+    await watching.remove("other")
     assert await watching.departed() == set()
     await watching.leave()
     assert not (tmp_path / "more").exists()

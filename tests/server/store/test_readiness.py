@@ -33,7 +33,7 @@ class _Silent(MemoryStore):
 
 async def test_s8_store_that_does_not_answer_is_out_after_a_while_and_back_when_it_does() -> None:
     store = _Silent()
-    monitor = StoreMonitor(store, MemoryLog(), interval=0.01, patience=0.1)
+    monitor = StoreMonitor(store, MemoryLog(), interval=0.01, timeout=0.1)
     async with monitor.going():
         await monitor.seen()
         outage = monitor.store_outage
@@ -49,7 +49,7 @@ async def test_s8_store_that_does_not_answer_is_out_after_a_while_and_back_when_
 
 
 def _until(base: str, status: int, times: list[float]) -> Reply:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while True:
         begun = time.perf_counter()
         reply = call(base, "GET", "/readyz")

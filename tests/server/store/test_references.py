@@ -14,7 +14,7 @@ from tests.support.sockets import opened_socket
 from tests.support.turns import calls, said
 from tests.support.upstream import Script, ScriptedUpstream, text
 
-pytestmark = pytest.mark.timeout(30)
+pytestmark = pytest.mark.timeout(120)
 NOT_FOUND = "item_not_found"
 TOOL = {"type": "function", "name": "get_time", "parameters": {"type": "object", "properties": {}}}
 ALICE = {"authorization": "Bearer key-of-alice"}

@@ -10,7 +10,7 @@ import pytest
 from tests.support.serving import Reply, call, opened, respond, violations
 from tests.support.upstream import HANG, Script, ScriptedUpstream, chunk
 
-pytestmark = pytest.mark.timeout(30)
+pytestmark = pytest.mark.timeout(120)
 TALK: list[Any] = [
     {"role": "user", "content": "One", "id": "msg_one"},
     {"role": "assistant", "content": "Two"},

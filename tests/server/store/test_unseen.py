@@ -12,7 +12,8 @@ from openresponses_bridge.protocol.events import Event
 from openresponses_bridge.protocol.request import CreateResponse
 from openresponses_server.api.app import create_app
 from openresponses_server.requests.background import enqueue
-from openresponses_server.requests.prepare import prepare
+from openresponses_server.requests.prepare import new_run, prepare
+from openresponses_server.requests.prepared import PreparedRequest
 from openresponses_server.settings import Settings
 from openresponses_server.store.base import NOBODY, Lease, StoredResponse, StoreError
 from openresponses_server.store.endings import MAX_ATTEMPTS, RESTARTED, previous_attempts, shows_output
@@ -22,7 +23,7 @@ from openresponses_server.store.logs.memory import MemoryLog
 from openresponses_server.store.memory import MemoryStore
 from tests.server.store.test_persistence import WORKER, Bench
 
-pytestmark = pytest.mark.timeout(20)
+pytestmark = pytest.mark.timeout(120)
 REQUEST = b"{}"
 
 
@@ -151,7 +152,7 @@ class SharedLog(MemoryLog):
 @pytest.mark.parametrize("deleted", [False, True])
 async def test_s1_log_of_a_response_that_is_made_elsewhere_is_left_alone(deleted: bool) -> None:
     """The worker that has it writes that log now; what was deleted leaves nothing behind."""
-    bench = Bench(request=REQUEST, log=SharedLog(), patience=0.2)
+    bench = Bench(request=REQUEST, log=SharedLog(), timeout=0.2)
     await bench.kept.queue()
     await bench.take(bench.machine.start())
     if deleted:
@@ -184,7 +185,7 @@ async def test_s2_poll_is_not_shown_output_that_is_not_stored() -> None:
     service.runs.store = Slow()
     object.__setattr__(service, "store", service.runs.store)
     request = CreateResponse(model="demo-slow", input="2 words", background=True)
-    run = (await prepare(service, request, {}, "req_1")).run()
+    run = new_run(await prepare(PreparedRequest(request, {}, "req_1"), service), service)
     await enqueue(service, run)
     await at.wait()
     assert run.translation.snapshot.output
@@ -195,8 +196,8 @@ async def test_s2_poll_is_not_shown_output_that_is_not_stored() -> None:
 
 
 async def test_s1_end_behind_a_checkpoint_that_hangs_is_reported_and_stored_later() -> None:
-    """The client gets its terminal event within the patience, whatever the store does."""
-    bench = Bench(patience=0.3)
+    """The client gets its terminal event within the timeout, whatever the store does."""
+    bench = Bench(timeout=0.3)
     await bench.take(bench.machine.start())
     await bench.take(bench.machine.text("Half"))
     hanging = asyncio.Event()

@@ -11,32 +11,32 @@ from sqlalchemy.pool import NullPool
 from openresponses_server.store import usage as bounds
 from openresponses_server.store.base import ResponseStore, StoreError
 from openresponses_server.store.sql.locations import database_url
-from openresponses_server.store.usage import MOST, NAMES, OTHERS, AgentCounts, Counts, DayCounts, Spent
+from openresponses_server.store.usage import MOST, NAMES, OTHERS, AgentCounts, Counts, DayCounts, UsageRows
 from tests.support.stores import Place
 
 DAY, NEXT = "2026-01-31", "2026-02-01"
 ON_DAY, ON_NEXT = 1_769_860_800.0, 1_769_947_200.0  # noon of each
 
 
-def spent(owner: str = "k", day: str = DAY, *models: str, requests: int = 1, tokens: int = 10) -> Spent:
-    return Spent([DayCounts(owner, day, model, counts(requests, tokens)) for model in models or ("m",)])
+def spent(owner: str = "k", day: str = DAY, *models: str, requests: int = 1, tokens: int = 10) -> UsageRows:
+    return UsageRows([DayCounts(owner, day, model, counts(requests, tokens)) for model in models or ("m",)])
 
 
 def counts(requests: int = 1, tokens: int = 10) -> Counts:
     return Counts(requests, 0, 0, tokens, 0, 0, 0, tokens)
 
 
-def used(agent: str, at: float, owner: str = "k", **fields: Any) -> Spent:
-    return Spent([], [AgentCounts(owner, agent, used_at=at, counts=counts(), **fields)])
+def used(agent: str, at: float, owner: str = "k", **fields: Any) -> UsageRows:
+    return UsageRows([], [AgentCounts(owner, agent, used_at=at, counts=counts(), **fields)])
 
 
-def requests(found: Spent) -> dict[tuple[str, str], int]:
+def requests(found: UsageRows) -> dict[tuple[str, str], int]:
     return {(row.day, row.model): row.counts.requests for row in found.days}
 
 
 async def test_sums_of_all_writers_are_added_up_by_day_and_model(store: ResponseStore) -> None:
     every = Counts(*range(1, len(NAMES) + 1))
-    await store.usage.add_usage("one", 1, Spent([DayCounts("k", DAY, "m", every)]))
+    await store.usage.add_usage("one", 1, UsageRows([DayCounts("k", DAY, "m", every)]))
     await store.usage.add_usage("two", 1, spent("k", DAY, "m", "n", requests=4, tokens=7))
     await store.usage.add_usage("one", 2, spent("k", NEXT, "m"))
     found = await store.usage.usage_of("k")
@@ -55,7 +55,7 @@ async def test_a_batch_that_is_added_again_counts_once(store: ResponseStore) -> 
 
 
 async def test_s7_an_owner_has_its_own_and_nothing_else(store: ResponseStore) -> None:
-    batch = Spent([*spent("k").days, *spent("l").days], used("a", 1.0, "l").agents)
+    batch = UsageRows([*spent("k").days, *spent("l").days], used("a", 1.0, "l").agents)
     await store.usage.add_usage("one", 1, batch)
     for owner, agents in (("k", []), ("l", ["a"]), ("", []), ("%", [])):
         found = await store.usage.usage_of(owner)
@@ -73,11 +73,11 @@ async def test_the_latest_facts_of_an_agent_are_those_of_its_latest_request(stor
 
 
 async def test_usage_is_forgotten_by_day_and_agents_by_use(store: ResponseStore) -> None:
-    batch = Spent([*spent("k", DAY).days, *spent("k", NEXT).days], used("gone", ON_DAY).agents)
+    batch = UsageRows([*spent("k", DAY).days, *spent("k", NEXT).days], used("gone", ON_DAY).agents)
     batch.agents += used("there", ON_NEXT).agents
     await store.usage.add_usage("one", 1, batch)
     await store.usage.add_usage("two", 1, spent("l", DAY))
-    await store.usage.forget_usage(ON_NEXT)
+    await store.usage.remove_usage(ON_NEXT)
     found = await store.usage.usage_of("k")
     assert requests(found) == {(NEXT, "m"): 1}
     assert [agent.agent for agent in found.agents] == ["there"]
@@ -128,7 +128,7 @@ async def test_a_batch_is_added_whole_or_not_at_all(shared_place: Place) -> None
     store = shared_place.open()
     await store.usage.add_usage("one", 1, spent())
     engine = create_engine(database_url(shared_place.url), poolclass=NullPool)
-    bad = Spent(spent().days, [AgentCounts("k", "a", counts=Counts(requests=None))])  # type: ignore[arg-type]
+    bad = UsageRows(spent().days, [AgentCounts("k", "a", counts=Counts(requests=None))])  # type: ignore[arg-type]
     with pytest.raises(StoreError):
         await store.usage.add_usage("one", 2, bad)
     await store.usage.add_usage("one", 2, spent())

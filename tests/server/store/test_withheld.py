@@ -17,7 +17,7 @@ from openresponses_server.store.base import NOBODY
 from openresponses_server.store.endings import LOST, RESTARTED, previous_attempts
 from tests.server.store.test_persistence import Bench
 
-pytestmark = pytest.mark.timeout(20)
+pytestmark = pytest.mark.timeout(120)
 REQUEST = b"{}"
 
 

@@ -10,7 +10,7 @@ import pytest
 from tests.support.codex_upstream import MODEL, Codex, codex, text_of
 from tests.support.documents import blocks_of
 
-pytestmark = pytest.mark.timeout(30)
+pytestmark = pytest.mark.timeout(120)
 
 
 @pytest.fixture(scope="module")

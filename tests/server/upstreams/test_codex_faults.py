@@ -15,7 +15,7 @@ import structlog
 
 from openresponses_bridge.seal import Sealer
 from openresponses_server.errors import UpstreamError
-from openresponses_server.http.flow import Discard, Reader
+from openresponses_server.http.flow import BodyReader, Discard
 from openresponses_server.settings import CodexSettings, SettingsError, load_settings
 from openresponses_server.upstreams.base import UpstreamRequest
 from openresponses_server.upstreams.codex.messages import LineSplitter, LineTooLong
@@ -23,7 +23,7 @@ from openresponses_server.upstreams.codex.upstream import CodexUpstream
 from openresponses_server.upstreams.routing import build_router
 from tests.support.codex_upstream import codex, is_alive, settings_of, text_of
 
-pytestmark = pytest.mark.timeout(30)
+pytestmark = pytest.mark.timeout(120)
 
 
 def upstream_of(folder: Path, **more: Any) -> CodexUpstream:
@@ -137,7 +137,7 @@ def test_more_than_a_client_takes_is_not_kept(tmp_path: Path) -> None:
                 reply.pause()
                 await until_sent(tmp_path, "flooded")
                 with pytest.raises(UpstreamError, match="did not take"):
-                    await Reader(reply).collect(1 << 30)
+                    await BodyReader(reply).collect(1 << 30)
         finally:
             await upstream.close()
 
@@ -207,7 +207,7 @@ def test_a_client_that_leaves_interrupts_the_turn(tmp_path: Path, words: str) ->
         upstream = upstream_of(tmp_path)
         try:
             async with upstream.open(asking(words)) as reply:
-                reader = Reader(reply)
+                reader = BodyReader(reply)
                 if words == "wait":
                     # what has come by then, in one read or in several
                     while b"Wait" not in await reader.read():
@@ -241,12 +241,12 @@ def test_one_that_is_not_interrupted_gets_no_new_threads(tmp_path: Path) -> None
         upstream = upstream_of(tmp_path, stop_seconds=0.1)
         try:
             async with upstream.open(asking("wait deaf")) as reply:
-                reader = Reader(reply)
+                reader = BodyReader(reply)
                 await reader.read()
             await until_sent(tmp_path, "turn/interrupt")
             await asyncio.sleep(0.2)
             async with upstream.open(asking("say Hi")) as reply:
-                reader = Reader(reply)
+                reader = BodyReader(reply)
                 assert await reader.read()
             pids = [line["pid"] for line in log_of(tmp_path) if "argv" in line]
             assert len(pids) == 2
@@ -263,7 +263,7 @@ def test_a_crowd_waits_in_a_bounded_queue(tmp_path: Path) -> None:
         async def ask(words: str, owner: str) -> str:
             try:
                 async with upstream.open(asking(words, owner)) as reply:
-                    reader = Reader(reply)
+                    reader = BodyReader(reply)
                     read = b""
                     while b"turn/completed" not in read:
                         read += await reader.read()
@@ -285,11 +285,11 @@ def test_a_crowd_waits_in_a_bounded_queue(tmp_path: Path) -> None:
             await upstream.close()
 
     assert asyncio.run(crowd()) == [
-        "503 server_is_overloaded 1",  # waited too long for the turn of its own key
+        "503 service_unavailable 1",  # waited too long for the turn of its own key
         "429 rate_limit_exceeded 1",  # has its share of the queue
         "done",
         "done",
-        "503 server_is_overloaded 1",  # the queue is full
+        "503 service_unavailable 1",  # the queue is full
     ]
 
 

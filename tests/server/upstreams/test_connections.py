@@ -13,7 +13,7 @@ from openresponses_server.settings import Settings, Timeouts, UpstreamSettings
 from tests.support.serving import Reply, call, respond, serving, stream
 from tests.support.upstream import text
 
-pytestmark = pytest.mark.timeout(30)
+pytestmark = pytest.mark.timeout(120)
 ANSWER = b"".join(step for step in text("Hi") if isinstance(step, bytes))
 STREAM = b"content-type: text/event-stream\r\n"
 FAST = Timeouts(connect=1.0, first_byte=1.0, idle=1.0, total=10.0)

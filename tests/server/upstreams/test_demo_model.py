@@ -11,7 +11,7 @@ from referencing import Registry
 from openresponses_bridge.protocol.codec import decode_json, encode
 from openresponses_bridge.sse import SSEDecoder, is_done
 from openresponses_server.errors import UpstreamError
-from openresponses_server.http.flow import Reader
+from openresponses_server.http.flow import BodyReader
 from openresponses_server.upstreams.base import UpstreamRequest
 from openresponses_server.upstreams.demo.behaviours import BEHAVIOURS, sample
 from openresponses_server.upstreams.demo.upstream import MODELS, DemoUpstream
@@ -21,7 +21,7 @@ def play(**body: Any) -> bytes:
     async def read() -> bytes:
         request = UpstreamRequest("/chat/completions", encode(body), "r")
         async with DemoUpstream().open(request) as reply:
-            reader = Reader(reply)
+            reader = BodyReader(reply)
             received = b""
             while data := await reader.read():
                 received += data

@@ -25,7 +25,7 @@ from tests.support import dialect_scripts as scripts
 from tests.support.serving import respond, serving, stream
 from tests.support.upstream import Script, ScriptedUpstream
 
-pytestmark = pytest.mark.timeout(20)
+pytestmark = pytest.mark.timeout(120)
 # the files say which there are: a new profile is one more of them, and no list names them
 SPOKEN = [
     (name, dialect)

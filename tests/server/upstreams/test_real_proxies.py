@@ -16,7 +16,7 @@ import pytest
 
 from openresponses_bridge.seal import Sealer
 from openresponses_server.errors import UpstreamError
-from openresponses_server.http.flow import Reader
+from openresponses_server.http.flow import BodyReader
 from openresponses_server.settings import Settings, Timeouts, UpstreamSettings
 from openresponses_server.upstreams.base import UpstreamRequest
 from openresponses_server.upstreams.targets import configured
@@ -87,7 +87,7 @@ def _running(command: list[str], port: int) -> Iterator[None]:
         finally:
             process.terminate()
             try:
-                process.wait(20)
+                process.wait(60)
             except subprocess.TimeoutExpired:
                 process.kill()
 
@@ -143,7 +143,7 @@ async def _answers(given: UpstreamSettings) -> list[bytes]:
     try:
         for _ in range(2):
             async with upstream.open(UpstreamRequest("/chat/completions", b"{}", "r")) as reply:
-                reader = Reader(reply)
+                reader = BodyReader(reply)
                 pieces = []
                 while piece := await reader.read():
                     pieces.append(piece)

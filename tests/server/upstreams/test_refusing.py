@@ -23,7 +23,7 @@ from openresponses_server.upstreams.routing import build_router
 from tests.support.serving import call, respond, serving
 from tests.support.upstream import JSON, Script, ScriptedUpstream, refusal
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = pytest.mark.timeout(120)
 KEY = "sk-operator-0123456789abcdef"
 THEIRS = "sk-client-0123456789abcdef"
 HTML = {"content-type": "text/html"}

@@ -9,8 +9,8 @@ from typing import Any, cast
 import pytest
 
 from openresponses_server.errors import UpstreamError
-from openresponses_server.http.client.body import PIECE, Body, FairScheduler
-from openresponses_server.http.flow import Discard, Reader, TaskSource
+from openresponses_server.http.client.body import PIECE, FairScheduler, ResponseBody
+from openresponses_server.http.flow import BodyReader, Discard, TaskSource
 from openresponses_server.upstreams.http import HttpReply
 from openresponses_server.upstreams.whole_answers import WholeReply
 
@@ -48,8 +48,8 @@ class Notes:
         self.ends.append(error)
 
 
-async def reply() -> tuple[Body, HttpReply]:
-    body = Body(Connection(), FairScheduler())
+async def reply() -> tuple[ResponseBody, HttpReply]:
+    body = ResponseBody(Connection(), FairScheduler())
     return body, HttpReply("one", cast(Any, SimpleNamespace(content=body)), 10.0, "")
 
 
@@ -91,7 +91,7 @@ async def test_s4_what_is_kept_for_a_sink_that_pauses_is_bounded() -> None:
     assert connection.paused == 1
     notes.wanted = 1000
     source.resume()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while sum(map(len, notes.pieces)) < 120_001:
             await asyncio.sleep(0)
     assert connection.paused == 0
@@ -104,12 +104,12 @@ async def test_a_reply_is_silent_when_nothing_was_heard_for_all_of_its_looks() -
     notes = Notes(source)
     for _ in range(3):
         for _ in range(4):
-            source._look()
+            source._check_idle()
         body.feed(b"a")
     for _ in range(5):
-        source._look()
+        source._check_idle()
         assert not notes.ends
-    source._look()
+    source._check_idle()
     (error,) = notes.ends
     assert isinstance(error, UpstreamError)
     assert error.code == UpstreamError.TIMEOUT
@@ -123,7 +123,7 @@ async def test_a_sink_that_pauses_is_not_the_upstream_s_silence() -> None:
     notes = Notes(source, wanted=1)
     body.feed(b"a")
     for _ in range(20):
-        source._look()
+        source._check_idle()
     assert not notes.ends
     source.close()
 
@@ -134,11 +134,11 @@ async def test_what_waits_for_its_turn_is_not_the_upstream_s_silence() -> None:
     while not body._scheduler.must_wait(PIECE):
         time.sleep(0.001)
     body.feed(b"a")
-    assert not body.waits
+    assert not body.is_waiting
     for _ in range(10):
-        source._look()
+        source._check_idle()
     await asyncio.sleep(0.01)
-    assert body.waits
+    assert body.is_waiting
     assert (notes.pieces, notes.ends) == ([b"a"], [])
     source.close()
 
@@ -159,7 +159,7 @@ async def test_a_source_that_is_read_by_a_task_keeps_to_the_same() -> None:
     assert (notes.pieces, notes.ends) == ([b"a", b"b", b"c"], [None])
     late = Discard()
     source.start(late)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         await late.ended.wait()
     source.close()
 
@@ -187,7 +187,7 @@ async def test_a_task_source_ends_with_what_its_read_raises_and_stops_when_it_is
 
 async def test_a_reader_reads_all_pauses_its_source_and_raises_what_cut_it() -> None:
     body, source = await reply()
-    reader = Reader(source)
+    reader = BodyReader(source)
     body.feed(b"a")
     body.feed(b"b")
     assert await reader.read() == b"ab"
@@ -213,14 +213,14 @@ async def test_the_beginning_is_collected_and_the_rest_is_for_another_sink() -> 
     body, source = await reply()
     for piece in (b"ab", b"cd", b"ef"):
         body.feed(piece)
-    reader = Reader(body)
+    reader = BodyReader(body)
     assert await reader.collect(4) == b"abcdef"
     body.feed(b"gh")
     notes = Notes(body)
     body.end()
     assert (notes.pieces, notes.ends) == ([b"gh"], [None])
     with pytest.raises(TimeoutError):
-        await Reader(Body(Connection(), FairScheduler())).collect(1, idle=0.01)
+        await BodyReader(ResponseBody(Connection(), FairScheduler())).collect(1, idle=0.01)
     source.close()
 
 

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from openresponses_server.errors import UpstreamError
-from openresponses_server.http.flow import Discard, Reader, TaskSource
+from openresponses_server.http.flow import BodyReader, Discard, TaskSource
 from openresponses_server.upstreams.base import UpstreamReply, UpstreamRequest
 from openresponses_server.upstreams.demo.upstream import DemoUpstream
 from openresponses_server.upstreams.shared import SharedUpstream
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(20)]
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
 ASKED = UpstreamRequest("/x", b"{}", "req_1")
 CUT = UpstreamError(502, "cut")
 
@@ -56,7 +56,7 @@ async def settled() -> None:
 
 
 async def whole_of(reply: UpstreamReply) -> bytes:
-    reader, pieces = Reader(reply), []
+    reader, pieces = BodyReader(reply), []
     while piece := await reader.read():
         pieces.append(piece)
     return b"".join(pieces)
@@ -67,7 +67,7 @@ async def test_all_readers_get_every_piece_of_one_request() -> None:
     shared = SharedUpstream(upstream, 3)
 
     async def read(number: int) -> bytes:
-        async with shared.reader(number).open(ASKED) as reply:
+        async with shared.choice_upstream(number).open(ASKED) as reply:
             return await whole_of(reply)
 
     assert await asyncio.gather(*map(read, range(3))) == [b"abc"] * 3
@@ -78,8 +78,8 @@ async def test_all_readers_get_every_piece_of_one_request() -> None:
 async def test_a_slow_reader_holds_the_upstream_back_until_it_leaves() -> None:
     upstream = Pieces(*[b"x"] * 50)
     shared = SharedUpstream(upstream, 2)
-    async with AsyncExitStack() as slow, shared.reader(0).open(ASKED) as quick:
-        paused = await slow.enter_async_context(shared.reader(1).open(ASKED))
+    async with AsyncExitStack() as slow, shared.choice_upstream(0).open(ASKED) as quick:
+        paused = await slow.enter_async_context(shared.choice_upstream(1).open(ASKED))
         paused.start(Discard())
         paused.pause()
         reading = asyncio.create_task(whole_of(quick))
@@ -92,12 +92,12 @@ async def test_a_slow_reader_holds_the_upstream_back_until_it_leaves() -> None:
 async def test_nothing_is_read_before_all_have_joined_or_left() -> None:
     upstream = Pieces(b"a")
     shared = SharedUpstream(upstream, 3)
-    async with shared.reader(0).open(ASKED) as first:
+    async with shared.choice_upstream(0).open(ASKED) as first:
         reading = asyncio.create_task(whole_of(first))
         shared.leave(2)
         await settled()
         assert (upstream.requests, upstream.taken) == (1, 0)
-        async with shared.reader(1).open(ASKED) as second:
+        async with shared.choice_upstream(1).open(ASKED) as second:
             assert await whole_of(second) == await reading == b"a"
 
 
@@ -107,10 +107,10 @@ async def test_it_is_aborted_when_the_last_reader_leaves(pieces: list[Any]) -> N
     shared = SharedUpstream(upstream, 2)
     async with AsyncExitStack() as first, AsyncExitStack() as second:
         replies = [
-            await stack.enter_async_context(shared.reader(number).open(ASKED))
+            await stack.enter_async_context(shared.choice_upstream(number).open(ASKED))
             for number, stack in enumerate((first, second))
         ]
-        readers = [Reader(reply) for reply in replies]
+        readers = [BodyReader(reply) for reply in replies]
         if pieces[0]:
             assert [await reader.read() for reader in readers] == [b"a"] * 2
         await settled()
@@ -128,8 +128,8 @@ async def test_errors_are_everybody_s() -> None:
         async def read(number: int, shared: SharedUpstream = shared) -> int:
             taken = 0
             try:
-                async with shared.reader(number).open(ASKED) as reply:
-                    reader = Reader(reply)
+                async with shared.choice_upstream(number).open(ASKED) as reply:
+                    reader = BodyReader(reply)
                     while await reader.read():
                         taken += 1
             except UpstreamError:
@@ -145,11 +145,11 @@ async def test_asking_again_is_another_request_of_all() -> None:
 
     async def read(number: int) -> bytes:
         with pytest.raises(UpstreamError):
-            async with shared.reader(number).open(ASKED):
+            async with shared.choice_upstream(number).open(ASKED):
                 pass
         upstream.pieces = [b"a"]
         await asyncio.sleep(0.01 * number)
-        async with shared.reader(number).open(ASKED) as reply:
+        async with shared.choice_upstream(number).open(ASKED) as reply:
             return await whole_of(reply)
 
     assert await asyncio.gather(read(0), read(1)) == [b"a"] * 2

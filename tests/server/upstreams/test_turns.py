@@ -179,7 +179,7 @@ def test_s4_those_who_have_much_do_not_hold_up_a_pass(
         timeouts = Timeouts(connect=10.0, first_byte=10.0, idle=10.0)
         upstream = HttpUpstream("m", scripted.url, CHAT, timeouts)
         bounded = min(longest(upstream) for _ in range(2))
-        monkeypatch.setattr(turns_module, "_SHARE", 60.0)
+        monkeypatch.setattr(turns_module, "_ITERATION_SECONDS", 60.0)
         assert longest(upstream) > 2 * bounded
 
 
@@ -213,6 +213,6 @@ async def test_a_turn_that_comes_after_the_end_leaves_the_connection_to_who_has_
         return sizes
 
     with ScriptedUpstream({"m": Script(steps)}) as scripted:
-        async with asyncio.timeout(8):
+        async with asyncio.timeout(60):
             found = await asyncio.gather(*(two(scripted.url, 0.2 + number * 0.005) for number in range(8)))
     assert {size for sizes in found for size in sizes} == {4 * len(chunk(content="x"))}

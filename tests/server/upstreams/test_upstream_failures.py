@@ -23,7 +23,7 @@ from tests.support.upstream import (
 )
 from tests.support.upstream import call as tool_call
 
-pytestmark = pytest.mark.timeout(20)
+pytestmark = pytest.mark.timeout(120)
 JSON = {"content-type": "application/json"}
 
 
@@ -226,7 +226,7 @@ def test_frame_without_end_is_bounded(bridged: str, upstream: ScriptedUpstream) 
     assert stream(bridged, model="endless").final["error"]["code"] == "bridge.sse.frame_too_large"
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(120)
 def test_cut_at_every_byte_never_completes(bridged: str, upstream: ScriptedUpstream) -> None:
     whole = b"".join(step for step in text("He", "llo") if isinstance(step, bytes))
     finished = whole.index(b'"stop"')

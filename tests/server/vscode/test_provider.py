@@ -32,7 +32,7 @@ from tests.support.documents import blocks_of
 from tests.support.serving import serving
 from tests.support.upstream import HANG, Script, ScriptedUpstream, refusal
 
-pytestmark = pytest.mark.timeout(30)
+pytestmark = pytest.mark.timeout(120)
 DIALECTS = ("chat", "anthropic", "responses")
 FIND = ChatTool("find", "Finds.", {"type": "object", "properties": {"q": {"type": "string"}}})
 T = TypeVar("T")

@@ -66,7 +66,8 @@ class CarriedFields(Struct):
 
     def native(self) -> Native:
         """The value of `CreateResponse.native`."""
-        return Native(DIALECT, list(self.names), self)
+        unthinking = self.thinking is not None and self.thinking.get("type") == "disabled"
+        return Native(DIALECT, list(self.names), self, unthinking)
 
 
 JOINT: Final = "\n\n"

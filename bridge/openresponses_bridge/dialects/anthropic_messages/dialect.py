@@ -15,11 +15,11 @@ from openresponses_bridge.dialects.anthropic_messages.models import MessagesOpti
 from openresponses_bridge.dialects.anthropic_messages.upstream.inbound import Inbound
 from openresponses_bridge.dialects.anthropic_messages.upstream.request import FIELDS, to_messages
 from openresponses_bridge.dialects.base import (
+    CaptureFormat,
     ClientSide,
     Dialect,
     Endpoint,
     Outgoing,
-    Recording,
     RequestContext,
     Traits,
     UpstreamSide,
@@ -68,7 +68,7 @@ DIALECT: Final = Dialect(
     upstream=UpstreamSide(
         options=MessagesOptions,
         request=_to_upstream,
-        inbound=Inbound,
+        inbound=lambda machine, context: Inbound(machine, context.sealer),
         whole=lambda value: isinstance(value.get("content"), list) and "role" in value,
         outcomes=lambda _options: FIELDS,
         compacts=True,
@@ -82,7 +82,7 @@ DIALECT: Final = Dialect(
         traits=lambda options: Traits(takes_betas=options.betas, takes_reasoning=options.unsigned_thinking),
     ),
     client=ClientSide(outbound=Outbound, encode=encode_sse, request=from_messages, whole=_whole),
-    recording=Recording(
+    capture=CaptureFormat(
         recognises=_is_anthropic,
         inbound=Inbound,
         head=_head,

@@ -7,6 +7,7 @@ from typing import Any, Final, Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
+from openresponses_bridge.dialects.base import UnansweredCalls
 from openresponses_bridge.models.identity import model_identity, nearest_model
 
 Thinking = Literal["none", "budget", "adaptive"]
@@ -27,6 +28,10 @@ class ModelFacts(Struct, frozen=True):
     """The levels of effort that it accepts."""
     known: bool = True
     """False when these are guesses."""
+    prefill: bool = True
+    """Whether a conversation may end with the assistant's text, which the model then goes on with."""
+    thinks_unasked: bool = False
+    """Whether it thinks unless a request turns that off, as models of other makers do."""
 
 
 class MessagesOptions(Struct, frozen=True, kw_only=True):
@@ -41,6 +46,8 @@ class MessagesOptions(Struct, frozen=True, kw_only=True):
     """For `encrypted_content` that can't be opened here."""
     unsigned_thinking: bool = False
     """Send reasoning without a signature; servers other than Anthropic's may accept it."""
+    unanswered_calls: UnansweredCalls = "refuse"
+    """For calls without an output: `refuse` the request, or `answer` them that there is none."""
     betas: bool = True
     """Pass on a client's `anthropic-beta` header."""
     stream: bool = True
@@ -52,8 +59,10 @@ class MessagesOptions(Struct, frozen=True, kw_only=True):
 DEFAULT_OPTIONS: Final = MessagesOptions()
 _EFFORTS = ("low", "medium", "high", "max")
 _MORE_EFFORTS = ("low", "medium", "high", "xhigh", "max")
-_UNKNOWN_CLAUDE: Final = ModelFacts(32_000, "adaptive", True, False, _MORE_EFFORTS, known=False)
-_UNKNOWN: Final = ModelFacts(8_192, "budget", known=False)
+_UNKNOWN_CLAUDE: Final = ModelFacts(
+    32_000, "adaptive", True, False, _MORE_EFFORTS, known=False, prefill=False
+)
+_UNKNOWN: Final = ModelFacts(8_192, "budget", known=False, thinks_unasked=True)
 
 # An unknown model of a known family gets the facts of the newest model of that family, as a guess.
 _FACTS: Final[dict[str, ModelFacts]] = {
@@ -67,11 +76,11 @@ _FACTS: Final[dict[str, ModelFacts]] = {
     "claude-opus-4": ModelFacts(32_000, "budget"),
     "claude-opus-4-1": ModelFacts(32_000, "budget"),
     "claude-opus-4-5": ModelFacts(64_000, "budget", True),
-    "claude-opus-4-6": ModelFacts(128_000, "adaptive", True, True, _EFFORTS),
-    "claude-opus-4-7": ModelFacts(128_000, "adaptive", True, False, _MORE_EFFORTS),
+    "claude-opus-4-6": ModelFacts(128_000, "adaptive", True, True, _EFFORTS, prefill=False),
+    "claude-opus-4-7": ModelFacts(128_000, "adaptive", True, False, _MORE_EFFORTS, prefill=False),
     "claude-sonnet-4": ModelFacts(64_000, "budget"),
     "claude-sonnet-4-5": ModelFacts(64_000, "budget", True),
-    "claude-sonnet-4-6": ModelFacts(64_000, "adaptive", True, True, _EFFORTS),
+    "claude-sonnet-4-6": ModelFacts(64_000, "adaptive", True, True, _EFFORTS, prefill=False),
     "claude-haiku-4-5": ModelFacts(64_000, "budget", True),
 }
 

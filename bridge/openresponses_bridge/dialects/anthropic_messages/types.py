@@ -12,9 +12,6 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from openresponses_bridge.errors import WireError
-from openresponses_bridge.protocol.codec import decode_json
-
 
 class TextDelta(Struct, tag="text_delta", tag_field="type", omit_defaults=True, gc=False):
     """The next piece of a text block."""
@@ -57,8 +54,6 @@ Delta = TextDelta | InputJsonDelta | ThinkingDelta | SignatureDelta | CitationsD
 
 NO_INDEX = -1
 SLUG: Final = "anthropic:"  # with a hosted block's type: the type of its item
-# Anthropic's documentation puts a tool's input that is not a JSON object under this key
-INVALID_JSON: Final = "INVALID_JSON"
 
 
 class MessageStart(Struct, tag="message_start", tag_field="type"):
@@ -153,12 +148,3 @@ Chunk = (
     | MessageStop
     | ErrorFrame
 )
-
-
-def tool_input(arguments: str) -> dict[str, Any]:
-    """A call's arguments as the object that Anthropic requires; anything else is put under INVALID_JSON."""
-    try:
-        value = decode_json(arguments) if arguments.strip() else {}
-    except WireError:
-        return {INVALID_JSON: arguments}
-    return value if isinstance(value, dict) else {INVALID_JSON: arguments}

@@ -1,7 +1,15 @@
 """What every dialect is made of: its entry, the shape of its two halves, the codes of failures, the
 reading of fields."""
 
+from openresponses_bridge.dialects.base.continuing import (
+    CONTINUE,
+    CONTINUED,
+    UnansweredCalls,
+    with_answers,
+)
 from openresponses_bridge.dialects.base.dialect import (
+    AnswerContext,
+    CaptureFormat,
     Chunk,
     ClientSide,
     Dialect,
@@ -11,7 +19,6 @@ from openresponses_bridge.dialects.base.dialect import (
     Outbound,
     Outgoing,
     Place,
-    Recording,
     RequestContext,
     Traits,
     UpstreamSide,
@@ -34,7 +41,7 @@ from openresponses_bridge.dialects.base.failures import (
     name,
 )
 from openresponses_bridge.dialects.base.fields import Fields, body_of, extension, invalid, number_of
-from openresponses_bridge.dialects.base.inbound import BaseInbound, FrameTemplate
+from openresponses_bridge.dialects.base.inbound import BaseInbound, FrameString, FrameTemplate
 from openresponses_bridge.dialects.base.items import (
     HISTORY,
     TRIGGER,
@@ -62,12 +69,15 @@ from openresponses_bridge.dialects.base.outcomes import (
     honoured,
     kept_there,
     loss,
+    nearest_effort,
     refused,
     sent,
 )
 
 __all__ = [
     "CANCELLED",
+    "CONTINUE",
+    "CONTINUED",
     "CUT",
     "EFFORTS",
     "EMPTY",
@@ -83,14 +93,17 @@ __all__ = [
     "STORE_OF_CHAT",
     "TRIGGER",
     "UPSTREAM_ERROR",
+    "AnswerContext",
     "AnyItem",
     "BaseInbound",
+    "CaptureFormat",
     "Chunk",
     "ClientSide",
     "Dialect",
     "Endpoint",
     "Entry",
     "Fields",
+    "FrameString",
     "FrameTemplate",
     "History",
     "Inbound",
@@ -99,9 +112,9 @@ __all__ = [
     "Outcomes",
     "Outgoing",
     "Place",
-    "Recording",
     "RequestContext",
     "Traits",
+    "UnansweredCalls",
     "UpstreamSide",
     "apply",
     "asked",
@@ -123,9 +136,11 @@ __all__ = [
     "kept_there",
     "loss",
     "name",
+    "nearest_effort",
     "normalize_entries",
     "number_of",
     "refused",
     "sent",
     "type_of",
+    "with_answers",
 ]

@@ -34,57 +34,76 @@ Chunk = TypeVar("Chunk")
 class Inbound(Protocol):
     """A foreign stream → machine calls → events.
 
-    `feed` accepts one frame's payload and returns the events that it caused; it starts the machine by itself.
-    `event` is the name of the frame's SSE event, for servers that leave the type out of the data. `close`
-    says that the upstream has ended: a stream that was cut becomes a failure (field case 26). After the
-    machine has ended, frames are ignored, with a diagnostic.
-
-    `template.sse` is fed the reads that are a single frame, before they are split. `read_done` is called
-    after all frames of a read were fed; it may end the response. `kept_id` is the id under which the upstream
-    keeps the response, None where it keeps none. `BaseInbound` has defaults for these.
+    It starts the machine by itself. After the machine has ended, frames are ignored, with a diagnostic.
+    `BaseInbound` has defaults for everything but `feed` and `close`.
     """
 
     diagnostics: Diagnostics
     template: FrameTemplate
+    """Its `sse` is fed the reads that are a single frame, before they are split."""
     kept_id: str | None
+    """The id under which the upstream stores the response; None if it does not store it."""
 
-    def feed(self, data: bytes, event: str = "") -> list[Event]: ...
+    def feed(self, data: bytes, event: str = "") -> list[Event]:
+        """Translate one frame's payload; returns the events that it caused. `event` is the name of the
+        frame's SSE event, for servers that leave the type out of the data."""
+        ...
 
-    def read_done(self) -> list[Event]: ...
+    def read_done(self) -> list[Event]:
+        """All frames of a read were fed; may end the response."""
+        ...
 
-    def close(self) -> list[Event]: ...
+    def close(self) -> list[Event]:
+        """The upstream has ended. A stream that was cut becomes a failure (field case 26)."""
+        ...
 
 
 class Outbound(Protocol[Chunk]):
-    """Events → a foreign stream's chunks. `close` gives what the dialect says at the very end."""
+    """Events → a foreign stream's chunks."""
 
     @property
     def diagnostics(self) -> Diagnostics: ...
 
     def feed(self, event: Event) -> list[Chunk]: ...
 
-    def close(self) -> list[Chunk]: ...
+    def close(self) -> list[Chunk]:
+        """The last chunks of the stream."""
+        ...
 
 
 History = Sequence[AnyItem]
 
 
 class RequestContext(NamedTuple):
-    """What a request needs on its way to an upstream.
-
-    `history`: the items of the turns before. `model`: the name that goes out. `options`: of the type that
-    `UpstreamSide.options` is. `sealer`: opens the reasoning in the history. `identities`: learns the tools.
-    `choices`: how many answers to ask for, where the upstream gives several to one request. `stream`: ask for
-    a stream; else for one whole answer.
-    """
+    """What the translation of a request to an upstream needs besides the request."""
 
     history: History
+    """The items of the turns before."""
     model: str
+    """The name that the upstream knows."""
     options: Any
+    """Of the type that `UpstreamSide.options` names."""
     sealer: Sealer
+    """Opens the reasoning in the history."""
     identities: ToolIdentityMap
+    """Is filled with the request's tools."""
     choices: int = 1
+    """How many answers the upstream is asked for, where it gives several to one request."""
     stream: bool = True
+    """Ask for a stream; else for one whole answer."""
+    reasons: bool = True
+    """Whether the model may reason."""
+
+
+class AnswerContext(NamedTuple):
+    """What the translation of an upstream's answer needs besides the answer."""
+
+    options: Any
+    """Of the type that `UpstreamSide.options` names."""
+    sealer: Sealer
+    """Seals what only the upstream can read."""
+    identities: ToolIdentityMap
+    """The tools of the request."""
 
 
 class Outgoing(NamedTuple):
@@ -139,7 +158,7 @@ class UpstreamSide(Struct, frozen=True, kw_only=True):
     """The type of the options of a server; all its fields have defaults."""
     request: Callable[[CreateResponse, RequestContext], Outgoing]
     """Translates a request. Raises InvalidRequestError with `param` for one that can't be sent."""
-    inbound: Callable[[ResponseStream, Sealer], Inbound]
+    inbound: Callable[[ResponseStream, AnswerContext], Inbound]
     """Reads the answer into this machine."""
     whole: Callable[[Mapping[str, Any]], bool]
     """Whether a JSON object is a whole answer; the inbound reads it as the only frame of a stream."""
@@ -147,7 +166,7 @@ class UpstreamSide(Struct, frozen=True, kw_only=True):
     """The outcome of each field of a request at a server with these options; `request` follows it."""
     compacts: bool = False
     """Whether such a server makes compaction items of its own."""
-    choice: Callable[[ResponseStream, int], Inbound] | None = None
+    choice: Callable[[ResponseStream, AnswerContext, int], Inbound] | None = None
     """Reads one of several choices of an answer; None if an answer has only one."""
     endpoint: Endpoint | None = None
     """None for a process that is started."""
@@ -173,48 +192,47 @@ class ClientSide(Struct, frozen=True, kw_only=True):
 
 
 class Place(NamedTuple):
-    """Which of several answers that come side by side a payload belongs to: `turn` is the answer's id and
-    `thread` that of its conversation, each empty where the payload does not say. `opens`: it is enough to
-    know of an answer that was not heard of yet."""
+    """Which of several concurrent answers in a capture a payload belongs to. Ids are empty where the payload
+    has none."""
 
     thread: str = ""
+    """The id of the answer's conversation."""
     turn: str = ""
+    """The id of the answer."""
     opens: bool = False
+    """Whether a payload of an answer that is unknown so far begins one."""
 
 
-class Recording(Struct, frozen=True, kw_only=True):
-    """The dialect in a capture, whose payloads are JSON objects or `[DONE]`.
-
-    `recognises`: whether a capture that begins with this payload is of this dialect.
-    `inbound`: reads a capture into this machine: it ended as its producer wanted.
-    `head`: the model and the time (Unix seconds) that the first payload names, of whatever type they are.
-    `concludes`: whether a response has said all with this payload, though its stream may go on.
-    `begins`: whether another response begins with this payload, after one has ended or concluded; the second
-    argument is the payload before it, None for `[DONE]`.
-    `place`: where a payload belongs, in a dialect whose answers may come side by side; what has none goes to
-    the answer that is read, and only there does `begins` count.
-    """
+class CaptureFormat(Struct, frozen=True, kw_only=True):
+    """How a capture of a dialect is read. Its payloads are JSON objects or `[DONE]`."""
 
     recognises: Callable[[Mapping[str, Any]], bool]
+    """Whether a capture with this first payload is of this dialect."""
     inbound: Callable[[ResponseStream], Inbound]
+    """Reads a capture into this machine, with the options that its producer had."""
     head: Callable[[Mapping[str, Any]], tuple[Any, Any]] = lambda _value: (None, None)
+    """The model and the time (Unix seconds) that the first payload contains, of whatever type they are."""
     concludes: Callable[[Mapping[str, Any]], bool] = lambda _value: False
+    """Whether a response is complete with this payload, even if its stream continues."""
     begins: Callable[[Mapping[str, Any], Mapping[str, Any] | None], bool] = lambda _value, _before: False
+    """Whether another response begins with this payload, after one that is complete; the second argument is
+    the payload before, None for `[DONE]`."""
     place: Callable[[Mapping[str, Any]], Place] = lambda _value: Place()
+    """The answer that a payload belongs to, in a dialect with concurrent answers. A payload without a place
+    belongs to the current answer, and only there `begins` applies."""
 
 
 class Dialect(Struct, frozen=True, kw_only=True):
-    """`name` is what settings and commands call it, `title` what people do; a side that it does not have is
-    None.
-
-    `text_after_tools`: whether what its models say after a tool call goes on to clients of Chat Completions,
-    where a call ends the text.
-    """
+    """A dialect: its two sides, and how its captures are read."""
 
     name: str
+    """The name in settings and commands."""
     title: str
-    recording: Recording
+    """The name for people."""
+    capture: CaptureFormat
     text_after_tools: bool = True
+    """Whether clients of Chat Completions, where a call ends the text, are sent the text that its models
+    write after a tool call."""
     upstream: UpstreamSide | None = None
     client: ClientSide | None = None
 

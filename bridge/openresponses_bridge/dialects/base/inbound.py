@@ -11,14 +11,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
 from openresponses_bridge.diagnostics import Diagnostics
 from openresponses_bridge.errors import BridgeError
 from openresponses_bridge.protocol.events import Event
+from openresponses_bridge.text import is_whole
 
+_MARK: Final = b'"'
+_LF: Final = 10
 _EXCHANGED: Final = "what stands here is exchanged"
 _ENCODED: Final = msgspec.json.encode(_EXCHANGED)
 _FEW: Final = 8  # frames; what was learnt for fewer was not worth it
@@ -30,7 +33,8 @@ Apply = Callable[[str], list[Event] | None]
 
 
 class StringTemplate:
-    """The bytes around one string. `apply` is given the string of each frame that matches."""
+    """The bytes around one string, with its quotation marks: `head` ends with one and `tail` begins with one.
+    `apply` is given the string of each frame that matches."""
 
     __slots__ = ("_after", "_apply", "_before", "_head", "_string", "_tail", "fed")
 
@@ -38,7 +42,8 @@ class StringTemplate:
         self._head, self._tail = head, tail
         # where these stand, and the string between them: comparing slices is quicker than asking for them
         self._before, self._after = slice(len(head)), slice(-len(tail), None)
-        self._string = slice(len(head), -len(tail))
+        # the marks are compared and decoded: white space before them may end a line of SSE
+        self._string = slice(len(head) - 1, 1 - len(tail))
         self._apply = apply
         self.fed = 0
         """How many frames have matched."""
@@ -47,8 +52,11 @@ class StringTemplate:
         """The events of a frame that differs from the template in its string alone; None, and no change, for
         any other."""
         if data[self._before] == self._head and data[self._after] == self._tail:
+            string = data[self._string]
+            if _LF in string:
+                return None  # several frames, as a rule: quicker to see than by an exception
             try:
-                said = _decode(data[self._string])
+                said = _decode(string)
                 events = self._apply(said) if said else None
             except (msgspec.MsgspecError, UnicodeError, BridgeError):
                 return None  # whoever reads all of the frame reports it
@@ -56,6 +64,15 @@ class StringTemplate:
                 self.fed += 1
             return events
         return None
+
+
+class FrameString(NamedTuple):
+    """The single string of a frame: its `text`, `read`, which decodes it from any such payload or raises what
+    msgspec raises, and `apply`, which feeds the next one to the machine."""
+
+    text: str
+    read: Callable[[bytes], object]
+    apply: Apply
 
 
 class FrameTemplate:
@@ -81,29 +98,32 @@ class FrameTemplate:
         """How many frames have matched."""
         return self._fed + self.payload.fed + self.sse.fed
 
-    def learn(
-        self, data: bytes, number: int, said: str, read: Callable[[bytes], object], apply: Apply
-    ) -> None:
-        """Make a template from frame `number`, whose string is `said` according to `read`, if the string can
-        be found. `read` raises msgspec.MsgspecError for frames that it can't decode."""
+    def learn(self, data: bytes, event: str, number: int, string: FrameString) -> None:
+        """Make a template from the payload of frame `number`, if its string can be found. `event` is the name
+        of its SSE event."""
         if number - self._learnt < _FEW:
             self._wasted += 1
             self.enabled = self._wasted < _WASTED
         self._learnt = number
-        for string in (msgspec.json.encode(said), json.dumps(said).encode()):
-            head, found, tail = data.partition(string)
+        text, read, apply = string
+        if not is_whole(text):
+            return
+        for written in (msgspec.json.encode(text), json.dumps(text).encode()):
+            head, found, tail = data.partition(written)
             if found and _ENCODED not in data and _reads(read, head + _ENCODED + tail):
                 if self.learned:
                     self.reset()
+                head, tail = head + _MARK, _MARK + tail
                 self.payload, self.learned = StringTemplate(head, tail, apply), True
                 if b"\n" not in data and b"\r" not in data:  # nor in any string, which would not be JSON
-                    self.sse = StringTemplate(b"data: " + head, tail + b"\n\n", apply)
+                    name = b"event: %b\n" % event.encode() if event else b""
+                    self.sse = StringTemplate(name + b"data: " + head, tail + b"\n\n", apply)
                 return
 
     def reset(self) -> None:
         """A frame was another one."""
         if self.learned:
-            self._fed = self.fed
+            self._fed += self.payload.fed + self.sse.fed
             self.payload = self.sse = _NO_TEMPLATE
             self.learned = False
 
@@ -118,7 +138,7 @@ _NO_TEMPLATE: Final = StringTemplate(b"", b"", _never)  # no data begins and end
 def _reads(read: Callable[[bytes], object], data: bytes) -> bool:
     try:
         return read(data) == _EXCHANGED
-    except (msgspec.MsgspecError, UnicodeError):
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
         return False
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from operator import attrgetter
 from typing import Any, Final
 
 from msgspec import Struct
@@ -48,7 +49,9 @@ class Entry(Struct, frozen=True):
 
 def entries_of(request: CreateResponse, history: Iterable[AnyItem]) -> list[Entry]:
     """Earlier turns' items, then the request's own."""
-    entries = [Entry(item, HISTORY, f"history[{index}]") for index, item in enumerate(history)]
+    entries: list[Entry] = []
+    for index, item in enumerate(history):
+        entries.append(Entry(item, HISTORY, f"history[{index}]"))
     whole = isinstance(request.input, str)
     for index, item in enumerate(items_of(request.input)):
         place = _INPUT if whole else f"{_INPUT}[{index}]"
@@ -160,6 +163,7 @@ def _read(struct: type[Any], given: Fields, name: str) -> Any:
 
 
 TRIGGER: Final = "compaction_trigger"
+_item_of: Final = attrgetter("item")
 
 
 def is_answered_trigger(entry: Entry, last: Entry) -> bool:
@@ -171,7 +175,7 @@ def is_answered_trigger(entry: Entry, last: Entry) -> bool:
 def normalize_entries(entries: Sequence[Entry], diagnostics: Diagnostics) -> list[Entry]:
     """The entries with these items converted, without those that are handled elsewhere (see `configured`).
     Raises InvalidRequestError with the path of an invalid field."""
-    if UnknownItem not in {type(entry.item) for entry in entries}:
+    if UnknownItem not in set(map(type, map(_item_of, entries))):
         return list(entries)
     return _ItemReader(entries, diagnostics).read()
 

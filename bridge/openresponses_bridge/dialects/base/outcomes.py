@@ -110,7 +110,8 @@ OURS: Final[Outcomes] = {
 # Fields by which a client of Chat Completions asks its own upstream to keep an answer: the bridge keeps none
 # for it. They come in `beyond`; these are their rows.
 _KEPT_THERE: Final = {"store": STORE_OF_CHAT, "metadata": METADATA_OF_CHAT}
-EFFORTS: Final = frozenset({"none", "minimal", "low", "medium", "high", "xhigh", "max"})
+_LEVELS: Final = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
+EFFORTS: Final = frozenset(_LEVELS)
 """The levels of `reasoning.effort` that are known."""
 
 
@@ -122,6 +123,19 @@ def effort_of(request: CreateResponse, known: Collection[str] = EFFORTS) -> str 
         levels = [level for level in sorted(EFFORTS | set(known)) if level in known]
         raise invalid("reasoning.effort", f"{effort[:32]!r} is not one of {', '.join(levels)}")
     return effort
+
+
+def nearest_effort(effort: str, accepted: Collection[str]) -> str | None:
+    """The accepted level that is nearest to this one, of two the stronger; one that thinks, unless `none` is
+    accepted itself. None when there is none."""
+    if effort in accepted or effort not in EFFORTS:
+        return effort if effort in accepted else None
+    at = _LEVELS.index(effort)
+    ranked = [(abs(rank - at), -rank, level) for rank, level in enumerate(_LEVELS) if level in accepted]
+    thinking = [each for each in ranked if each[2] != "none"]
+    if thinking:
+        return min(thinking)[2]
+    return min((level for level in accepted if level not in EFFORTS), default=None)
 
 
 def kept_there(request: CreateResponse) -> dict[str, Any]:

@@ -15,8 +15,8 @@ from openresponses_bridge.dialects.chat_completions.client.request import (
     from_chat,
 )
 from openresponses_bridge.dialects.chat_completions.dialect import DIALECT
+from openresponses_bridge.dialects.chat_completions.options import ChatOptions, ThinkingFields
 from openresponses_bridge.dialects.chat_completions.upstream.inbound import Inbound
-from openresponses_bridge.dialects.chat_completions.upstream.messages import ChatOptions
 from openresponses_bridge.dialects.chat_completions.upstream.request import to_chat
 
 __all__ = [
@@ -29,6 +29,7 @@ __all__ = [
     "Inbound",
     "Outbound",
     "OutboundOptions",
+    "ThinkingFields",
     "answer_options",
     "completion",
     "completions",

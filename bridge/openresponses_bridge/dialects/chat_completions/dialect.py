@@ -9,11 +9,12 @@ from msgspec.structs import replace
 
 from openresponses_bridge.diagnostics import Diagnostics
 from openresponses_bridge.dialects.base import (
+    AnswerContext,
+    CaptureFormat,
     ClientSide,
     Dialect,
     Endpoint,
     Outgoing,
-    Recording,
     RequestContext,
     Traits,
     UpstreamSide,
@@ -22,9 +23,10 @@ from openresponses_bridge.dialects.chat_completions.client.chunks import ChatCom
 from openresponses_bridge.dialects.chat_completions.client.completion import completion
 from openresponses_bridge.dialects.chat_completions.client.outbound import Outbound
 from openresponses_bridge.dialects.chat_completions.client.request import from_chat
+from openresponses_bridge.dialects.chat_completions.options import ChatOptions
 from openresponses_bridge.dialects.chat_completions.upstream.inbound import Inbound
-from openresponses_bridge.dialects.chat_completions.upstream.messages import ChatOptions
 from openresponses_bridge.dialects.chat_completions.upstream.request import FIELDS, to_chat
+from openresponses_bridge.emitter.stream import ResponseStream
 from openresponses_bridge.protocol import codec
 from openresponses_bridge.protocol.request import CreateResponse
 from openresponses_bridge.protocol.response import Response
@@ -39,16 +41,27 @@ def _to_upstream(request: CreateResponse, context: RequestContext) -> Outgoing:
         model=context.model,
         options=context.options,
         choices=context.choices,
+        sealer=context.sealer,
     )
     return Outgoing(codec.encode(body), diagnostics)
 
 
-def _from_client(body: bytes, _sealer: Sealer) -> tuple[CreateResponse, Diagnostics]:
-    return from_chat(body)
+def _inbound(machine: ResponseStream, context: AnswerContext, choice: int | None = None) -> Inbound:
+    return Inbound(
+        machine,
+        options=context.options,
+        choice=choice,
+        sealer=context.sealer,
+        identities=context.identities,
+    )
 
 
-def _whole(response: Response, _sealer: Sealer) -> bytes | None:
-    answer = completion(response)
+def _from_client(body: bytes, sealer: Sealer) -> tuple[CreateResponse, Diagnostics]:
+    return from_chat(body, sealer)
+
+
+def _whole(response: Response, sealer: Sealer) -> bytes | None:
+    answer = completion(response, sealer=sealer)
     return codec.encode(answer) if isinstance(answer, ChatCompletion) else None
 
 
@@ -87,8 +100,8 @@ DIALECT: Final = Dialect(
     upstream=UpstreamSide(
         options=ChatOptions,
         request=_to_upstream,
-        inbound=lambda machine, _sealer: Inbound(machine),
-        choice=lambda machine, choice: Inbound(machine, choice=choice),
+        inbound=_inbound,
+        choice=_inbound,
         whole=lambda value: "message" in _first_choice(value) and not value.get("error"),
         outcomes=lambda _options: FIELDS,
         endpoint=Endpoint(path="/chat/completions"),
@@ -101,7 +114,7 @@ DIALECT: Final = Dialect(
         whole=_whole,
         without_text_after_tools=lambda: Outbound(include_usage=True, text_after_tool_call="drop"),
     ),
-    recording=Recording(
+    capture=CaptureFormat(
         recognises=_is_chat,
         inbound=Inbound,
         head=lambda value: (value.get("model"), value.get("created")),

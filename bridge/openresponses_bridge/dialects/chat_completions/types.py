@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 
 
 class ChatFunction(Struct, omit_defaults=True, gc=False):
@@ -34,6 +34,7 @@ class ChatToolCall(Struct, omit_defaults=True, gc=False):
     type: str | None = None
     function: ChatFunction | None = None
     custom: ChatCustom | None = None
+    extra_content: dict[str, Any] | None = None
 
 
 class ChatTopLogProb(Struct, omit_defaults=True, gc=False):
@@ -80,24 +81,12 @@ class ChatAnnotation(Struct, omit_defaults=True, gc=False):
     end_index: int | None = None
 
 
-class ReasoningDetail(Struct, omit_defaults=True, gc=False):
-    """OpenRouter's piece of reasoning: `type` is reasoning.text, .summary or .encrypted."""
-
-    type: str | None = None
-    text: str | None = None
-    summary: str | None = None
-    data: str | None = None
-    signature: str | None = None
-    id: str | None = None
-    format: str | None = None
-    index: int | None = None
-
-
 class ChatDelta(Struct, omit_defaults=True, gc=False):
     """What a chunk adds, or the whole of an assistant's message.
 
     Reasoning goes by three names: `reasoning_content` (DeepSeek, xAI, vLLM, llama.cpp), `reasoning`
     (OpenRouter, Groq, Ollama), `reasoning_text` with its opaque form in `reasoning_opaque` (Copilot).
+    OpenRouter's `reasoning_details` are of type reasoning.text, .summary or .encrypted.
     """
 
     role: str | None = None
@@ -106,13 +95,14 @@ class ChatDelta(Struct, omit_defaults=True, gc=False):
     reasoning: str | None = None
     reasoning_text: str | None = None
     reasoning_opaque: str | None = None
-    reasoning_details: list[ReasoningDetail] | None = None
+    reasoning_details: list[dict[str, Any]] | None = None
     refusal: str | None = None
     tool_calls: list[ChatToolCall] | None = None
     function_call: ChatFunction | None = None
     annotations: list[ChatAnnotation] | None = None
     audio: dict[str, Any] | None = None
     images: list[Any] | None = None
+    extra_content: dict[str, Any] | None = None
 
 
 class PromptTokensDetails(Struct, omit_defaults=True, gc=False):
@@ -120,6 +110,7 @@ class PromptTokensDetails(Struct, omit_defaults=True, gc=False):
 
     cached_tokens: int | None = None
     cache_write_tokens: int | None = None
+    cache_creation_tokens: int | None = None
 
 
 class CompletionTokensDetails(Struct, omit_defaults=True, gc=False):
@@ -129,8 +120,8 @@ class CompletionTokensDetails(Struct, omit_defaults=True, gc=False):
 
 
 class ChatUsage(Struct, omit_defaults=True, gc=False):
-    """Token counts, with DeepSeek's, Moonshot's and Perplexity's places for the details; `estimated` is
-    ours (see `Usage`)."""
+    """Token counts, with DeepSeek's, Moonshot's and Perplexity's places for the details, and under the names
+    of other dialects, which gateways pass on; `estimated` is ours (see `Usage`)."""
 
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
@@ -141,6 +132,13 @@ class ChatUsage(Struct, omit_defaults=True, gc=False):
     cached_tokens: int | None = None
     reasoning_tokens: int | None = None
     estimated: bool | None = None
+    num_cached_tokens: int | None = None
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    input_tokens_details: PromptTokensDetails | None = None
+    output_tokens_details: CompletionTokensDetails | None = None
+    cache_read_input_tokens: int | None = None
+    cache_creation_input_tokens: int | None = None
 
 
 class ChatChoice(Struct, omit_defaults=True, gc=False):
@@ -190,7 +188,7 @@ class ChatMessage(Struct, omit_defaults=True, kw_only=True):
     """A message of a request; `content` is text or a list of parts as they stand on the wire."""
 
     role: str
-    content: str | list[dict[str, Any]] | None = None
+    content: str | list[dict[str, Any]] | UnsetType | None = UNSET
     name: str | None = None
     refusal: str | None = None
     reasoning_content: str | None = None
@@ -199,6 +197,7 @@ class ChatMessage(Struct, omit_defaults=True, kw_only=True):
     tool_calls: list[ChatToolCall] | None = None
     tool_call_id: str | None = None
     function_call: ChatFunction | None = None
+    extra_content: dict[str, Any] | None = None
 
 
 class ChatFunctionDefinition(Struct, omit_defaults=True, kw_only=True):
@@ -229,6 +228,10 @@ class ChatRequest(Struct, omit_defaults=True, kw_only=True):
     function_call: str | dict[str, Any] | None = None
     response_format: dict[str, Any] | None = None
     reasoning_effort: str | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
+    enable_thinking: bool | None = None
+    thinking: dict[str, Any] | None = None
+    reasoning: dict[str, Any] | None = None
     verbosity: str | None = None
     temperature: float | None = None
     top_p: float | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from openresponses_bridge.dialects.base import Dialect, Place, Recording, UpstreamSide, type_of
+from openresponses_bridge.dialects.base import CaptureFormat, Dialect, Place, UpstreamSide, type_of
 from openresponses_bridge.dialects.codex.inbound import Inbound
 from openresponses_bridge.dialects.codex.request import FIELDS, CodexOptions, to_upstream
 from openresponses_bridge.dialects.codex.routes import ROUTES, opens_turn
@@ -134,10 +134,10 @@ DIALECT: Final = Dialect(
     upstream=UpstreamSide(
         options=CodexOptions,
         request=to_upstream,
-        inbound=lambda machine, _sealer: UpstreamInbound(machine),
+        inbound=lambda machine, _context: UpstreamInbound(machine),
         whole=lambda _value: False,
         outcomes=lambda _options: FIELDS,
     ),
-    recording=Recording(recognises=_recognises, inbound=_RecordedInbound, begins=_begins, place=_place),
+    capture=CaptureFormat(recognises=_recognises, inbound=_RecordedInbound, begins=_begins, place=_place),
 )
 """Without a client's side: Codex's notifications are only read, and turns of it are started."""

@@ -30,8 +30,8 @@ _BY_STATUS = {
     403: (_INVALID, "invalid_api_key"),
     404: ("not_found", "not_found"),
     429: (_TOO_MANY, "rate_limit_exceeded"),
-    503: (_SERVER, "server_is_overloaded"),
-    529: (_SERVER, "server_is_overloaded"),
+    503: (_SERVER, "service_unavailable"),
+    529: (_SERVER, "service_unavailable"),
 }
 _UNKNOWN = (_SERVER, UPSTREAM_ERROR)
 # Codex reports an incomplete response as an error; the reason stands in its message

@@ -16,7 +16,7 @@ from openresponses_bridge.dialects.base import CUT, INVALID_JSON, INVALID_SHAPE,
 from openresponses_bridge.dialects.codex.app_server import AppServer
 from openresponses_bridge.dialects.codex.errors import payload_of
 from openresponses_bridge.dialects.codex.legacy import Legacy
-from openresponses_bridge.dialects.codex.proxy import Proxy
+from openresponses_bridge.dialects.codex.proxy import ProxyReader
 from openresponses_bridge.dialects.codex.routes import ROUTES, Action, Route, opens_turn
 from openresponses_bridge.dialects.codex.turn import TurnEmitter, plain, requested_approval
 from openresponses_bridge.dialects.codex.types import Generation, Notification, notification_of, object_of
@@ -116,7 +116,7 @@ class Inbound(BaseInbound):
         self._turn_id = turn_id
         self._thread_id = ""  # of that turn, once it was named with it
         self._committed = False
-        self._proxy = Proxy(self._turn)
+        self._proxy = ProxyReader(self._turn)
         self._readers: dict[Generation, Callable[[Notification], list[Event]]] = {
             Generation.LEGACY: Legacy(self._turn).read,
             Generation.APP_SERVER: AppServer(self._turn).read,

@@ -77,7 +77,7 @@ _TEXTS = ("message", "reasoning")
 _FINAL_STATUS = {"failed": "response.failed", "incomplete": "response.incomplete"}
 
 
-class Proxy:
+class ProxyReader:
     """Reads a proxy's generation into the turn."""
 
     def __init__(self, turn: TurnEmitter) -> None:

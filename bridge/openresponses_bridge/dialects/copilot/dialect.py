@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final, TypedDict, Unpack
 
 from openresponses_bridge.diagnostics import Diagnostics
-from openresponses_bridge.dialects.base import ClientSide, Dialect, Recording
+from openresponses_bridge.dialects.base import CaptureFormat, ClientSide, Dialect
 from openresponses_bridge.dialects.copilot.inbound import Inbound
 from openresponses_bridge.dialects.copilot.outbound import Outbound
 from openresponses_bridge.dialects.copilot.types import CallbackChunk, Chunk, encode_chunk
@@ -68,7 +68,7 @@ DIALECT: Final = Dialect(
     name="copilot",
     title="Copilot",
     client=ClientSide(outbound=Outbound, encode=encode_lines),
-    recording=Recording(
+    capture=CaptureFormat(
         recognises=_is_copilot,
         inbound=lambda machine: Inbound(machine, implied_end=True),
         begins=_begins,

@@ -8,10 +8,10 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from openresponses_bridge.dialects.base import (
+    CaptureFormat,
     Dialect,
     Endpoint,
     Outgoing,
-    Recording,
     RequestContext,
     Traits,
     UpstreamSide,
@@ -30,6 +30,7 @@ def _to_upstream(request: CreateResponse, context: RequestContext) -> Outgoing:
         tool_identities=context.identities,
         model=context.model,
         options=context.options,
+        reasons=context.reasons,
     )
     return Outgoing(encode(body), diagnostics)
 
@@ -59,14 +60,14 @@ DIALECT: Final = Dialect(
     upstream=UpstreamSide(
         options=ResponsesOptions,
         request=_to_upstream,
-        inbound=lambda machine, _sealer: Inbound(machine),
+        inbound=lambda machine, _context: Inbound(machine),
         whole=lambda value: whole_answer(value) is not None and not value.get("error"),
         outcomes=outcomes,
         compacts=True,
         endpoint=Endpoint(path="/responses"),
         traits=_traits,
     ),
-    recording=Recording(
+    capture=CaptureFormat(
         recognises=_is_responses,
         inbound=lambda machine: Inbound(machine, adopt=True),
         begins=_begins,

@@ -18,6 +18,7 @@ from openresponses_bridge.emitter.stream import ResponseStream
 from openresponses_bridge.protocol import events as ev
 from openresponses_bridge.protocol import items as it
 from openresponses_bridge.protocol.events import Event
+from openresponses_bridge.protocol.ids import prefix_of
 from openresponses_bridge.protocol.unknown import UnknownEvent, UnknownItem
 
 AnyCall = it.FunctionCall | it.CustomToolCall
@@ -230,7 +231,7 @@ class ItemFeeder:
 
     def _announce(self, track: Track, item: it.Item, out: list[Event]) -> None:
         # servers leave ids out, give one twice, and change them on the way
-        track.item_id = track.item_id or f"{item.type}_{track.slot}"
+        track.item_id = track.item_id or f"{prefix_of(item.type)}_{track.slot}"
         while track.item_id in self._announced:
             track.item_id += f"_{track.slot}"
         self._announced.add(track.item_id)

@@ -8,6 +8,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 
+from openresponses_bridge.calls.call_ids import sent_call_id
 from openresponses_bridge.calls.declarations import (
     DeclaredTool,
     FunctionView,
@@ -27,6 +28,7 @@ from openresponses_bridge.dialects.base import (
     OURS,
     Entry,
     Outcomes,
+    UnansweredCalls,
     apply,
     built,
     configured,
@@ -38,9 +40,11 @@ from openresponses_bridge.dialects.base import (
     normalize_entries,
     refused,
     sent,
+    with_answers,
 )
 from openresponses_bridge.errors import InvalidRequestError
 from openresponses_bridge.protocol.beyond import names_of, restore_fields
+from openresponses_bridge.protocol.ids import accepted_id
 from openresponses_bridge.protocol.request import CreateResponse, ForeignFields
 from openresponses_bridge.protocol.unknown import UnknownItem, enc_hook
 from openresponses_bridge.seal import is_envelope
@@ -56,13 +60,16 @@ class ResponsesOptions(Struct, frozen=True, kw_only=True):
     """The server stores responses, so that `previous_response_id`, `store` and item references work and only
     new items are sent. Otherwise nothing is stored and the history is sent too."""
     item_ids: bool = True
-    """Send the `id` of items."""
+    """Send the `id` of items; what is encrypted has its own in any case. Servers that know OpenAI's items get
+    ids of their kinds."""
     item_statuses: bool = True
     """Send the `status` of items."""
     reasoning_content: bool = True
     """The server accepts raw reasoning of earlier turns; the published schema does not."""
     encrypted_reasoning: bool = False
-    """Ask for encrypted reasoning, which a conversation that is not stored needs."""
+    """Ask for encrypted reasoning, which a conversation that is not stored needs, and send no other back."""
+    unanswered_calls: UnansweredCalls = "refuse"
+    """For calls without an output: `refuse` the request, or `answer` them that there is none."""
     omit: frozenset[str] = frozenset()
     """Names of request fields that this upstream refuses; each use is a loss."""
 
@@ -135,7 +142,7 @@ class InputItems:
         made: _Plain = plain(item)
         if view is not None and made.get("call_id"):
             made["call_id"] = view.call_id
-        return self._unchanged(made, where)
+        return self._finished(made, where)
 
     def _function(self, item: Any, view: CallView | OutputView, where: str) -> _Plain | None:
         """A call or an answer of any kind as a function's."""
@@ -146,11 +153,9 @@ class InputItems:
             made = {"type": "function_call_output", **made, "output": plain(view.output)}
         if item.type in PUBLISHED:
             made |= {name: getattr(item, name) for name in ("id", "status") if getattr(item, name, None)}
-        return self._unchanged(made, where)
+        return self._finished(made, where)
 
-    def _unchanged(self, item: _Plain, where: str) -> _Plain | None:
-        if not self._options.item_ids and item.get("type") != "item_reference":
-            item.pop("id", None)
+    def _finished(self, item: _Plain, where: str) -> _Plain | None:
         if not self._options.item_statuses:
             item.pop("status", None)
         if item.get("type") == "message" and isinstance(item.get("content"), list):
@@ -158,16 +163,35 @@ class InputItems:
                 part.pop("logprobs", None)  # nothing that a request can say
         if item.get("type") == "reasoning" and not self._reasoning(item, where):
             return None
+        self._identify(item, where)
         return {name: value for name, value in item.items() if value is not None or name in _NULLS}
 
+    def _identify(self, item: _Plain, where: str) -> None:
+        """Give the item the ids that the upstream accepts."""
+        if isinstance(call_id := item.get("call_id"), str):
+            item["call_id"] = sent_call_id(call_id, None, self._diagnostics, where)
+        if item["type"] == "item_reference" or item.get("encrypted_content"):
+            return  # the upstream knows it by this id
+        if not self._options.item_ids:
+            item.pop("id", None)
+        elif self._options.supersets:
+            for field, kind in (("id", item["type"]), ("approval_request_id", "mcp_approval_request")):
+                if item.get(field) and (accepted := accepted_id(item[field], kind)) != item[field]:
+                    item[field] = accepted
+                    self._diagnostics.repair(f"{where}.{field}", f"not an id of {kind}, replaced")
+
     def _reasoning(self, item: _Plain, where: str) -> bool:
-        """Keep what the upstream takes of it; False when nothing is left."""
+        """Keep what the upstream accepts of it; False when nothing is left."""
         if not self._options.reasoning_content and item.pop("content", None):
             self._diagnostics.loss(where, "raw reasoning of earlier turns")
         if is_envelope(item.get("encrypted_content") or ""):
             # sealed here for another kind of upstream, unreadable to this one
             del item["encrypted_content"]
             self._diagnostics.loss(where, "reasoning sealed for another upstream")
+        if self._options.encrypted_reasoning and not self._options.stateful:
+            if not item.get("encrypted_content"):
+                self._diagnostics.loss(where, "reasoning that this upstream has not encrypted")
+            return "encrypted_content" in item
         return bool(item.get("encrypted_content") or item.get("content") or item.get("summary"))
 
 
@@ -253,13 +277,15 @@ def to_responses(
     history: Sequence[Any] = (),
     tool_identities: ToolIdentityMap | None = None,
     options: ResponsesOptions = DEFAULT_OPTIONS,
+    reasons: bool = True,
 ) -> tuple[dict[str, Any], Diagnostics]:
     """(body, what was lost or repaired on the way).
 
     `history` are the items of earlier turns, input and output, that `previous_response_id` stands for:
     where they are given they go along and the link does not. `model` replaces the request's;
-    `tool_identities` learns the tools, for the machine that reads the answer. Raises
-    InvalidRequestError with `param`: unpaired calls and outputs (`unpaired_tool_call`), references to
+    `tool_identities` learns the tools, for the machine that reads the answer. `reasons`: the model may
+    reason; OpenAI refuses to be asked for encrypted reasoning of another. Raises InvalidRequestError with
+    `param`: unpaired calls and outputs (`unpaired_tool_call`), references to
     items, tools that two kinds share a name of, a choice that can't be kept, nothing to answer.
     """
     diagnostics = Diagnostics()
@@ -281,12 +307,14 @@ def to_responses(
     earlier = sum(entry.param == HISTORY for entry in entries)
     active = active_tools(request.tools, items, earlier)
     tools, choice = _tools(request, active, identities, options, diagnostics)
+    if options.unanswered_calls == "answer" and not joined:
+        entries = with_answers(entries, identities, diagnostics)
     sent = InputItems(identities, options, diagnostics).build(entries, joined)
     if sent:
         body["input"] = sent
     body |= {"tools": tools} if tools else {}
     body |= {"tool_choice": choice} if choice is not None else {}
-    body |= _fields(request, options, diagnostics)
+    body |= _fields(request, options, reasons, diagnostics)
     if not options.stateful:
         body["store"] = False
     elif not joined:
@@ -306,7 +334,9 @@ def _invalid(param: str, message: str) -> InvalidRequestError:
     return InvalidRequestError(InvalidRequestError.INVALID_VALUE, message, param=param)
 
 
-def _fields(request: CreateResponse, options: ResponsesOptions, diagnostics: Diagnostics) -> dict[str, Any]:
+def _fields(
+    request: CreateResponse, options: ResponsesOptions, reasons: bool, diagnostics: Diagnostics
+) -> dict[str, Any]:
     """All fields that mean the same there."""
     body: dict[str, Any] = plain(apply(request, outcomes(options), diagnostics))
     limit = request.max_output_tokens
@@ -315,7 +345,7 @@ def _fields(request: CreateResponse, options: ResponsesOptions, diagnostics: Dia
     if limit is not None and limit < SMALLEST_LIMIT:
         diagnostics.loss("max_output_tokens", f"raised to {SMALLEST_LIMIT}")
     included = list(request.include or ())
-    if options.encrypted_reasoning and not options.stateful:
+    if options.encrypted_reasoning and reasons and not options.stateful:
         included.append(_ENCRYPTED)
     return body | ({"include": list(dict.fromkeys(included))} if included or request.include else {})
 

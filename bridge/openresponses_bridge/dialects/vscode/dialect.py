@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from openresponses_bridge.decoder.finish import STATEFUL_MARKER_MIME, USAGE_MIME
 from openresponses_bridge.diagnostics import Diagnostics
-from openresponses_bridge.dialects.base import ClientSide, Dialect, Recording, type_of
+from openresponses_bridge.dialects.base import CaptureFormat, ClientSide, Dialect, type_of
 from openresponses_bridge.dialects.vscode.inbound import Inbound
 from openresponses_bridge.dialects.vscode.outbound import Outbound
 from openresponses_bridge.dialects.vscode.reading import decode_chat
@@ -29,7 +29,7 @@ DIALECT: Final = Dialect(
     name="vscode",
     title="VS Code",
     client=ClientSide(outbound=Outbound, encode=b"".join, request=_from_client),
-    recording=Recording(
+    capture=CaptureFormat(
         recognises=lambda value: type_of(value).startswith("LanguageModel"),
         inbound=lambda machine: Inbound(machine, expects_marker=False),
         concludes=_is_closing,

@@ -7,13 +7,13 @@ store?}`; `JSON.stringify` of VS Code's own messages says `_content` for `conten
 
 from __future__ import annotations
 
-import hashlib
 from enum import IntEnum
 from typing import Any
 
 from msgspec import UNSET, Struct, UnsetType, field
 
 from openresponses_bridge.decoder import CALL_ID_PREFIX, Part, strip_call_id
+from openresponses_bridge.protocol.ids import accepted_call_id, digest
 
 
 class Role(IntEnum):
@@ -77,15 +77,8 @@ SUMMARY_PART_DONE = "vscode_reasoning_summary_part_done"
 REASONING_DONE = "vscode_reasoning_done"
 
 
-# Ids of calls between VS Code and the protocol: our prefix comes off, and what is too long for the
-# schema is shortened the same way for a call and its result.
-
-MAX_CALL_ID = 64  # schema FunctionCallItemParam
-
-
 def call_id_of(given: str, prefix: str = CALL_ID_PREFIX) -> str:
-    """The protocol's id of a call that VS Code knows as `given`."""
+    """The protocol's id of a call that VS Code knows as `given`: our prefix comes off, and a long one is
+    shortened the same way for a call and its result."""
     stripped = strip_call_id(given, prefix) or given
-    if 0 < len(stripped) <= MAX_CALL_ID:
-        return stripped
-    return "call_" + hashlib.sha256(stripped.encode("utf-8", "replace")).hexdigest()[:32]
+    return accepted_call_id(stripped) if stripped else f"call_{digest(stripped)}"

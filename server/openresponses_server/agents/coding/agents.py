@@ -43,23 +43,26 @@ class LaunchOptions(Struct, frozen=True):
 
 
 class CodingAgent(Struct, frozen=True, kw_only=True):
-    """A coding agent that `run` can start.
-
-    `name` is its name on the command line, `program` the command that the npm package `package` installs.
-    `minimum` and `tested` are (major, minor): the first version that is known to work, and the one that the
-    tests run. Environment variables whose names begin with one of `own_prefixes` configure it, and are not
-    passed on. `configure` makes its configuration; `config_text` returns it as text for the user's own
-    configuration, given the address of a server, a model and whether a key is needed."""
+    """A coding agent that `run` can start."""
 
     name: str
+    """Its name on the command line."""
     title: str
     program: str
+    """Its command."""
     package: str
+    """The npm package that installs the command."""
     minimum: tuple[int, int]
+    """The first version, (major, minor), that is known to work."""
     tested: tuple[int, int]
+    """The version, (major, minor), that the tests run."""
     own_prefixes: tuple[str, ...]
+    """Environment variables with these prefixes configure it, and are not passed on."""
     configure: Callable[[AgentTarget], LaunchOptions]
+    """Writes its configuration."""
     config_text: Callable[[str, str, bool], str]
+    """Returns text for the user's own configuration, given the address of a server, a model and whether a key
+    is needed."""
 
     @property
     def install(self) -> str:
@@ -225,7 +228,7 @@ CLAUDE: Final = CodingAgent(
 
 AGENTS: Final = {agent.name: agent for agent in (CODEX, CLAUDE)}
 _VERSION: Final = re.compile(r"(\d{1,6})\.(\d{1,6})\.\d{1,6}")
-_PATIENCE: Final = 20.0  # seconds for an agent to print its version
+_TIMEOUT: Final = 20.0  # seconds for an agent to print its version
 _READ: Final = 1000  # characters of its output that are read
 
 
@@ -261,7 +264,7 @@ def find_installed(agent: CodingAgent, environment: dict[str, str]) -> Installed
             env=environment,
             stdin=subprocess.DEVNULL,
             capture_output=True,
-            timeout=_PATIENCE,
+            timeout=_TIMEOUT,
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired):

@@ -11,12 +11,12 @@ from typing import Any, Final
 from msgspec import Struct
 
 from openresponses_server.http.client.connection import request_target_of
-from openresponses_server.http.client.failures import InvalidRequest, cause_of
-from openresponses_server.http.client.pool import Connections
-from openresponses_server.http.flow import Reader
+from openresponses_server.http.client.failures import LocalProtocolError, cause_of
+from openresponses_server.http.client.pool import ConnectionPool
+from openresponses_server.http.flow import BodyReader
 from openresponses_server.settings import Timeouts
 
-_PATIENCE: Final = 10.0  # seconds
+_TIMEOUT: Final = 10.0  # seconds
 _MOST_BYTES: Final = 64 * 1024 * 1024
 _LISTENING: Final = "0A"  # /proc/net/tcp
 
@@ -63,13 +63,13 @@ async def _get(base: str, target: str, key: str | None) -> tuple[int, bytes]:
     """GET without following redirects."""
     try:
         request_target_of(base)
-    except InvalidRequest as error:
+    except LocalProtocolError as error:
         raise UnusableServer(f"{base!r} is not an address as http://HOST:PORT") from error
-    connections = Connections("", Timeouts(connect=_PATIENCE, first_byte=_PATIENCE))
+    connections = ConnectionPool("", Timeouts(connect=_TIMEOUT, first_byte=_TIMEOUT))
     headers = {} if key is None else {"authorization": f"Bearer {key}"}
     try:
         reply = await connections.request("GET", base + target, headers=headers)
-        return reply.status, await Reader(reply.content).collect(_MOST_BYTES, _PATIENCE)
+        return reply.status, await BodyReader(reply.content).collect(_MOST_BYTES, _TIMEOUT)
     except OSError as error:
         raise UnusableServer(f"the server at {base} does not answer: {cause_of(error)}") from error
     finally:

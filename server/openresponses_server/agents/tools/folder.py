@@ -54,7 +54,7 @@ class FolderError(ToolInvocationError):
 
 
 class Folder:
-    """`path` is the folder; `shown_as` the absolute path that models see, by default the real one.
+    """An open folder. `shown_as` is the absolute path that models see, by default the real one.
 
     Paths are relative, or absolute below `shown_as`. All methods block and may be called from several
     threads. Raises OSError if the folder can't be opened.
@@ -272,7 +272,7 @@ def _check_no_repository(descriptor: int, path: str) -> None:
     except FileNotFoundError:
         return
     raise FolderError(
-        f"{_quoted(path)} is not written: beside it or above it is a HEAD, as in a git repository"
+        f"{_quoted(path)} is not written: its folder or one above it has a HEAD, like a git repository"
     )
 
 

@@ -56,7 +56,7 @@ def semantic_tool(folder: Folder) -> Tool:
     def semantic_search(given: dict[str, Any], context: ToolInvocationContext) -> str:
         texts = Texts(folder, context.token, most_bytes=_MOST_BYTES, most_file_bytes=_MOST_FILE_BYTES)
         found = index.search(given["query"], texts, int(given.get("maxResults", _RESULTS)))
-        return ("\n\n".join(map(_shown, found)) or "Nothing was found.") + texts.note()
+        return ("\n\n".join(map(_shown, found)) or "Nothing was found.") + texts.omission()
 
     description = (
         "Search the workspace for parts of files about a subject, best first, by the words in them and in "

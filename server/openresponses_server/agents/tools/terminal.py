@@ -101,14 +101,16 @@ async def _run(folder: Folder, command: str, seconds: float) -> LanguageModelToo
     if (status.st_dev, status.st_ino) != folder.identity:
         raise ToolInvocationError("the folder was replaced by another one")
     limits = [str(int(seconds) + 2), str(_FILE_BLOCKS)]
-    process = await anyio.open_process(
-        ["/bin/sh", "-c", _LIMITED, "sh", *limits, command],
-        cwd=folder.path,
-        env={name: os.environ[name] for name in _ENVIRONMENT if name in os.environ} | {"TERM": "dumb"},
-        stdin=subprocess.DEVNULL,
-        stderr=subprocess.STDOUT,
-        start_new_session=True,
-    )
+    # a start that is cancelled halfway would leave a process that nobody waits for
+    with anyio.CancelScope(shield=True):
+        process = await anyio.open_process(
+            ["/bin/sh", "-c", _LIMITED, "sh", *limits, command],
+            cwd=folder.path,
+            env={name: os.environ[name] for name in _ENVIRONMENT if name in os.environ} | {"TERM": "dumb"},
+            stdin=subprocess.DEVNULL,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
     output = _Output()
     try:
         with anyio.move_on_after(seconds) as limit:

@@ -7,8 +7,7 @@ import time
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
-from openresponses_bridge.tools.cancellation import CancellationToken
-from openresponses_bridge.tools.errors import ToolInvocationError
+from openresponses_bridge.tools.errors import CancellationToken, ToolInvocationError
 from openresponses_server.agents.tools.folder import Folder
 
 SKIPPED: Final = frozenset(
@@ -104,7 +103,7 @@ class Texts:
         self.cut_short = why
         raise _LimitReached
 
-    def note(self) -> str:
+    def omission(self) -> str:
         """A line for the result that says that files were not read; "" if all were."""
         return f"\n(Not all files were looked through: {self.cut_short}.)" if self.cut_short else ""
 

@@ -117,9 +117,9 @@ def _listed(folder: Folder, name: str, first: list[str], context: ToolInvocation
                 if len(listed) <= _MOST:
                     listed.append(f"{path}:{number}: {_shown(line, at)}")
     if not defined and not used:
-        return f"No usages of {name}." + texts.note()
+        return f"No usages of {name}." + texts.omission()
     parts = [_part("Definitions", defined), _part("Usages", used)]
-    return "\n".join(filter(None, parts)) + texts.note()
+    return "\n".join(filter(None, parts)) + texts.omission()
 
 
 def _part(title: str, lines: list[str]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from functools import cache
 from importlib import resources
 from typing import Final
@@ -11,7 +12,7 @@ from msgspec import Struct
 
 from openresponses_bridge.dialects.table import TABLE
 from openresponses_bridge.protocol.codec import encode
-from openresponses_server.observation.recordings.masking import SECRET_WORDS
+from openresponses_bridge.protocol.secrets import SECRET_WORDS
 
 HOME: Final = "/"
 ROOT: Final = "/inspector"
@@ -52,7 +53,7 @@ HEADERS: Final = {
 }
 
 
-class File(Struct, frozen=True):
+class PageFile(Struct, frozen=True):
     """A file of the page; `tag` names what it contains."""
 
     data: bytes
@@ -61,7 +62,7 @@ class File(Struct, frozen=True):
 
 
 @cache
-def files() -> dict[str, File]:
+def files() -> dict[str, PageFile]:
     """All files of the page, by their names below `/inspector/`. Nothing else is served."""
     found = {"dialects.js": _file(_dialects(), ".js"), "secrets.js": _file(_secrets(), ".js")}
     waiting = [("", resources.files(__name__))]
@@ -77,24 +78,23 @@ def files() -> dict[str, File]:
     return found
 
 
-def _file(data: bytes, suffix: str) -> File:
-    return File(data, _TYPES[suffix], f'"{hashlib.sha256(data).hexdigest()[:32]}"')
+def _file(data: bytes, suffix: str) -> PageFile:
+    return PageFile(data, _TYPES[suffix], f'"{hashlib.sha256(data).hexdigest()[:32]}"')
 
 
 def _dialects() -> bytes:
-    """What captures may be in, for the page's list."""
+    """The script that has the dialects of captures, for the page's list."""
     names = encode(["auto", *(each.name for each in TABLE)])
     return b"// What a capture may be in.\n\nexport const DIALECTS = %b;\n" % names
 
 
 def _secrets() -> bytes:
-    """What names the fields that are masked, for what leaves the page."""
+    """The script that has the words in names of secret fields, which the page masks in what it exports."""
     return (
         b"// What the name of a secret has in it.\n\nexport const SECRET_NAME = /%b/;\n"
         % SECRET_WORDS.encode()
     )
 
 
-def is_page(path: str) -> bool:
-    """Whether this path belongs to the page, which everyone may read; `/` redirects to it."""
-    return path in (ROOT, HOME) or (path.startswith(f"{ROOT}/") and not path.startswith(DATA))
+is_page: Final = re.compile(rf"{HOME}|(?!{DATA}){ROOT}(/.*)?", re.DOTALL).fullmatch
+"""Whether a path belongs to the page, which everyone may read; `/` redirects to it."""

@@ -25,22 +25,24 @@ from openresponses_server.api.responses import count_reader, starting_after_of, 
 from openresponses_server.errors import HttpError
 from openresponses_server.http.headers import fields_of
 from openresponses_server.limits.requests import check_conversation, check_json, check_request
-from openresponses_server.observation.recordings.captures import Unreadable
-from openresponses_server.observation.recordings.dialects import AUTO, DIALECTS
+from openresponses_server.observation.recordings.captures import UnreadableCapture
+from openresponses_server.observation.recordings.dialects import DIALECTS
 from openresponses_server.observation.recordings.observing import Observer, observed_file
+from openresponses_server.observation.recordings.playing import AUTO
 from openresponses_server.requests.background import enqueue
 from openresponses_server.requests.bodies import read_bytes, read_json
 from openresponses_server.requests.outgoing import open_sealed_items
-from openresponses_server.requests.prepare import prepare
+from openresponses_server.requests.prepare import new_run, prepare
+from openresponses_server.requests.prepared import PreparedRequest
 from openresponses_server.requests.service import Service, service_of
 from openresponses_server.runs.client import Batch
 from openresponses_server.runs.run import Run
 from openresponses_server.settings import Limits
-from openresponses_server.store.history import continued
-from openresponses_server.store.listing import ListedPage, Wanted, conversation_of, page_of
+from openresponses_server.store.history import continued, own_input
+from openresponses_server.store.listing import ListedPage, ListFilter, conversation_of, page_of
 from openresponses_server.tasks import on_thread
 
-_ASKED: Final = (
+_ECHOED: Final = (
     "model",
     "previous_response_id",
     "instructions",
@@ -59,10 +61,10 @@ _ASKED: Final = (
     "background",
 )
 """Fields of a request that its response repeats."""
-_LONGEST: Final = 200  # characters of a filter
-_MOST: Final = 100
-_USUAL: Final = 50
-_LABEL: Final = 120  # characters
+_LONGEST_FILTER: Final = 200  # characters of a filter
+_MOST_ROWS: Final = 100
+_DEFAULT_ROWS: Final = 50
+_LONGEST_LABEL: Final = 120  # characters
 
 
 async def listed(request: Request) -> Response:
@@ -70,20 +72,20 @@ async def listed(request: Request) -> Response:
     seconds) narrow them, `after` goes on; `conversation` lists the turns up to that response instead."""
     service, owner, asked = service_of(request), request.state.owner, request.query_params
     for name, value in asked.items():
-        if len(value) > _LONGEST:
-            raise invalid(name[:40], f"it has at most {_LONGEST} characters")
+        if len(value) > _LONGEST_FILTER:
+            raise invalid(name[:40], f"it has at most {_LONGEST_FILTER} characters")
     listing = service.store.listing
     if asked.get("conversation"):
-        page = ListedPage(await conversation_of(listing, owner, asked["conversation"], _MOST), None)
+        page = ListedPage(await conversation_of(listing, owner, asked["conversation"], _MOST_ROWS), None)
     else:
-        wanted = Wanted(
+        wanted = ListFilter(
             status=asked.get("status", ""),
             model=asked.get("model", ""),
             search=asked.get("search", ""),
             since=_time(asked.get("since"), "since"),
             until=_time(asked.get("until"), "until"),
         )
-        limit = _limit(asked.get("limit", str(_USUAL)))
+        limit = _limit(asked.get("limit", str(_DEFAULT_ROWS)))
         page = await page_of(listing, owner, wanted, asked.get("after") or None, limit)
     body = {"object": "list", "data": page.rows, "next": page.next}
     return Response(encode(body), media_type="application/json")
@@ -95,7 +97,7 @@ async def request_of(request: Request) -> Response:
     record = await service_of(request).store.get(response_id, request.state.owner)
     if record is None:
         raise unknown_response(response_id)
-    shown = {name: getattr(record.response, name) for name in _ASKED}
+    shown = {name: getattr(record.response, name) for name in _ECHOED}
     given = {
         name: value for name, value in shown.items() if value is not UNSET and value not in (None, [], {})
     }
@@ -111,15 +113,15 @@ async def context(request: Request) -> Response:
     check_request(asked, service.settings.limits)
     asked, before, reservation = await continued(service.store, asked, request.state.owner, service.available)
     check_conversation(asked, len(before.items), service.settings.limits)
-    earlier, own = open_sealed_items(target, asked, before.items, {})
+    earlier, own = open_sealed_items(target, before.items, own_input(asked), {})
 
     counter = service.meters.counter(request.state.owner)
 
     def measure() -> list[dict[str, Any]]:
-        entries = _around(asked, counter.request, target.model)
-        for items, place in ((earlier, "earlier"), (own, "")):
+        entries = _request_entries(asked, counter.request, target.model)
+        for items, origin in ((earlier, "earlier"), (own, "")):
             for item in items:
-                entries.append(_entry(place, item, counter.item(item, target.model)))
+                entries.append(_item_entry(origin, item, counter.item(item, target.model)))
         return entries
 
     try:
@@ -132,21 +134,23 @@ async def context(request: Request) -> Response:
     )
 
 
-def _around(asked: CreateResponse, count: Any, model: str) -> list[dict[str, Any]]:
-    """Instructions and tools."""
+def _request_entries(asked: CreateResponse, count: Any, model: str) -> list[dict[str, Any]]:
+    """The entries for the instructions and tools of the request."""
     nothing = CreateResponse()
     frame = count(nothing, [], model)
     entries = []
     if asked.instructions:
         tokens = count(replace(nothing, instructions=asked.instructions), [], model) - frame
-        entries.append(_named("", "instructions", asked.instructions, asked.instructions, tokens))
+        entries.append(_context_entry("", "instructions", asked.instructions, asked.instructions, tokens))
     for tool in asked.tools or ():
         tokens = count(replace(nothing, tools=[tool]), [], model) - frame
-        entries.append(_named("", "tool", str(getattr(tool, "name", None) or tool.type), tool, tokens))
+        entries.append(
+            _context_entry("", "tool", str(getattr(tool, "name", None) or tool.type), tool, tokens)
+        )
     return entries
 
 
-def _entry(place: str, item: Any, tokens: int) -> dict[str, Any]:
+def _item_entry(origin: str, item: Any, tokens: int) -> dict[str, Any]:
     kind = str(getattr(item, "type", "") or "item")
     text = (
         getattr(item, "name", None) or getattr(item, "content", None) or getattr(item, "output", None) or ""
@@ -154,13 +158,15 @@ def _entry(place: str, item: Any, tokens: int) -> dict[str, Any]:
     if isinstance(text, list):
         text = next((part.text for part in text if isinstance(getattr(part, "text", None), str)), "")
     role = getattr(item, "role", None)
-    return _named(place, f"{kind} · {role}" if isinstance(role, str) else kind, str(text), item, tokens)
+    return _context_entry(
+        origin, f"{kind} · {role}" if isinstance(role, str) else kind, str(text), item, tokens
+    )
 
 
-def _named(place: str, kind: str, label: str, value: Any, tokens: int) -> dict[str, Any]:
-    shown = label[:_LABEL].encode("utf-8", "replace").decode()
+def _context_entry(origin: str, kind: str, label: str, value: Any, tokens: int) -> dict[str, Any]:
+    shown = label[:_LONGEST_LABEL].encode("utf-8", "replace").decode()
     return {
-        "from": place,
+        "from": origin,
         "kind": kind,
         "label": shown,
         "bytes": len(encode(value)),
@@ -169,9 +175,9 @@ def _named(place: str, kind: str, label: str, value: Any, tokens: int) -> dict[s
 
 
 def _limit(text: str) -> int:
-    if text.isascii() and text.isdecimal() and len(text) < 4 and 1 <= int(text) <= _MOST:
+    if text.isascii() and text.isdecimal() and len(text) < 4 and 1 <= int(text) <= _MOST_ROWS:
         return int(text)
-    raise invalid("limit", f"it is a number from 1 to {_MOST}, not {text[:40]!r}")
+    raise invalid("limit", f"it is a number from 1 to {_MOST_ROWS}, not {text[:40]!r}")
 
 
 def _time(text: str | None, name: str) -> float | None:
@@ -183,7 +189,7 @@ def _time(text: str | None, name: str) -> float | None:
 
 
 # A stream as lines of JSON for the inspector, each event with what is wrong with it (see
-# `captures/observing.py`).
+# `observation/recordings/observing.py`).
 
 LINES_TYPE = b"application/x-ndjson"
 LINE_KEEP_ALIVE = b"\n"
@@ -215,14 +221,14 @@ class ObservedFrames:
 
     def feed(self, data: bytes) -> bytes:
         """The lines of the frames that are complete."""
-        at = self._at()
+        at = self._elapsed()
         return b"".join([self._observer.frame(frame, at) for frame in self._frames.feed(data)])
 
     def close(self) -> bytes:
         """The last line."""
-        return self._observer.close(self._at())
+        return self._observer.close(self._elapsed())
 
-    def _at(self) -> float:
+    def _elapsed(self) -> float:
         now = time.perf_counter()
         self._began = now if self._began is None else self._began
         return round(now - self._began, 6)
@@ -246,7 +252,7 @@ async def observed_frames(
 # `/inspector/v1/`: what the inspector's page shows, as lines of JSON, with the key of its user.
 
 _CAPTURE_TYPE: Final = "application/octet-stream"
-_BLOCK: Final = 64 * 1024  # bytes of lines that are made at once
+_CHUNK_SIZE: Final = 64 * 1024  # bytes of lines that are made at once
 _PAYLOAD_VALUES: Final = 50_000  # an event of a response with thousands of items has as many
 
 
@@ -256,8 +262,9 @@ async def create(request: Request) -> ASGIApp:
     service = service_of(request)
     asked = replace(await read_json(request, service, decode_request), stream=True)
     owner = request.state.owner
-    prepared = await prepare(service, asked, fields_of(request.scope), request.state.request_id, owner=owner)
-    run, headers = prepared.run(), prepared.headers
+    prepared = PreparedRequest(asked, fields_of(request.scope), request.state.request_id, owner)
+    run = new_run(await prepare(prepared, service), service)
+    headers = prepared.answer_headers
     if asked.background:
         return count_reader(service, owner, partial(_stream_run, service, run, headers, began))
     form = ObservedForm(run.translation.diagnostics, began)
@@ -315,10 +322,10 @@ async def capture(request: Request) -> Response:
         while not first and not ended:
             if await request.is_disconnected():
                 raise ClientDisconnect
-            first, ended = await on_thread(partial(_piece, lines))
-    except Unreadable as error:
+            first, ended = await on_thread(partial(_next_chunk, lines))
+    except UnreadableCapture as error:
         raise invalid("capture", str(error)) from error
-    pieces = _pieces(first, ended, lines)
+    pieces = _chunks(first, ended, lines)
     return StoredStream(pieces, {}, service.settings.keep_alive, LINES_TYPE, LINE_KEEP_ALIVE, b"\n")
 
 
@@ -327,36 +334,37 @@ def _payload_limits(limits: Limits) -> Limits:
     return replace(limits, json_values=min(limits.json_values, _PAYLOAD_VALUES))
 
 
-async def _pieces(first: bytes, ended: bool, lines: Iterator[bytes]) -> AsyncIterator[bytes]:
-    """The chunks, made lazily: nothing is done for a client that has disconnected."""
+async def _chunks(first: bytes, ended: bool, lines: Iterator[bytes]) -> AsyncIterator[bytes]:
+    """The chunks, each made when it is asked for: nothing is done for a client that has disconnected."""
     yield first
     while not ended:
-        piece, ended = await on_thread(partial(_piece, lines), begun=True)
+        piece, ended = await on_thread(partial(_next_chunk, lines), begun=True)
         if piece:
             yield piece
 
 
 def _with_failure(lines: Iterator[bytes]) -> Iterator[bytes]:
-    """The lines; an error becomes the last one. Raises Unreadable if there is no line before the error."""
+    """The lines; an error becomes the last one. Raises
+    UnreadableCapture if there is no line before the error."""
     begun = False
     try:
         for line in lines:
             begun = begun or line != b""
             yield line
-    except Unreadable as error:
+    except UnreadableCapture as error:
         if not begun:
             raise
         yield encode({"error": str(error)}) + b"\n"
 
 
-def _piece(lines: Iterator[bytes]) -> tuple[bytes, bool]:
-    """Some lines, and whether they were the last."""
+def _next_chunk(lines: Iterator[bytes]) -> tuple[bytes, bool]:
+    """Some lines as one chunk, and whether they were the last."""
     made: list[bytes] = []
     size = 0
     for each in lines:
         made.append(each)
         size += len(each)
-        if not each or size > _BLOCK:
+        if not each or size > _CHUNK_SIZE:
             return b"".join(made), False
     return b"".join(made), True
 

@@ -1,4 +1,4 @@
-"""The operations, as one table: method and path → what it takes and what it answers."""
+"""The operations, as a table: method and path → request and answer."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ from openresponses_bridge.protocol.request import CompactRequest, CreateResponse
 from openresponses_bridge.protocol.response import CompactResource, ErrorBody, Response
 from openresponses_server.api.openapi import schemas
 from openresponses_server.api.openapi.schemas import STREAM_EVENT
-from openresponses_server.observation.recordings.dialects import AUTO, DIALECTS
-
-# What one method of one path takes and answers.
+from openresponses_server.observation.recordings.dialects import DIALECTS
+from openresponses_server.observation.recordings.playing import AUTO
 
 
 class Parameter(Struct, frozen=True):
@@ -26,36 +25,35 @@ class Parameter(Struct, frozen=True):
 
 
 class Operation(Struct, frozen=True, kw_only=True):
-    """What one method of one path does.
-
-    `answer` is the JSON answer, `text` the content type of one that is not JSON, `events` says what a
-    streamed answer is. `leads_to` are operations that take this answer's `id`; `errors` are the statuses
-    of refusals, in the shape of `error`.
-    """
+    """One method of one path."""
 
     id: str
     summary: str
     answer: type[Any] | None = None
+    """The JSON answer."""
     text: str = ""
+    """The content type of an answer that is not JSON."""
     request: type[Any] | None = None
     parameters: tuple[Parameter, ...] = ()
     events: str = ""
+    """The description of a streamed answer."""
     event_schema: str = ""
     success: int = 200
     errors: tuple[int, ...] = ()
+    """The statuses of refusals."""
     error: type[Any] = ErrorBody
+    """The body of a refusal."""
     leads_to: tuple[str, ...] = ()
+    """The operations whose parameter `id` is the `id` of this answer."""
     examples: dict[str, Any] = {}
     description: str = ""
 
 
-# The operations of the inspector's page, below `/inspector/v1/`.
-
 _LINES: Final = "application/x-ndjson"
 _OBSERVED: Final = (
-    "JSON lines, one an event: `at` (seconds since the first), `event`, `data` as it was sent, `findings` "
-    "(what is wrong with it, was repaired or lost: `kind`, `where`, `what`, `rule`, `asks`), `parts` of VS "
-    "Code. The last line of a response has `ended`."
+    "JSON lines, one for each event: `at` (seconds since the first), `event`, `data` as it was sent, "
+    "`findings` (violations, repairs and losses: `kind`, `where`, `what`, `rule`, `asks`), and VS Code's "
+    "`parts`. The last line of a response has `ended`."
 )
 _ID: Final = Parameter("id", "Id of a stored response.", {"type": "string"}, "path")
 _TIME: Final[dict[str, Any]] = {"type": "integer", "minimum": 0}
@@ -78,14 +76,14 @@ INSPECTOR: Final[dict[tuple[str, str], Operation]] = {
         summary="List the key's own stored responses, the newest first",
         answer=schemas.ListedResponses,
         parameters=(
-            Parameter("status", "Only of this status.", _STRING),
-            Parameter("model", "Only of this model.", _STRING),
-            Parameter("search", "Only with this in the id or in what was asked last.", _STRING),
-            Parameter("since", "Made at this time or later, in Unix seconds.", _TIME),
-            Parameter("until", "Made before this time, in Unix seconds.", _TIME),
+            Parameter("status", "Only responses with this status.", _STRING),
+            Parameter("model", "Only responses of this model.", _STRING),
+            Parameter("search", "Only responses with this text in the id or in the last input.", _STRING),
+            Parameter("since", "Only responses created at this time or later, in Unix seconds.", _TIME),
+            Parameter("until", "Only responses created before this time, in Unix seconds.", _TIME),
             Parameter("limit", "Responses per page.", {"type": "integer", "minimum": 1, "maximum": 100}),
-            Parameter("after", "Id after which the page begins: `next` of the page before.", _STRING),
-            Parameter("conversation", "The turns up to and with this response instead.", _STRING),
+            Parameter("after", "The id before the page: `next` of the previous page.", _STRING),
+            Parameter("conversation", "The turns of a conversation up to this response instead.", _STRING),
         ),
         errors=(400, 401, 403, 429, 500, 503),
     ),
@@ -102,7 +100,7 @@ INSPECTOR: Final[dict[tuple[str, str], Operation]] = {
     ),
     ("get", "/inspector/v1/responses/{id}/request"): Operation(
         id="retrieve_request",
-        summary="The request of a stored response, as far as it is kept",
+        summary="Retrieve the stored fields of a response's request",
         answer=CreateResponse,
         parameters=(_ID,),
         errors=_STORED,
@@ -110,13 +108,13 @@ INSPECTOR: Final[dict[tuple[str, str], Operation]] = {
     ("post", "/inspector/v1/captures"): Operation(
         id="inspect_capture",
         summary="Observe a capture of any dialect, a recording or a trace",
-        description="The body is the file, as `application/octet-stream`. Nothing of it is kept. Of a "
-        "recording or a trace the upstreams' answers are observed, at their times. " + _OBSERVED,
+        description="The body is the file, as `application/octet-stream`. It is not stored. For a "
+        "recording or a trace, the upstreams' answers are observed, with their times. " + _OBSERVED,
         text=_LINES,
         parameters=(
             Parameter(
                 "dialect",
-                "What a capture is in, or the answers of a recording; `auto` finds out.",
+                "The dialect of a capture, or of a recording's answers; `auto` detects it.",
                 {"enum": [AUTO, *DIALECTS]},
             ),
         ),
@@ -124,7 +122,7 @@ INSPECTOR: Final[dict[tuple[str, str], Operation]] = {
     ),
     ("post", "/inspector/v1/context"): Operation(
         id="measure_context",
-        summary="What a request would put into the context, piece by piece",
+        summary="Measure what a request puts into the context",
         request=CreateResponse,
         answer=schemas.MeasuredContext,
         errors=_BODY,
@@ -134,18 +132,18 @@ INSPECTOR: Final[dict[tuple[str, str], Operation]] = {
 
 
 _EVENTS: Final = (
-    "Server-sent events: `data` is one event and `event` its type; the last frame's data is the literal "
-    "`[DONE]`."
+    "Server-sent events: `data` is an event and `event` its type. The `data` of the last frame is the "
+    "literal `[DONE]`."
 )
 _WEBSOCKET: Final = (
-    "A WebSocket when the request is an upgrade. Each text message of the client is a "
-    "ResponseCreateMessage; the server answers with StreamEvents, one per message, up to a terminal one, "
-    "or with a WebSocketError. One turn runs at a time."
+    "Upgrades the request to a WebSocket. Each text message of the client is a ResponseCreateMessage. The "
+    "server answers with StreamEvents, one in each message, up to a terminal one, or with a WebSocketError. "
+    "One turn runs at a time."
 )
 _MODELS_OF_ANTHROPIC: Final = (
-    "In Anthropic's shape for its clients (header `anthropic-version`, or a key in `x-api-key`)"
+    "In Anthropic's shape for Anthropic's clients (header `anthropic-version`, or a key in `x-api-key`)"
 )
-_REFRESH: Final = Parameter("refresh", "Ask the upstreams for their models now.", {"type": "boolean"})
+_REFRESH: Final = Parameter("refresh", "Request the upstreams' lists of models now.", {"type": "boolean"})
 _KEYED: Final = (401, 403, 429, 500, 503)
 _BOOLEAN: Final = {"type": "boolean"}
 _TOOL: Final = {
@@ -191,7 +189,7 @@ OPERATIONS: Final[dict[tuple[str, str], Operation]] = {
         event_schema=STREAM_EVENT,
         parameters=(
             _ID,
-            Parameter("stream", "Its events instead of the response.", _BOOLEAN),
+            Parameter("stream", "The response's events instead of the response.", _BOOLEAN),
             Parameter(
                 "starting_after",
                 "With `stream`: only events with a greater sequence_number.",
@@ -216,8 +214,8 @@ OPERATIONS: Final[dict[tuple[str, str], Operation]] = {
     ),
     ("get", "/v1/responses/{id}/trace"): Operation(
         id="get_trace",
-        summary="What passed of a response, where it was traced",
-        description="A recording in JSON lines, of what its client and its upstreams sent and were sent.",
+        summary="Retrieve the trace of a response",
+        description="A recording, in JSON lines, of what its client and its upstreams sent and received.",
         text="application/jsonl",
         parameters=(_ID,),
         errors=_STORED,
@@ -229,14 +227,14 @@ OPERATIONS: Final[dict[tuple[str, str], Operation]] = {
         parameters=(
             _ID,
             Parameter("limit", "Items per page.", {"type": "integer", "minimum": 1, "maximum": 100}),
-            Parameter("order", "By age.", {"type": "string", "enum": ["asc", "desc"]}),
-            Parameter("after", "Id of the item after which the page begins.", {"type": "string"}),
+            Parameter("order", "The order by age.", {"type": "string", "enum": ["asc", "desc"]}),
+            Parameter("after", "The id of the item before the page.", {"type": "string"}),
         ),
         errors=_STORED,
     ),
     ("post", "/v1/responses/compact"): Operation(
         id="compact_conversation",
-        summary="Condense a conversation into a window that begins a new chain",
+        summary="Compact a conversation into a shorter input for new responses",
         request=CompactRequest,
         answer=CompactResource,
         errors=_BODY,
@@ -277,10 +275,10 @@ OPERATIONS: Final[dict[tuple[str, str], Operation]] = {
     ),
     ("get", "/v1/usage"): Operation(
         id="get_usage",
-        summary="What this key's responses spent",
+        summary="Retrieve the usage of this key's responses",
         answer=schemas.UsageReport,
         parameters=(
-            Parameter("since", "First day (UTC), as 2026-01-31.", {"type": "string", "format": "date"}),
+            Parameter("since", "The first day (UTC), as 2026-01-31.", {"type": "string", "format": "date"}),
         ),
         errors=(*_KEYED, 400),
         description="Of the worker that answers, since its start; the oldest days are forgotten first.",
@@ -314,7 +312,8 @@ OPERATIONS: Final[dict[tuple[str, str], Operation]] = {
         parameters=(
             Parameter(
                 "errors",
-                "A failure after the first part: `text` for the user, or a last `line` with the error.",
+                "The form of a failure after the first part: `text` for the user, or a last `line` with the "
+                "error.",
                 {"enum": ["text", "line"]},
             ),
         ),
@@ -326,7 +325,10 @@ OPERATIONS: Final[dict[tuple[str, str], Operation]] = {
         id="list_language_models",
         summary="List the models as VS Code's information objects",
         answer=schemas.LanguageModels,
-        parameters=(Parameter("since", "A version: what changed after it.", {"type": "string"}), _REFRESH),
+        parameters=(
+            Parameter("since", "A version; the answer has the changes after it.", {"type": "string"}),
+            _REFRESH,
+        ),
         errors=(400, *_KEYED),
         error=LanguageModelErrorBody,
     ),
@@ -341,14 +343,16 @@ OPERATIONS: Final[dict[tuple[str, str], Operation]] = {
     ),
     ("get", "/metrics"): Operation(
         id="metrics",
-        summary="Metrics of all workers of this host, for Prometheus",
-        description="For an operator's key; without operators' keys, for connections of the same machine.",
+        summary="Metrics of all workers on this host, for Prometheus",
+        description="Requires an operator's key or, if none are set, a connection from the same machine.",
         text="text/plain",
         errors=_KEYED,
     ),
-    ("get", "/healthz"): Operation(id="health", summary="Whether the process lives", answer=schemas.Status),
+    ("get", "/healthz"): Operation(
+        id="health", summary="Whether the process is running", answer=schemas.Status
+    ),
     ("get", "/readyz"): Operation(
-        id="readiness", summary="Whether it takes requests", answer=schemas.Status, errors=(503,)
+        id="readiness", summary="Whether requests are accepted", answer=schemas.Status, errors=(503,)
     ),
     **INSPECTOR,
 }

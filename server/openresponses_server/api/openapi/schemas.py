@@ -1,7 +1,8 @@
-"""The schemas of the document, out of the structs that requests are decoded into and answers encoded from.
+"""The schemas of the document, generated from the structs that requests are decoded into and answers are
+encoded from.
 
-What the structs can't say is added from the same tables that the lenient decoder walks: every place that
-takes one of several objects takes extensions too, and input messages may come without `type`.
+What the structs can't express is added from the tables of the lenient decoder: unions of objects accept
+extensions too, and input messages may have no `type`.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ from openresponses_bridge.protocol.request import (
 )
 from openresponses_bridge.protocol.response import OURS, CompactResource, ErrorBody, Response
 
-# Bodies outside the protocol: as OpenAI's API reference has them, and health.
+# Docstrings of these classes are descriptions in the document.
 
 
 class Model(Struct, frozen=True):
-    """A model that can be asked for by this id."""
+    """A model, which requests name by its id."""
 
     id: str
     object: Literal["model"]
@@ -37,14 +38,14 @@ class Model(Struct, frozen=True):
 
 
 class ModelList(Struct, frozen=True):
-    """All models that are known by name."""
+    """The models that are known by name."""
 
     object: Literal["list"]
     data: list[Model]
 
 
 class DeletedResponse(Struct, frozen=True):
-    """The response is forgotten."""
+    """The response was deleted."""
 
     id: str
     object: Literal["response"]
@@ -62,14 +63,14 @@ class InputItemList(Struct, frozen=True):
 
 
 class InputTokens(Struct, frozen=True):
-    """How many tokens the input has."""
+    """The number of tokens of the input."""
 
     object: Literal["response.input_tokens"]
     input_tokens: int
 
 
-class Spent(Struct, frozen=True):
-    """What some requests that have ended used."""
+class UsageTotals(Struct, frozen=True):
+    """The usage of ended requests."""
 
     requests: int
     failed: int
@@ -82,18 +83,18 @@ class Spent(Struct, frozen=True):
     estimated: bool
 
 
-class UsageRow(Spent, frozen=True):
-    """What was spent on one day with one model. All counts are tokens; `estimated`: not all of them are the
-    upstream's."""
+class UsageRow(UsageTotals, frozen=True):
+    """The usage of one day and one model, in tokens. `estimated`: not all counts were reported by the
+    upstream."""
 
     day: str
     model: str
     estimated_requests: int
 
 
-class AgentUsage(Spent, frozen=True):
-    """What one agent (`prompt_cache_key`, else `safety_identifier` or `user`) spent, and how full its model's
-    context is."""
+class AgentUsage(UsageTotals, frozen=True):
+    """The usage of one agent (`prompt_cache_key`, else `safety_identifier` or `user`), and how full its
+    model's context is."""
 
     agent: str
     model: str
@@ -101,8 +102,8 @@ class AgentUsage(Spent, frozen=True):
     max_input_tokens: int | None
 
 
-class UsageReport(Spent, frozen=True):
-    """Sums, rows by day and model, agents; `since` is Unix seconds."""
+class UsageReport(UsageTotals, frozen=True):
+    """Totals, rows by day and model, and agents. `since` is Unix seconds."""
 
     object: Literal["usage"]
     since: int
@@ -112,13 +113,13 @@ class UsageReport(Spent, frozen=True):
 
 
 class MessageTokens(Struct, frozen=True):
-    """How many tokens the input has."""
+    """The number of tokens of the input."""
 
     input_tokens: int
 
 
 class CountTokensRequest(Struct, frozen=True, kw_only=True):
-    """A Messages request without its limit; the fields not named here are Anthropic's API reference's."""
+    """A Messages request without `max_tokens`. All other fields are as in Anthropic's API reference."""
 
     model: str
     messages: list[dict[str, Any]]
@@ -131,7 +132,7 @@ class Status(Struct, frozen=True):
 
 
 class ChatCompletionRequest(Struct, frozen=True, kw_only=True):
-    """A Chat Completions request; the fields not named here are OpenAI's API reference's."""
+    """A Chat Completions request. All other fields are as in OpenAI's API reference."""
 
     model: str
     messages: list[dict[str, Any]]
@@ -150,7 +151,7 @@ class ChatCompletion(Struct, frozen=True, kw_only=True):
 
 
 class MessagesRequest(Struct, frozen=True, kw_only=True):
-    """A request of Anthropic's Messages API; the fields not named here are that API's reference's."""
+    """A request of Anthropic's Messages API. All other fields are as in Anthropic's API reference."""
 
     model: str
     max_tokens: int
@@ -171,15 +172,16 @@ class AnthropicMessage(Struct, frozen=True, kw_only=True):
 
 
 class AnthropicError(Struct, frozen=True):
-    """An error in that API's shape: `error` holds `type` and `message`."""
+    """An error in the shape of Anthropic's API: `error` has `type` and `message`."""
 
     type: Literal["error"]
     error: dict[str, Any]
 
 
 class ChatRequest(Struct, frozen=True, kw_only=True):
-    """A VS Code language-model request: messages of parts, tools and options. `JSON.stringify` of VS Code's
-    own messages will do. Without `store: false` the response is kept, and a stateful marker names it."""
+    """A VS Code language-model request: messages of parts, tools and options. Messages may be the result of
+    `JSON.stringify` of VS Code's own. Unless `store` is false, the response is stored, and a stateful marker
+    names it."""
 
     model: str
     messages: list[dict[str, Any]]
@@ -191,7 +193,7 @@ class ChatRequest(Struct, frozen=True, kw_only=True):
 
 
 class LanguageModel(Struct, frozen=True, kw_only=True):
-    """VS Code's LanguageModelChatInformation. Limits are tokens."""
+    """VS Code's LanguageModelChatInformation. Limits are in tokens."""
 
     id: str
     name: str
@@ -203,8 +205,8 @@ class LanguageModel(Struct, frozen=True, kw_only=True):
 
 
 class LanguageModels(Struct, frozen=True, kw_only=True):
-    """The models, and what changed since the version that was asked about: lists of ids `added`, `removed`
-    and `changed`, or null where that version is not known."""
+    """The models, and the changes since the version in the request: lists of ids `added`, `removed` and
+    `changed`, or null if that version is not known."""
 
     version: str
     models: list[LanguageModel]
@@ -212,7 +214,7 @@ class LanguageModels(Struct, frozen=True, kw_only=True):
 
 
 class TokensRequest(Struct, frozen=True, kw_only=True):
-    """What is to be counted: `text`, a string or a message, or `message`."""
+    """The text to count: `text`, a string or a message, or `message`."""
 
     model: str
     text: str | dict[str, Any] | None = None
@@ -220,13 +222,13 @@ class TokensRequest(Struct, frozen=True, kw_only=True):
 
 
 class Tokens(Struct, frozen=True, kw_only=True):
-    """About how many tokens it is."""
+    """The approximate number of tokens."""
 
     tokens: int
 
 
 class ListedResponse(Struct, frozen=True, kw_only=True):
-    """A stored response without what it holds."""
+    """A stored response without its output. `asked` is the beginning of its input's last text."""
 
     id: str
     status: str
@@ -238,7 +240,7 @@ class ListedResponse(Struct, frozen=True, kw_only=True):
 
 
 class ListedResponses(Struct, frozen=True, kw_only=True):
-    """A page of them; `next` is the `after` of the next one."""
+    """A page of stored responses. `next` is the parameter `after` for the next page."""
 
     object: Literal["list"]
     data: list[ListedResponse]
@@ -246,8 +248,8 @@ class ListedResponses(Struct, frozen=True, kw_only=True):
 
 
 class MeasuredContext(Struct, frozen=True, kw_only=True):
-    """Sums, and `entries` of `from` (`earlier` for what came before this request), `kind`, `label`, `bytes`
-    and `tokens` each."""
+    """Totals, and `entries`, each with `from` (`earlier` for items before this request), `kind`, `label`,
+    `bytes` and `tokens`."""
 
     object: Literal["context"]
     bytes: int
@@ -300,7 +302,7 @@ def reference(name: str) -> Schema:
 
 
 def schemas() -> dict[str, Schema]:
-    """Every schema, by the name of its struct; `StreamEvent` is any event of a stream."""
+    """The schemas by the names of their structs; `StreamEvent` is any event of a stream."""
     (*_, event), found = msgspec.json.schema_components(
         [*ROOTS, KnownEvent], ref_template=_REFERENCE + "{name}"
     )
@@ -310,37 +312,37 @@ def schemas() -> dict[str, Schema]:
     found.pop(Native.__name__, None)
     found[STREAM_EVENT] = {"description": "Any event of a stream.", **event}
     found[_TYPELESS] = _without_type(found["MessageParam"])
-    _admit_extensions(found[STREAM_EVENT], vocabulary.EVENTS)
+    _allow_extensions(found[STREAM_EVENT], vocabulary.EVENTS)
     for struct, fields in vocabulary.CHILDREN.items():
         properties = found.get(struct.__name__, {}).get("properties", {})
         for name, slot in fields.items():
             if name in properties:
-                _admit_extensions(properties[name], slot)
+                _allow_extensions(properties[name], slot)
     return found
 
 
 def _without_type(message: Schema) -> Schema:
-    """A message as several clients send it: recognised by its role."""
+    """The schema of a message without `type`, as several clients send it."""
     kept = {name: schema for name, schema in message["properties"].items() if name != "type"}
     required = [name for name in message["required"] if name != "type"]
     return {
         "type": "object",
-        "description": "A message whose type is not said.",
+        "description": "A message without `type`.",
         "properties": kept,
         "required": required,
         "not": {"required": ["type"]},
     }
 
 
-def _admit_extensions(schema: Schema, slot: vocabulary.Slot) -> None:
-    """Let objects of other types stand where the slot's stand; they pass through as they are."""
+def _allow_extensions(schema: Schema, slot: vocabulary.Slot) -> None:
+    """Add objects of other types to the unions of a slot; they pass through unchanged."""
     for union in _unions(schema):
         mapping = union.pop("discriminator")["mapping"]
         kind = {"type": "string", "not": {"enum": sorted(mapping)}}
         union["anyOf"].append(
             {
                 "type": "object",
-                "description": "An extension (`slug:name`) or what another server defines.",
+                "description": "An extension (`slug:name`), or an object that another server defines.",
                 "required": ["type"],
                 "properties": {"type": kind},
             }

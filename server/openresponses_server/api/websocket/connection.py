@@ -25,7 +25,7 @@ from openresponses_server.api.websocket.memory import ConnectionMemory
 from openresponses_server.api.websocket.turns import Send, TurnRunner
 from openresponses_server.errors import HttpError, error_body, shutting_down
 from openresponses_server.http.direct_writes import Write, offered
-from openresponses_server.http.refusals import BUSY, envelope, in_lane, limit_reached, too_large
+from openresponses_server.http.refusals import BUSY, envelope, limit_reached, too_large, with_stream_id
 from openresponses_server.limits.memory import RECEIVED, SOCKET_RESERVATION, Reservation
 from openresponses_server.requests.bodies import decode_body
 from openresponses_server.requests.service import Service
@@ -46,7 +46,7 @@ _NOT_SUPPORTED: Final = (
 _INVALID: Final = ("invalid_input", "`previous_response_id` must be a string, and `input` is required.")
 
 
-class Head(Struct, frozen=True):
+class MessageHead(Struct, frozen=True):
     """The fields that route a message of any type."""
 
     type: Any = None
@@ -68,12 +68,12 @@ class _Steer(Struct, frozen=True):
     input: Any = UNSET
 
 
-_head: Final = msgspec.json.Decoder(Head)
+_head: Final = msgspec.json.Decoder(MessageHead)
 _steer: Final = msgspec.json.Decoder(_Steer)
-_BROKEN: Final = Head(CREATE)  # decoding the whole message then reports the error
+_BROKEN: Final = MessageHead(CREATE)  # decoding the whole message then reports the error
 
 
-async def read_head(message: str | bytes, limits: Limits) -> Head:
+async def read_head(message: str | bytes, limits: Limits) -> MessageHead:
     """Decode the head; a message that can't be decoded gets the head of a `response.create`."""
     try:
         return await decode_body(message, limits, _head.decode)
@@ -87,8 +87,8 @@ async def steer_failed(message: str | bytes, limits: Limits, number: int) -> Res
     given = await decode_body(message, limits, _steer.decode)
     valid = isinstance(given.previous_response_id, str) and not isinstance(given.input, UnsetType)
     code, what = _NOT_SUPPORTED if valid else _INVALID
-    said = None if isinstance(given.input, UnsetType) else given.input
-    steer = FailedSteer(given.previous_response_id, said)
+    returned = None if isinstance(given.input, UnsetType) else given.input
+    steer = FailedSteer(given.previous_response_id, returned)
     return ResponseSteerFailed(SteerError(code=code, message=what), steer, number)
 
 
@@ -186,7 +186,7 @@ class Lanes:
         for lane in self._lanes.values():
             await lane.close()
 
-    def _cancel(self, name: str | None, head: Head) -> None:
+    def _cancel(self, name: str | None, head: MessageHead) -> None:
         """Cancel the lane's current turn. When there is none, nothing is sent: the message may have crossed
         the turn's end, and a reply would be mistaken for the next turn's."""
         lane = self._lanes.get(name)
@@ -251,16 +251,18 @@ class Lanes:
     def _sender(self, name: str | None) -> Send:
         if name is None:
             return self._send_in_order
-        labelled = name
+        stream_id = name
 
         async def send(data: bytes) -> None:
-            await self._send_in_order(in_lane(data, labelled))
+            await self._send_in_order(with_stream_id(data, stream_id))
 
         return send
 
     def _writer(self, name: str | None) -> Write:
         def write(data: bytes) -> bool:
-            return not self._sending.locked() and self._write(data if name is None else in_lane(data, name))
+            return not self._sending.locked() and self._write(
+                data if name is None else with_stream_id(data, name)
+            )
 
         return write
 
@@ -292,7 +294,7 @@ async def responses(socket: WebSocket) -> None:
         async with service.gate.sockets.shared(socket.state.owner):
             socket.scope["state"][SOCKET_RESERVATION] = service.available.budget.reserve(socket.state.owner)
             await socket.accept()
-            await Connection(socket, service).serve()
+            await ResponsesWebSocket(socket, service).serve()
     except HttpError as error:
         if socket.application_state is not WebSocketState.CONNECTING:
             raise
@@ -302,7 +304,7 @@ async def responses(socket: WebSocket) -> None:
         )
 
 
-class Connection:
+class ResponsesWebSocket:
     """One accepted WebSocket. It always receives, so that a disconnect cancels the turns at once."""
 
     def __init__(self, socket: WebSocket, service: Service) -> None:
@@ -319,7 +321,7 @@ class Connection:
         )
         self._gate = service.gate
         self._deadline = anyio.current_time() + service.settings.websocket_limit
-        self._waiting = anyio.CancelScope()
+        self._receiving = anyio.CancelScope()
         self._expired = False
         self._ended = False
         self._reason = limit_reached(service.settings.websocket_limit)
@@ -352,7 +354,7 @@ class Connection:
         """The next message, None when the connection's time is over."""
         if self._expired:
             return await self._socket.receive()
-        with anyio.CancelScope(deadline=self._deadline) as self._waiting:
+        with anyio.CancelScope(deadline=self._deadline) as self._receiving:
             return await self._socket.receive()
         self._expired = True
         return None
@@ -362,7 +364,7 @@ class Connection:
         if not self._expired:
             self._reason = shutting_down()
             self._deadline = -math.inf
-            self._waiting.cancel()
+            self._receiving.cancel()
 
     async def _handle_message(self, message: Message, turns: TaskGroup) -> None:
         text = message.get("text")

@@ -13,11 +13,10 @@ from openresponses_server.store.base import ChainError, ResponseStore, StoredTur
 from openresponses_server.store.history import (
     Continued,
     Conversation,
-    empty_conversation,
     history_of,
     own_input,
     resolved,
-    shown,
+    with_usable_upstream,
 )
 
 
@@ -35,8 +34,8 @@ class ConnectionMemory:
 
     def _clear(self) -> None:
         self._id: str | None = None
-        self._latest = empty_conversation()
-        self._unstored = empty_conversation()
+        self._latest = Conversation()
+        self._unstored = Conversation()
         """The part of the latest conversation that is not stored."""
         self._reservation.release()
 
@@ -118,19 +117,21 @@ class ConnectionMemory:
     ) -> Conversation:
         """The conversation from memory, else from the store if the request is stored too."""
         wanted = request.previous_response_id
-        if wanted is not None and wanted == self._id:
+        if wanted is None:
+            return Conversation()
+        if wanted == self._id:
             unstored = set(self._unstored.responses)
             stored = [each for each in self._latest.responses if each not in unstored]
             if stored and (gone := await store.missing(stored[-1:], self._owner, before=stored[:-1])):
                 raise _not_found(next(each for each in reversed(self._latest.responses) if each in gone))
-            return await shown(store, self._latest, self._owner)
-        if wanted is not None and request.store is False:
+            return await with_usable_upstream(store, self._latest, self._owner)
+        if request.store is False:
             raise _not_found(
                 wanted,
                 " A response that is not stored can be continued on its own connection only, and only while "
                 "it is the latest there and not too large to be remembered.",
             )
-        return await history_of(store, request, self._owner, self._available, reservation)
+        return await history_of(store, wanted, self._owner, self._available, reservation)
 
 
 def _not_found(response_id: str, why: str = "") -> ChainError:

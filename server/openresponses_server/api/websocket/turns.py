@@ -31,6 +31,7 @@ from openresponses_bridge.protocol.codec import (
 )
 from openresponses_bridge.protocol.events import TERMINAL_EVENTS, ErrorEvent, Event, ResponseFailed
 from openresponses_bridge.protocol.request import CreateResponse, ResponseCreateMessage
+from openresponses_bridge.protocol.secrets import items_without_secrets
 from openresponses_bridge.protocol.usage import Usage
 from openresponses_bridge.sse import Frame, SSEDecoder
 from openresponses_bridge.wire import choose_wire
@@ -41,8 +42,10 @@ from openresponses_server.http.direct_writes import Write
 from openresponses_server.http.refusals import DEFECT, envelope, with_headers
 from openresponses_server.limits.memory import release_received
 from openresponses_server.limits.requests import check_conversation, check_request
+from openresponses_server.requests.admission import check_references, count_request
 from openresponses_server.requests.bodies import decode_body
-from openresponses_server.requests.prepare import admit, check_references, prepare
+from openresponses_server.requests.prepare import new_run, prepare
+from openresponses_server.requests.prepared import PreparedRequest
 from openresponses_server.requests.service import Service
 from openresponses_server.runs.client import Batch
 from openresponses_server.runs.follow import remaining_stream
@@ -52,7 +55,7 @@ from openresponses_server.store.base import StoredResponse
 from openresponses_server.store.frames import Frames
 from openresponses_server.store.history import Conversation, own_input
 
-# The events of one turn as messages: from its run or, for a client that fell behind, from the store.
+# The events of one turn are sent as messages, from its run or, to a client that fell behind, from the store.
 
 Send = Callable[[bytes], Awaitable[None]]
 """Sends one whole message. If it is cancelled, nothing was sent."""
@@ -62,9 +65,9 @@ _MESSAGES_PER_YIELD: Final = 64  # messages of one piece after which other conne
 
 
 class TurnStream:
-    """Sends each event of `run` once, by `write` where that waits for nothing. `headers` are what an HTTP
-    answer that begins with these events would have of its own. `before_end` is called before the last message
-    is sent, `after_end` behind it."""
+    """Sends each event of `run` once, with `write` if that need not wait. The first message has the
+    `headers` that an HTTP answer of this run would have. `before_end` is called before the last message is
+    sent, `after_end` after it."""
 
     def __init__(
         self,
@@ -87,7 +90,7 @@ class TurnStream:
         """When something was last sent, on the event loop's clock."""
 
     def deliver_now(self, batch: Batch) -> Awaitable[None] | None:
-        """Send events while that does not wait; returns the rest."""
+        """Write events if that need not wait; else returns what sends the rest."""
         if not batch.last and not self._headers and self._write_now(batch.events):
             return None
         return self.deliver(batch)
@@ -103,7 +106,7 @@ class TurnStream:
             self._after_end()
 
     def _write_now(self, events: Iterable[Event]) -> bool:
-        """Write events in order while that does not wait; whether all were written."""
+        """Write events in order until one would have to wait; returns whether all were written."""
         for event in events:
             if not self._write(encode(event)):
                 return False
@@ -115,14 +118,14 @@ class TurnStream:
         """Send the remaining stream after the last sent event. Raises HttpError if `rest` ends before the
         response, and what `rest` raises."""
         decoder = SSEDecoder(sys.maxsize)  # an event may contain the whole response
-        failing: Frame | None = None
+        error_frame: Frame | None = None
         async with aclosing(rest) as pieces:
             async for piece in pieces:
                 for count, frame in enumerate(decoder.feed(piece), 1):
                     if frame.event == "error":
-                        failing = frame
+                        error_frame = frame
                     elif frame.event in _TERMINAL:
-                        await self._send_end([failing, frame] if failing else [frame])
+                        await self._send_end([error_frame, frame] if error_frame else [frame])
                         return
                     elif frame.event:
                         await self._send_numbered(self._run.client.last_sent + 1, frame.data)
@@ -254,26 +257,18 @@ class TurnRunner:
         asked = _request_of(given)
         check_request(asked, limits)
         self._memory.fork(others, asked.previous_response_id)
-        request, before, reservation = await self._memory.resolve(self._service.store, asked)
+        found = await self._memory.resolve(self._service.store, asked)
+        request, before = found.request, found.before
         check_references(asked, request, limits)
         check_conversation(request, len(before.items), limits)
+        prepared = PreparedRequest(request, self._headers, request_id, self._owner, continued=found)
         if given.generate is False:
-            return await self._prewarm(request, before)
-        prepared = await prepare(
-            self._service,
-            request,
-            self._headers,
-            request_id,
-            owner=self._owner,
-            history=before.items,
-            upstream=before.upstream,
-            reservation=reservation,
-        )
-        run = prepared.run()
+            return await self._prewarm(prepared, before)
+        run = new_run(await prepare(prepared, self._service), self._service)
         self._run = run
         if self._cancelled:
             run.stop()
-        await self._follow(run, request, before, prepared.headers)
+        await self._follow(run, request, before, prepared.answer_headers)
         return run.translation.snapshot.status
 
     async def _follow(
@@ -287,12 +282,12 @@ class TurnRunner:
             partial(self._remember, run, request, before),
             self._finish,
         )
-        at_once = self._service.traces is None  # the trace is in the context of the turn's task
+        write_directly = self._service.traces is None  # the trace is in the context of the turn's task
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._send_keepalives, run, stream)
             failure: BridgeError | None = None
             try:
-                deliver = stream.deliver_now if at_once else stream.deliver
+                deliver = stream.deliver_now if write_directly else stream.deliver
                 await run.generate(deliver, may_fall_behind=True)
                 if run.client.is_behind:
                     await stream.catch_up(
@@ -324,10 +319,11 @@ class TurnRunner:
             run.send_keepalive()
             await anyio.sleep(interval)
 
-    async def _prewarm(self, request: CreateResponse, before: Conversation) -> str:
+    async def _prewarm(self, prepared: PreparedRequest, before: Conversation) -> str:
         """Codex's prewarm: the input is remembered, and stored if requested; nothing is generated."""
+        request = prepared.body
         target = self._service.router.resolve(request.model)
-        await admit(self._service, request, self._owner)
+        await count_request(prepared, self._service)
         machine = ResponseStreamStateMachine(
             request.model or target.model, request, wire=choose_wire(request, self._headers)
         )
@@ -338,7 +334,8 @@ class TurnRunner:
         if request.store is not False:
             frames = Frames(0, len(events) - 1, encode_sse(events))
             expires_at = self._service.runs.expires_at(time.time())
-            record = StoredResponse(response, own_input(request), owner=self._owner, expires_at=expires_at)
+            items = items_without_secrets(own_input(request))
+            record = StoredResponse(response, items, owner=self._owner, expires_at=expires_at)
             await self._service.store.put(record, frames)
         release_received()
         self._memory.remember(request, response, before)

@@ -1,2 +1,2 @@
-"""HTTP/1.1 to a server: what an upstream sends is translated in the callback in which it arrives, so these
-connections are our own. Their parser is llhttp's (httptools)."""
+"""A client of HTTP/1.1 that gives a body to its sink in the callback in which it arrives. Its parser is
+llhttp (httptools)."""

@@ -1,5 +1,4 @@
-"""The body of an upstream's response as it arrives: buffered, within a limit, or given to a receiver
-immediately."""
+"""The body of an upstream's answer as it arrives: given to a sink immediately, or buffered within a limit."""
 
 from __future__ import annotations
 
@@ -10,90 +9,90 @@ from time import perf_counter
 from typing import Final, Protocol
 
 from openresponses_bridge.errors import HttpError
-from openresponses_server.http.client.failures import InvalidAnswer
+from openresponses_server.http.client.failures import RemoteProtocolError
 from openresponses_server.http.encodings import Compressed, decoding
 from openresponses_server.http.flow import Sink
 
-# What an upstream sends is translated in the callback in which it arrives. If many send as fast as they can,
-# all that arrived since the last poll would be translated in one iteration of the event loop, and a new
-# request would wait for that at each of its steps. So an iteration spends a bounded time on it; the rest is
-# left to the next iterations, small pieces before large ones.
+# Data is translated in the callback in which it arrives. If many upstreams send as fast as they can, all that
+# arrived since the last poll would be translated in one iteration of the event loop, and each step of a new
+# request would wait for that. So each iteration has a time budget; the rest is left to the next iterations,
+# small pieces before large ones.
 
 PIECE: Final = 32 * 1024
-"""Bytes that one callback translates at most: about half a millisecond's work."""
+"""The most bytes that one callback translates: about half a millisecond of work."""
 
-_FEW: Final = 2 * 1024  # bytes up to which a piece is small
-_UNTIMED: Final = 15  # small pieces allowed in an iteration before the clock is read
-_SHARE: Final = 0.001  # seconds of one iteration
+_SMALL: Final = 2 * 1024  # the most bytes of a small piece
+_MOST_UNTIMED: Final = 15  # small pieces of an iteration before the clock is read
+_ITERATION_SECONDS: Final = 0.001  # the time budget of an iteration
 
 Callback = Callable[[], None]
 
 
 class FairScheduler:
-    """Shares the time of the running event loop among responses. An iteration ends when a callback scheduled
-    in it runs."""
+    """Shares the time of the running event loop among responses. An iteration ends when a callback that was
+    scheduled in it runs."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._few: deque[Callback] = deque()
-        self._many: deque[Callback] = deque()
-        self.untimed = 0
-        """Small pieces allowed in this iteration before the clock was read."""
-        self._began = 0.0  # when it was
+        self._small: deque[Callback] = deque()
+        self._large: deque[Callback] = deque()
+        self.untimed_count = 0
+        """The small pieces of this iteration before the clock was read."""
+        self._began = 0.0  # when the clock was read
         self.is_timed = False
-        """It was."""
+        """Whether the clock was read in this iteration."""
 
     def must_wait(self, size: int) -> bool:
-        """Whether so many bytes have to wait for a later iteration."""
-        if size <= _FEW and not self.is_timed:
-            self.untimed += 1
-            if self.untimed <= _UNTIMED:
+        """Whether `size` bytes must wait for a later iteration."""
+        if size <= _SMALL and not self.is_timed:
+            self.untimed_count += 1
+            if self.untimed_count <= _MOST_UNTIMED:
                 return False
-        elif size > _FEW and self._many:
+        elif size > _SMALL and self._large:
             return True  # others have waited longer
         self._read_clock()
-        return self._is_over()
+        return self._is_time_over()
 
     def schedule(self, size: int, callback: Callback) -> None:
-        """Have `callback` called in a later iteration. It handles a piece, and schedules itself for the
+        """Call `callback` in a later iteration. It handles one piece and schedules itself again for the
         rest."""
-        (self._many if size > _FEW else self._few).append(callback)
+        (self._large if size > _SMALL else self._small).append(callback)
         self._read_clock()
 
     def _read_clock(self) -> None:
         if not self.is_timed:
             self.is_timed = True
             self._began = perf_counter()
-            self._loop.call_soon(self._next)
+            self._loop.call_soon(self._run_scheduled)
 
-    def _is_over(self) -> bool:
-        """This iteration has spent its time."""
-        return perf_counter() - self._began > _SHARE
+    def _is_time_over(self) -> bool:
+        """Whether the time budget of this iteration is spent."""
+        return perf_counter() - self._began > _ITERATION_SECONDS
 
-    def _next(self) -> None:
-        """The next iteration: small pieces first, then at least one large one."""
-        self.is_timed, self.untimed = False, 0
-        if not self._few and not self._many:
+    def _run_scheduled(self) -> None:
+        """Begin the next iteration: small pieces first, then at least one large one."""
+        self.is_timed, self.untimed_count = False, 0
+        if not self._small and not self._large:
             return
         self._read_clock()
-        for _ in range(len(self._few)):
-            if self._is_over():
+        for _ in range(len(self._small)):
+            if self._is_time_over():
                 break
-            self._few.popleft()()
-        for number in range(len(self._many)):
-            if number and self._is_over():
+            self._small.popleft()()
+        for number in range(len(self._large)):
+            if number and self._is_time_over():
                 break
-            self._many.popleft()()
+            self._large.popleft()()
 
 
-# Buffered bytes at which reading from the socket is paused, and resumed: reading and parsing what many
-# upstreams send is work for which new requests would wait.
-_HIGH: Final = 64 * 1024
-_LOW: Final = 16 * 1024
+# Buffered bytes at which reading from the socket is paused, and resumed: new requests would wait while the
+# data of many upstreams is read and parsed.
+_HIGH_WATER: Final = 64 * 1024
+_LOW_WATER: Final = 16 * 1024
 
 
 class ReadFlow(Protocol):
-    """The connection that a body arrives on."""
+    """The connection on which a body arrives."""
 
     def pause(self) -> None:
         """Pause reading from the socket."""
@@ -101,12 +100,12 @@ class ReadFlow(Protocol):
     def resume(self) -> None: ...
 
 
-class Body:
+class ResponseBody:
     """The body of one answer: a `Content`.
 
     Bytes that arrived before a failure are given before the failure. While the sink accepts them, bytes are
-    given in the callback in which they arrived, or in their turn; else they are buffered, and beyond a limit
-    reading from the connection is paused.
+    given in the callback in which they arrived, or as scheduled; otherwise they are buffered, and beyond a
+    limit the connection is paused.
     """
 
     __slots__ = (
@@ -115,24 +114,24 @@ class Body:
         "_ended",
         "_error",
         "_flow",
-        "_flowing",
         "_given_end",
-        "_in_line",
+        "_is_accepting",
+        "_is_scheduled",
         "_paused",
         "_pieces",
         "_scheduler",
         "_sink",
         "_size",
-        "heard",
+        "has_received",
     )
 
     def __init__(self, flow: ReadFlow, scheduler: FairScheduler) -> None:
-        self.heard = False
+        self.has_received = False
         self._scheduler = scheduler
         self._flow = flow
         self._sink: Sink | None = None
-        self._flowing = False  # there is a sink, and it has not paused the body
-        self._in_line = False  # its turn will come
+        self._is_accepting = False  # there is a sink, and it has not paused the body
+        self._is_scheduled = False  # the scheduler will call `_deliver`
         self._pieces: list[bytes] = []  # a deque takes 0.7 KB, and most streams have a piece at a time
         self._size = 0
         self._paused = False  # the connection is
@@ -142,17 +141,22 @@ class Body:
 
     def feed(self, data: bytes) -> None:
         """Bytes were received."""
-        self.heard = True
+        self.has_received = True
         size = len(data)
-        if self._flowing and not self._in_line:
+        if self._is_accepting and not self._is_scheduled:
             fair = self._scheduler
-            if size <= _FEW and fair.untimed < _UNTIMED and not fair.is_timed and not self._pieces:
-                fair.untimed += 1  # a token by itself, as nearly always
-                self._sink.feed(data)  # type: ignore[union-attr]  # it flows
+            if (
+                size <= _SMALL
+                and fair.untimed_count < _MOST_UNTIMED
+                and not fair.is_timed
+                and not self._pieces
+            ):
+                fair.untimed_count += 1  # a token by itself, as nearly always
+                self._sink.feed(data)  # type: ignore[union-attr]  # there is one while it accepts
                 return
             self._buffer(data)
             if fair.must_wait(size):
-                self._wait_in_line()
+                self._schedule()
             else:
                 self._deliver()
         else:
@@ -163,53 +167,53 @@ class Body:
         if not self._ended:
             self._ended = True
             self._error = error
-            if self._flowing and not self._in_line:
+            if self._is_accepting and not self._is_scheduled:
                 self._deliver()
 
     def _buffer(self, data: bytes) -> None:
         self._pieces.append(data)
         self._size += len(data)
-        if self._size > _HIGH and not self._paused and not self._ended:
+        if self._size > _HIGH_WATER and not self._paused and not self._ended:
             self._paused = True
             self._flow.pause()
 
     @property
     def is_complete(self) -> bool:
-        """All of it was received and given."""
+        """Whether everything was received and given."""
         return self._ended and self._error is None and not self._pieces
 
     @property
-    def waits(self) -> bool:
-        return self._flowing and not self._in_line
+    def is_waiting(self) -> bool:
+        return self._is_accepting and not self._is_scheduled
 
     def start(self, sink: Sink) -> None:
         self._sink = sink
-        self._flowing = self._given_end = False
+        self._is_accepting = self._given_end = False
         self.resume()
 
     def pause(self) -> None:
-        self._flowing = False
+        self._is_accepting = False
 
     def resume(self) -> None:
-        if self._flowing or self._sink is None:
+        if self._is_accepting or self._sink is None:
             return
-        self._flowing = True
-        if self._in_line:
+        self._is_accepting = True
+        if self._is_scheduled:
             return
         if self._pieces and self._scheduler.must_wait(self._size):
-            self._wait_in_line()
+            self._schedule()
         elif self._pieces or self._ended:
             self._deliver()
 
-    def _wait_in_line(self) -> None:
-        self._in_line = True
+    def _schedule(self) -> None:
+        self._is_scheduled = True
         self._scheduler.schedule(self._size, self._deliver)
 
     def _deliver(self) -> None:
-        """Give the buffered bytes, as far as this iteration of the event loop allows it."""
-        self._in_line = False
-        while self._flowing:
-            data = self._next(PIECE)
+        """Give buffered bytes within the time budget of this iteration."""
+        self._is_scheduled = False
+        while self._is_accepting:
+            data = self._read_buffered(PIECE)
             if not data:
                 if self._ended and not self._given_end:
                     self._given_end = True
@@ -217,11 +221,11 @@ class Body:
                 return
             self._sink.feed(data)  # type: ignore[union-attr]
             if len(data) == PIECE and self._scheduler.must_wait(PIECE):
-                self._wait_in_line()  # gives nothing if the body is paused by then
+                self._schedule()  # gives nothing if the body is paused by then
                 return
 
-    def _next(self, most: int) -> bytes:
-        """At most `most` of the buffered bytes; b"" if there are none."""
+    def _read_buffered(self, most: int) -> bytes:
+        """Remove at most `most` of the buffered bytes; b"" if there are none."""
         pieces = self._pieces
         if not pieces:
             return b""
@@ -231,16 +235,16 @@ class Body:
             pieces.append(data[most:])
             data = data[:most]
         self._size -= len(data)
-        if self._paused and self._size <= _LOW:
+        if self._paused and self._size <= _LOW_WATER:
             self._paused = False
             if not self._ended:
                 self._flow.resume()
         return data
 
 
-class EncodedBody(Body):
-    """A body with a `content-encoding` although none was requested; gives it decoded. It decodes one piece at
-    a time, so that a few bytes never become many at once."""
+class EncodedBody(ResponseBody):
+    """A body with a `content-encoding` that was not requested. It is decoded piece by piece, so that a few
+    bytes never become many at once."""
 
     __slots__ = ("_coding", "_decoded", "_left")
 
@@ -251,31 +255,31 @@ class EncodedBody(Body):
         self._left = b""
 
     def feed(self, data: bytes) -> None:
-        self.heard = True
+        self.has_received = True
         self._buffer(data)
-        if self._flowing and not self._in_line:
+        if self._is_accepting and not self._is_scheduled:
             if self._scheduler.must_wait(len(data)):
-                self._wait_in_line()
+                self._schedule()
             else:
                 self._deliver()
 
     def resume(self) -> None:
-        if self._flowing or self._sink is None:
+        if self._is_accepting or self._sink is None:
             return
-        self._flowing = True
-        if not self._in_line:
+        self._is_accepting = True
+        if not self._is_scheduled:
             self._deliver()
 
     @property
     def is_complete(self) -> bool:
         return super().is_complete and self._coding is None
 
-    def _next(self, most: int) -> bytes:
+    def _read_buffered(self, most: int) -> bytes:
         try:
             data = self._left or self._decode()
         except HttpError as error:
             self._coding = None
-            self._ended, self._error = True, InvalidAnswer(error.message)
+            self._ended, self._error = True, RemoteProtocolError(error.message)
             return b""
         self._left = data[most:]
         return data[:most]
@@ -285,7 +289,7 @@ class EncodedBody(Body):
         while self._coding is not None:
             if data := next(self._decoded, b""):
                 return data
-            if not (came := super()._next(_HIGH)):
+            if not (came := super()._read_buffered(_HIGH_WATER)):
                 if self._ended:
                     coding, self._coding = self._coding, None
                     if self._error is None:
@@ -295,13 +299,13 @@ class EncodedBody(Body):
         return b""
 
 
-def body_of(encoding: str, flow: ReadFlow, scheduler: FairScheduler) -> Body:
-    """The body of an answer with this `content-encoding`, "" for none. Raises InvalidAnswer for an unknown
-    one."""
+def body_of(encoding: str, flow: ReadFlow, scheduler: FairScheduler) -> ResponseBody:
+    """The body of an answer with this `content-encoding`, "" for none. Raises RemoteProtocolError for an
+    unknown one."""
     try:
         coding = decoding([encoding]) if encoding else None
     except HttpError as error:
-        raise InvalidAnswer("it answered in an encoding that was not asked for") from error
+        raise RemoteProtocolError("it answered in an encoding that was not asked for") from error
     if coding is None:
-        return Body(flow, scheduler)
+        return ResponseBody(flow, scheduler)
     return EncodedBody(coding, flow, scheduler)

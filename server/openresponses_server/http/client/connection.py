@@ -1,4 +1,4 @@
-"""One connection to a server: requests one after the other, each with its answer."""
+"""One connection to a server: one request after the other, each with its answer."""
 
 from __future__ import annotations
 
@@ -9,18 +9,20 @@ from collections.abc import Callable, Mapping
 from enum import Enum, auto
 from functools import lru_cache
 from importlib.metadata import version
+from itertools import starmap
 from typing import Final, NamedTuple, cast
 from urllib.parse import quote, unquote, urlsplit
 
 import httptools
+from msgspec import Struct
 
-from openresponses_server.http.client.body import Body, FairScheduler, body_of
-from openresponses_server.http.client.failures import ConnectionLost, InvalidAnswer, InvalidRequest
+from openresponses_server.http.client.body import FairScheduler, ResponseBody, body_of
+from openresponses_server.http.client.failures import ConnectionLost, LocalProtocolError, RemoteProtocolError
 
 _PIECE: Final = 256 * 1024  # bytes of a request written at once
-_LARGEST_HEAD: Final = 64 * 1024  # bytes before, between and behind a body's, which a parser may keep
-_NO_ANSWER: Final = "it closed the connection before its answer"
-_CUT: Final = "it closed the connection within its answer"
+_MOST_HEAD_BYTES: Final = 64 * 1024  # bytes before, between and behind a body's, which a parser may keep
+_CLOSED_BEFORE_HEAD: Final = "it closed the connection before its answer"
+_CLOSED_WITHIN_BODY: Final = "it closed the connection within its answer"
 _TLS_ALERT: Final = b"\x15\x03"
 _NOT_HTTP: Final = (
     httptools.HttpParserError,
@@ -29,33 +31,29 @@ _NOT_HTTP: Final = (
 )
 
 
-class _Stage(Enum):
+class _ConnectionStage(Enum):
     """The state of a connection."""
 
-    FREE = auto()
-    ASKED = auto()
-    ANSWERED = auto()  # the head was received, the body follows
+    IDLE = auto()
+    AWAITING_HEAD = auto()
+    RECEIVING_BODY = auto()  # the head was received, the body follows
 
 
-class Http1Response:
-    """The answer to one request. `headers` have names in lower case; of several with one name the first
-    counts."""
+class Http1Response(Struct, eq=False):
+    """The answer to one request. `headers` have names in lower case, and the first value of each name."""
 
-    __slots__ = ("_connection", "content", "headers", "status")
-
-    def __init__(self, connection: Connection, status: int, headers: Mapping[str, str], body: Body) -> None:
-        self._connection = connection
-        self.status = status
-        self.headers = headers
-        self.content = body
+    connection: ClientConnection
+    status: int
+    headers: Mapping[str, str]
+    content: ResponseBody
 
     def close(self) -> None:
-        """Drop the rest: the connection is closed if more may arrive."""
-        self._connection.abandon(self.content)
+        """Discard the rest; the connection is closed if more may arrive."""
+        self.connection.abandon(self.content)
 
 
 class _NotConnected(asyncio.Transport):
-    """Stands in for a transport until there is one."""
+    """The transport of a connection that has none yet."""
 
     def is_closing(self) -> bool:
         return True
@@ -67,34 +65,35 @@ class _NotConnected(asyncio.Transport):
 _NOT_CONNECTED: Final = _NotConnected()
 
 
-class Connection(asyncio.Protocol):
-    """`free` is called when the connection can be reused, `closed` when it can't any more."""
+class ClientConnection(asyncio.Protocol):
+    """A connection to a server, as asyncio's protocol."""
 
     def __init__(
         self,
         scheduler: FairScheduler,
-        free: Callable[[Connection], None],
-        closed: Callable[[Connection], None],
+        free: Callable[[ClientConnection], None],
+        closed: Callable[[ClientConnection], None],
     ) -> None:
+        """`free` is called when the connection can be reused, `closed` when it is closed."""
         self._loop = asyncio.get_running_loop()
         self._scheduler = scheduler
         self._free, self._closed = free, closed
-        self._stage = _Stage.FREE
+        self._stage = _ConnectionStage.IDLE
         self._transport: asyncio.Transport = _NOT_CONNECTED
         self._pieces: list[bytes] = []
-        # A list's own method: of a burst with thousands of chunks none costs a call in Python.
+        # a list's own method: no chunk costs a call in Python
         self.on_body = self._pieces.append
         self._parser: httptools.HttpResponseParser | None = httptools.HttpResponseParser(self)
-        # deviations that servers send, and that do not change where an answer ends
+        # deviations of some servers that do not change where an answer ends
         self._parser.set_dangerous_leniencies(
             lenient_headers=True, lenient_optional_cr_before_lf=True, lenient_spaces_after_chunk_size=True
         )
         self._headers: dict[str, str] = {}
         self._head = 0  # bytes since the request, or since the body's last
-        self._answered: asyncio.Future[Http1Response] | None = None
-        self._body: Body | None = None
+        self._response: asyncio.Future[Http1Response] | None = None
+        self._body: ResponseBody | None = None
         self._ends_with_connection = False
-        self._is_sent = True  # all of the request
+        self._is_sent = True  # the whole request
         self._lost: Exception | None = None  # why the connection ended
         self._write_resumed: asyncio.Future[None] | None = None
         self.requests = 0
@@ -104,55 +103,55 @@ class Connection(asyncio.Protocol):
 
     @property
     def is_stale(self) -> bool:
-        """The server had closed it before it received the latest request."""
+        """Whether the server closed it before it received the latest request."""
         return self.requests > 1 and not self.has_received
 
     @property
     def is_closing(self) -> bool:
         return self._parser is None or self._transport.is_closing()
 
-    async def ask(self, head: bytes, body: bytes, seconds: float) -> Http1Response:
-        """Send a request; returns its answer once the head is received. Raises OSError, as TimeoutError after
-        so many seconds."""
+    async def request(self, head: bytes, body: bytes, seconds: float) -> Http1Response:
+        """Send a request; returns the answer when its head was received. Raises OSError; TimeoutError after
+        `seconds`."""
         self.requests += 1
         if self._parser is None:  # closed since it was made
             raise self._lost or ConnectionLost("it closed the connection before the request")
         self.has_received = self._is_sent = False
-        self._stage, self._head = _Stage.ASKED, 0
+        self._stage, self._head = _ConnectionStage.AWAITING_HEAD, 0
         self._headers = {}
-        answered: asyncio.Future[Http1Response] = self._loop.create_future()
-        self._answered = answered
-        timer = self._loop.call_later(seconds, _time_out, answered)
+        response: asyncio.Future[Http1Response] = self._loop.create_future()
+        self._response = response
+        timer = self._loop.call_later(seconds, _time_out, response)
         try:
             if len(body) <= _PIECE:
                 self._transport.write(head + body)
                 self._is_sent = True
             else:
-                await self._send(head, body, answered)
-            return await answered
+                await self._send(head, body, response)
+            return await response
         except BaseException:
-            answered.cancel()
+            response.cancel()
             self.abort()
             raise
         finally:
             timer.cancel()
 
-    async def _send(self, head: bytes, body: bytes, answered: asyncio.Future[Http1Response]) -> None:
-        """Write it piece by piece: copying all of it to the system at once would block the event loop (40 MB:
-        0.3 s). An early answer ends it."""
+    async def _send(self, head: bytes, body: bytes, response: asyncio.Future[Http1Response]) -> None:
+        """Write the request piece by piece, until an early answer: copying all of it to the system at once
+        would block the event loop (40 MB: 0.3 s)."""
         self._transport.write(head)
         for start in range(0, len(body), _PIECE):
             self._transport.write(body[start : start + _PIECE])
             if self._write_resumed is None:
                 await asyncio.sleep(0)
             else:
-                await asyncio.wait((self._write_resumed, answered), return_when=asyncio.FIRST_COMPLETED)
-            if answered.done():
+                await asyncio.wait((self._write_resumed, response), return_when=asyncio.FIRST_COMPLETED)
+            if response.done():
                 return
         self._is_sent = True
 
-    def abandon(self, body: Body) -> None:
-        """The reader of this body needs nothing more of it."""
+    def abandon(self, body: ResponseBody) -> None:
+        """Close the connection if it still receives this body."""
         if self._body is body:
             self.abort()
 
@@ -162,7 +161,7 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop has its own classes
-        if self._parser is None:  # through a proxy something may come, or end, before this
+        if self._parser is None:  # through a proxy, data or the end may arrive before this
             self._transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -182,8 +181,8 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self.has_received = True
-        if self._parser is None or self._stage is _Stage.FREE:
-            self._parser = None  # there was no request: the connection is useless now
+        if self._parser is None or self._stage is _ConnectionStage.IDLE:
+            self._parser = None  # data without a request: the connection can't be used
             self.abort()
             return
         try:
@@ -194,28 +193,28 @@ class Connection(asyncio.Protocol):
             self.abort()
             return
         pieces, body = self._pieces, self._body
-        if len(pieces) == 1 and body is not None:  # as a token comes, without a detour
+        if len(pieces) == 1 and body is not None:  # as a token arrives
             self._head = 0
             body.feed(pieces.pop())
         elif pieces:
             self._flush_pieces()
-        elif self._answered is not None:  # an answer is still to come or to end
+        elif self._response is not None:  # an answer has not begun or not ended
             self._head += len(data)
-            if self._head > _LARGEST_HEAD:
-                self._fail(InvalidAnswer("its head or what is behind its body is too large"))
+            if self._head > _MOST_HEAD_BYTES:
+                self._fail(RemoteProtocolError("its head or what is behind its body is too large"))
                 self.abort()
 
     def on_message_begin(self) -> None:
-        if self._stage is not _Stage.ASKED:
-            raise InvalidAnswer("it sent an answer to nothing")
+        if self._stage is not _ConnectionStage.AWAITING_HEAD:
+            raise RemoteProtocolError("it sent an answer to nothing")
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if self._stage is _Stage.ASKED:  # else it is a trailer
+        if self._stage is _ConnectionStage.AWAITING_HEAD:  # else it is a trailer
             self._headers.setdefault(_name_of(name), value.decode("utf-8", "surrogateescape"))
 
     def on_headers_complete(self) -> None:
-        parser, answered = self._parser, self._answered
-        if parser is None or answered is None:
+        parser, response = self._parser, self._response
+        if parser is None or response is None:
             return
         status, headers = parser.get_status_code(), self._headers
         if 100 <= status < 200:
@@ -223,19 +222,19 @@ class Connection(asyncio.Protocol):
             return
         body = body_of(headers.get("content-encoding", ""), self, self._scheduler)
         self._ends_with_connection = "content-length" not in headers and not _is_chunked(headers)
-        self._stage, self._body = _Stage.ANSWERED, body
-        if not answered.done():
-            answered.set_result(Http1Response(self, status, headers, body))
+        self._stage, self._body = _ConnectionStage.RECEIVING_BODY, body
+        if not response.done():
+            response.set_result(Http1Response(self, status, headers, body))
 
     def on_message_complete(self) -> None:
-        if self._stage is not _Stage.ANSWERED or self._parser is None:
-            return  # "later"
+        if self._stage is not _ConnectionStage.RECEIVING_BODY or self._parser is None:
+            return  # of an informational answer, as 100 Continue
         if self._pieces:
             self._flush_pieces()
         body, self._body = self._body, None
-        self._stage, self._answered = _Stage.FREE, None
+        self._stage, self._response = _ConnectionStage.IDLE, None
         if self._is_sent and self._parser.should_keep_alive():
-            self.resume()  # what is left of the body is in it
+            self.resume()  # the body has buffered its rest
             self._free(self)
         else:
             self._transport.close()
@@ -252,13 +251,13 @@ class Connection(asyncio.Protocol):
             body.feed(data)
 
     def _fail(self, error: BaseException | None, *, is_end: bool = False) -> None:
-        """Nothing more will come."""
-        if self._answered is not None and not self._answered.done():
-            self._answered.set_exception(error or ConnectionLost(_NO_ANSWER))
+        """End the request and its body with this error."""
+        if self._response is not None and not self._response.done():
+            self._response.set_exception(error or ConnectionLost(_CLOSED_BEFORE_HEAD))
         body, self._body = self._body, None
-        self._stage, self._answered = _Stage.FREE, None
+        self._stage, self._response = _ConnectionStage.IDLE, None
         if body is not None:
-            body.end(None if is_end else error or ConnectionLost(_CUT))
+            body.end(None if is_end else error or ConnectionLost(_CLOSED_WITHIN_BODY))
 
     def pause(self) -> None:
         if not self.is_closing:
@@ -266,12 +265,12 @@ class Connection(asyncio.Protocol):
 
     def resume(self) -> None:
         if not self.is_closing:
-            self._transport.resume_reading()  # which does nothing where nothing was paused
+            self._transport.resume_reading()  # which does nothing if reading is not paused
 
 
 @lru_cache(maxsize=64)
 def _name_of(name: bytes) -> str:
-    """A header's name in lower case. An upstream sends the same ones with each answer."""
+    """A header's name in lower case, cached: an upstream sends the same ones with each answer."""
     return name.decode("latin-1").lower()
 
 
@@ -279,26 +278,26 @@ def _is_chunked(headers: Mapping[str, str]) -> bool:
     return headers.get("transfer-encoding", "").rpartition(",")[2].strip().lower() == "chunked"
 
 
-def _as_invalid(error: Exception, data: bytes) -> InvalidAnswer:
-    """The parser's message about bytes that it can't read."""
-    if isinstance(error.__context__, InvalidAnswer):  # one of our own, from its callback
+def _as_invalid(error: Exception, data: bytes) -> RemoteProtocolError:
+    """The error for bytes that the parser refuses."""
+    if isinstance(error.__context__, RemoteProtocolError):  # raised by a callback above
         return error.__context__
     tls = data.startswith(_TLS_ALERT)
-    return InvalidAnswer(
+    return RemoteProtocolError(
         "it speaks TLS there: is its address https:// instead of http://?"
         if tls
         else "what it sent is not HTTP/1.1"
     )
 
 
-def _time_out(answered: asyncio.Future[Http1Response]) -> None:
-    if not answered.done():
-        answered.set_exception(TimeoutError())
+def _time_out(response: asyncio.Future[Http1Response]) -> None:
+    if not response.done():
+        response.set_exception(TimeoutError())
 
 
 PORTS: Final = {"http": 80, "https": 443}
-"""The ports of addresses that name none."""
-_AS_IT_IS: Final = "/:@!$&'()*+,;=~%-._"  # what a path has that need not be quoted, and what is already
+"""The default ports of the schemes."""
+_UNQUOTED: Final = "/:@!$&'()*+,;=~%-._"  # characters of a path that need no quoting, and `%`
 _OWN: Final = (
     ("user-agent", f"openresponses-bridge/{version('openresponses-bridge')}"),
     ("accept-encoding", "identity"),  # compression would delay tokens
@@ -306,26 +305,29 @@ _OWN: Final = (
 
 
 class Origin(NamedTuple):
-    """The endpoint of a connection: `host` in ASCII, without brackets; a literal address needs no look-up."""
+    """The endpoint of a connection."""
 
     tls: bool
     host: str
+    """In ASCII, without brackets."""
     port: int
     is_literal: bool
+    """Whether the host is an IP address, which needs no look-up."""
 
 
 class RequestTarget(NamedTuple):
-    """A parsed address. `target` is for the request line; `headers` follow from the address, with names in
-    lower case."""
+    """A parsed address."""
 
     origin: Origin
     target: str
+    """As in the request line."""
     headers: tuple[tuple[str, str], ...]
+    """The headers that follow from the address, with names in lower case."""
 
 
 @lru_cache(maxsize=256)
 def request_target_of(url: str) -> RequestTarget:
-    """Raises InvalidRequest for what is not an http(s) address."""
+    """Parse an address. Raises LocalProtocolError if it is not http:// or https://."""
     try:
         parts = urlsplit(url)
         default = PORTS[parts.scheme]
@@ -333,34 +335,34 @@ def request_target_of(url: str) -> RequestTarget:
         if not host:
             raise ValueError("no host")
     except (ValueError, KeyError) as error:
-        raise InvalidRequest("its address is not an http:// or https:// one") from error
-    named = named_host(host)
+        raise LocalProtocolError("its address is not an http:// or https:// one") from error
+    named = bracketed_host(host)
     headers = [("host", named if port == default else f"{named}:{port}")]
     if parts.username is not None:
         shown = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
         headers.append(("authorization", f"Basic {b64encode(shown.encode()).decode()}"))
-    target = quote(parts.path, safe=_AS_IT_IS) or "/"
+    target = quote(parts.path, safe=_UNQUOTED) or "/"
     if parts.query:
-        target += "?" + quote(parts.query, safe=_AS_IT_IS + "?")
+        target += "?" + quote(parts.query, safe=_UNQUOTED + "?")
     return RequestTarget(
         Origin(parts.scheme == "https", host, port, is_literal(host)), target, tuple(headers)
     )
 
 
-def head_of(method: str, target: RequestTarget, headers: Mapping[str, str], length: int) -> bytes:
+def request_head(method: str, target: RequestTarget, headers: Mapping[str, str], length: int) -> bytes:
     """The head of a request with a body of `length` bytes; `headers` replace default ones of the same names.
-    Raises InvalidRequest for a header that would not end where its line does."""
-    lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
+    Raises LocalProtocolError for a header with a line end in it."""
+    lines = "".join(starmap("{}: {}\r\n".format, headers.items()))
     if lines.count("\n") != len(headers) or lines.count("\r") != len(headers) or "\0" in lines:
-        raise InvalidRequest("a header has a line end in it")
-    begun = _begun(method, target, tuple(headers))
+        raise LocalProtocolError("a header has a line end in it")
+    begun = _default_lines(method, target, tuple(headers))
     if method != "GET":
         begun += f"content-length: {length}\r\n"
     return f"{begun}{lines}\r\n".encode("utf-8", "surrogateescape")
 
 
 @lru_cache(maxsize=256)
-def _begun(method: str, target: RequestTarget, names: tuple[str, ...]) -> str:
+def _default_lines(method: str, target: RequestTarget, names: tuple[str, ...]) -> str:
     """The default lines of a head; `names` are those of the request's own headers."""
     given = {name.lower() for name in names}
     own = "".join([f"{name}: {value}\r\n" for name, value in (*target.headers, *_OWN) if name not in given])
@@ -368,17 +370,17 @@ def _begun(method: str, target: RequestTarget, names: tuple[str, ...]) -> str:
 
 
 def ascii_host(host: str) -> str:
-    """A host's name for look-ups and for the server. Raises ValueError if it is invalid."""
+    """A host's name in ASCII (IDNA). Raises ValueError if it is invalid."""
     return host if host.isascii() else host.encode("idna").decode()
 
 
-def named_host(host: str) -> str:
-    """A host as in an address: an IPv6 address in brackets."""
+def bracketed_host(host: str) -> str:
+    """A host as in an address: IPv6 in brackets."""
     return f"[{host}]" if ":" in host else host
 
 
 def is_literal(host: str) -> bool:
-    """Whether it is an address, which needs no look-up."""
+    """Whether the host is an IP address."""
     try:
         ipaddress.ip_address(host)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Why a server was not reached or not heard."""
+"""Errors of the HTTP client, and their reasons in plain words, for clients and for the operator."""
 
 from __future__ import annotations
 
@@ -6,39 +6,37 @@ import os
 import ssl
 from typing import Final
 
-# What asking a server raises beside the system's own errors; all are OSErrors, and their text is for
-# anybody who asks: it names nothing that is the operator's.
+# All are OSErrors, as the system's own errors. Clients may see their messages, which therefore do not name
+# proxies, files or sockets.
 
 
 class ConnectionLost(ConnectionError):
     """The server closed the connection before its response had ended."""
 
 
-class InvalidAnswer(ConnectionError):
-    """The response is not HTTP/1.1, or its body is not in the encoding that it names."""
+class RemoteProtocolError(ConnectionError):
+    """The answer is not HTTP/1.1, or its body is not in the encoding that it names."""
 
 
-class InvalidRequest(ConnectionError):
+class LocalProtocolError(ConnectionError):
     """The address or a header can't be written as HTTP/1.1."""
 
 
-class NotReached(ConnectionError):
-    """No connection could be made. `cause` is for the operator: it names the proxy, the file or the socket.
-    `lasting`: a retry would not help."""
+class ConnectError(ConnectionError):
+    """No connection could be opened."""
 
-    def __init__(self, message: str, cause: str, *, lasting: bool = False) -> None:
+    def __init__(self, message: str, cause: str, *, permanent: bool = False) -> None:
+        """`cause`: for the operator, with the proxy, the file or the socket. `permanent`: a retry would not
+        help."""
         super().__init__(message)
         self.cause = cause
-        self.lasting = lasting
+        self.permanent = permanent
 
 
-# Why a server was not reached or not heard, in plain words: for whoever asks, and for the operator's log
-# and the start.
-
-_OWN: Final = (NotReached, ConnectionLost, InvalidAnswer, InvalidRequest)
+_OWN: Final = (ConnectError, ConnectionLost, RemoteProtocolError, LocalProtocolError)
 _NO_TLS: Final = "it does not speak TLS there: is its address http:// instead of https://?"
 _REFUSED: Final = "it refuses the client certificate that it was shown"
-# what OpenSSL calls the failures that a setting mends
+# OpenSSL's names of the failures that a setting can fix
 _TLS: Final = {
     "WRONG_VERSION_NUMBER": _NO_TLS,
     "RECORD_LAYER_FAILURE": _NO_TLS,
@@ -63,9 +61,9 @@ _BY_TYPE: Final = (
 )
 
 
-def words_of(error: BaseException) -> str:
-    """What anybody may read of it: the system's words for it, or ours. Other texts of libraries are left out:
-    they quote what came, or the address with its password."""
+def public_reason(error: BaseException) -> str:
+    """The reason for clients, in the system's words or ours. Messages of libraries are not used: they quote
+    received data, or the address with its password."""
     found = error.__cause__ if _is_wrapped(error) else error
     if isinstance(found, _OWN):
         return str(found)
@@ -85,21 +83,21 @@ def words_of(error: BaseException) -> str:
 
 
 def cause_of(error: BaseException) -> str:
-    """The same for the operator, with the proxy, the file or the socket that it is about."""
-    if isinstance(error, NotReached):
+    """The reason for the operator, with the proxy, the file or the socket."""
+    if isinstance(error, ConnectError):
         return error.cause
     if isinstance(error, ssl.SSLCertVerificationError):
-        return f"{words_of(error)}: {error.verify_message}"
-    return words_of(error)
+        return f"{public_reason(error)}: {error.verify_message}"
+    return public_reason(error)
 
 
-def is_lasting(error: BaseException) -> bool:
-    """Whether waiting does not mend it."""
-    if isinstance(error, NotReached):
-        return error.lasting
+def is_permanent(error: BaseException) -> bool:
+    """Whether a retry would not help."""
+    if isinstance(error, ConnectError):
+        return error.permanent
     if isinstance(error, ssl.SSLError):
         return isinstance(error, ssl.SSLCertVerificationError) or (error.reason or "") in _TLS
-    return isinstance(error, InvalidRequest)
+    return isinstance(error, LocalProtocolError)
 
 
 def _is_wrapped(error: BaseException) -> bool:

@@ -1,9 +1,9 @@
-"""The connections to one server. A pooled one may be closed without this side knowing yet: its server
-closed it in the moment in which it was taken. A request that meets such a one is made once more, on a new
-one.
+"""The connections to one server, kept alive and reused.
 
-That is only for a connection that was used before, on which no byte of an answer came (RFC 9110, 9.2.2): a
-request that fails otherwise may have been acted on, and a new connection that fails would fail again.
+A server may close an idle connection at the moment in which it is reused. A request that fails for this
+reason is retried once, on a new connection. This applies only to a reused connection on which no byte of an
+answer was received (RFC 9110, 9.2.2): a request that fails otherwise may have been acted on, and a new
+connection that fails would fail again.
 """
 
 from __future__ import annotations
@@ -14,95 +14,102 @@ import socket
 import ssl
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, Final, TypedDict, TypeVar
 
 import structlog
 from aiohappyeyeballs import start_connection
 
 from openresponses_server.http.client.body import FairScheduler
+from openresponses_server.http.client.connect_options import (
+    ConnectOptions,
+    ConnectOptionsError,
+    TlsOptions,
+    tls_context,
+)
 from openresponses_server.http.client.connection import (
-    Connection,
+    ClientConnection,
     Http1Response,
     Origin,
     RequestTarget,
-    head_of,
+    request_head,
     request_target_of,
 )
-from openresponses_server.http.client.failures import NotReached, cause_of, is_lasting
-from openresponses_server.http.client.proxies import Proxy, Tunnel, refused
-from openresponses_server.http.client.ways import Trust, Way, WayError, tls_context
+from openresponses_server.http.client.failures import ConnectError, cause_of, is_permanent
+from openresponses_server.http.client.proxies import Proxy, Tunnel, proxy_refusal
 from openresponses_server.settings import Timeouts
 
-# An origin → a connection to it: its name looked up, its certificate checked, through what is between.
-
-_KNOWN: Final = 10.0  # seconds that a look-up is used for
-_NEXT_ADDRESS: Final = 0.25  # seconds until another address is tried beside the one before (RFC 8305)
+_LOOKUP_SECONDS: Final = 10.0  # for which the result of a look-up is used
+_NEXT_ADDRESS_SECONDS: Final = 0.25  # until the next address is tried in parallel (RFC 8305)
 
 AddressInfo = tuple[Any, ...]
-"""As `getaddrinfo` gives it."""
+"""A tuple of `getaddrinfo`."""
 _Protocol = TypeVar("_Protocol", bound=asyncio.Protocol)
 
 
 class _Tls(TypedDict, total=False):
-    """What asyncio's connections take for TLS; empty without it."""
+    """asyncio's arguments for TLS; empty without it."""
 
     ssl: ssl.SSLContext
     server_hostname: str
 
 
-class Reaching:
-    """Of one upstream. A name is looked up once for all who ask at the same time."""
+class Connector:
+    """Opens connections to one server, directly or through a proxy or a Unix socket. Concurrent look-ups of
+    one name share the result."""
 
-    def __init__(self, way: Way) -> None:
+    def __init__(self, options: ConnectOptions) -> None:
         self._loop = asyncio.get_running_loop()
-        self._way = way
-        self._known: dict[tuple[str, int], tuple[float, asyncio.Task[list[AddressInfo]]]] = {}
+        self._options = options
+        self._lookups: dict[tuple[str, int], tuple[float, asyncio.Task[list[AddressInfo]]]] = {}
 
     async def connect(
-        self, origin: Origin, made: Callable[[], _Protocol], *, is_tunnelled: bool = False
+        self, origin: Origin, factory: Callable[[], _Protocol], *, is_tunnelled: bool = False
     ) -> _Protocol:
-        """`is_tunnelled`: a proxy does not ask itself, even without TLS. Raises OSError."""
-        way = self._way
+        """Open a connection to this origin. `is_tunnelled`: a proxy only tunnels, even without TLS. Raises
+        OSError."""
+        options = self._options
         try:
-            proxy = way.proxy_of(origin)
-            if way.socket is not None:
-                return await self._over_socket(way.socket, origin, made)
+            proxy = options.proxy_of(origin)
+            if options.socket is not None:
+                return await self._connect_over_socket(options.socket, origin, factory)
             if proxy is None:
-                return (await self._opened(origin, made, way.trust))[1]
-            return await self._through(proxy, origin, made, origin.tls or is_tunnelled)
-        except WayError as error:
-            raise _not_set_up(error) from error
+                return (await self._connect_directly(origin, factory, options.tls_options))[1]
+            return await self._connect_through(proxy, origin, factory, origin.tls or is_tunnelled)
+        except ConnectOptionsError as error:
+            raise _misconfigured(error) from error
 
-    async def _over_socket(self, path: str, origin: Origin, made: Callable[[], _Protocol]) -> _Protocol:
-        with _verified(self._way.trust):
+    async def _connect_over_socket(
+        self, path: str, origin: Origin, factory: Callable[[], _Protocol]
+    ) -> _Protocol:
+        with _verification_errors(self._options.tls_options):
             try:
-                tls = self._tls(origin, self._way.trust)
-                _, connection = await self._loop.create_unix_connection(made, path, **tls)
+                tls = self._tls(origin, self._options.tls_options)
+                _, connection = await self._loop.create_unix_connection(factory, path, **tls)
             except ssl.SSLError:
                 raise
             except OSError as error:
                 what = "its socket is not there" if isinstance(error, FileNotFoundError) else cause_of(error)
                 why = f"the socket {path}: {os.strerror(error.errno) if error.errno else what}"
-                raise NotReached(what, why) from error
+                raise ConnectError(what, why) from error
         return connection
 
-    async def _through(
-        self, proxy: Proxy, origin: Origin, made: Callable[[], _Protocol], is_tunnelled: bool
+    async def _connect_through(
+        self, proxy: Proxy, origin: Origin, factory: Callable[[], _Protocol], is_tunnelled: bool
     ) -> _Protocol:
-        trust = self._way.proxy_trust
-        if not is_tunnelled:  # the proxy asks itself
-            with _to_proxy(proxy):
-                return (await self._opened(proxy.origin, made, trust))[1]
-        with _to_proxy(proxy):
-            begun = partial(Tunnel, self._loop, proxy, origin)
-            transport, tunnel = await self._opened(proxy.origin, begun, trust)
+        tls_options = self._options.proxy_tls_options
+        if not is_tunnelled:  # the proxy forwards each request
+            with _proxy_errors(proxy):
+                return (await self._connect_directly(proxy.origin, factory, tls_options))[1]
+        with _proxy_errors(proxy):
+            tunnel_factory = partial(Tunnel, self._loop, proxy, origin)
+            transport, tunnel = await self._connect_directly(proxy.origin, tunnel_factory, tls_options)
         try:
-            await tunnel.open(transport)
-            connection = made()
+            await tunnel.establish(transport)
+            connection = factory()
             if origin.tls:
-                with _verified(self._way.trust):
-                    context = tls_context(self._way.trust)
+                with _verification_errors(self._options.tls_options):
+                    context = tls_context(self._options.tls_options)
                     secured = await self._loop.start_tls(
                         transport, connection, context, server_hostname=origin.host
                     )
@@ -116,37 +123,37 @@ class Reaching:
             raise
         return connection
 
-    async def _opened(
-        self, origin: Origin, made: Callable[[], _Protocol], trust: Trust
+    async def _connect_directly(
+        self, origin: Origin, factory: Callable[[], _Protocol], tls_options: TlsOptions
     ) -> tuple[asyncio.Transport, _Protocol]:
-        """A connection to where this is, with nothing in between."""
-        tls = self._tls(origin, trust)
+        """A connection to this origin without a proxy."""
+        tls = self._tls(origin, tls_options)
         if origin.is_literal:
-            with _verified(trust):
-                return await self._loop.create_connection(made, origin.host, origin.port, **tls)
+            with _verification_errors(tls_options):
+                return await self._loop.create_connection(factory, origin.host, origin.port, **tls)
         addresses = await self._addresses(origin.host, origin.port)
         try:
             found = await self._socket(addresses)
         except OSError:
-            self._known.pop((origin.host, origin.port), None)
+            self._lookups.pop((origin.host, origin.port), None)
             raise
         try:
-            with _verified(trust):
-                return await self._loop.create_connection(made, sock=found, **tls)
+            with _verification_errors(tls_options):
+                return await self._loop.create_connection(factory, sock=found, **tls)
         except BaseException:
             found.close()
             raise
 
-    def _tls(self, origin: Origin, trust: Trust) -> _Tls:
-        return {"ssl": tls_context(trust), "server_hostname": origin.host} if origin.tls else {}
+    def _tls(self, origin: Origin, tls_options: TlsOptions) -> _Tls:
+        return {"ssl": tls_context(tls_options), "server_hostname": origin.host} if origin.tls else {}
 
     async def _addresses(self, host: str, port: int) -> list[AddressInfo]:
         now = self._loop.time()
-        since, look = self._known.get((host, port), (0.0, None))
-        if look is None or (look.done() and (now - since > _KNOWN or look.exception() is not None)):
+        since, look = self._lookups.get((host, port), (0.0, None))
+        if look is None or (look.done() and (now - since > _LOOKUP_SECONDS or look.exception() is not None)):
             look = self._loop.create_task(self._look_up(host, port))
-            look.add_done_callback(_retrieved)
-            self._known[host, port] = now, look
+            look.add_done_callback(_retrieve_exception)
+            self._lookups[host, port] = now, look
         return await asyncio.shield(look)
 
     async def _look_up(self, host: str, port: int) -> list[AddressInfo]:
@@ -154,118 +161,129 @@ class Reaching:
 
     async def _socket(self, addresses: list[AddressInfo]) -> socket.socket:
         return await start_connection(
-            addresses, happy_eyeballs_delay=_NEXT_ADDRESS, interleave=1, loop=self._loop
+            addresses, happy_eyeballs_delay=_NEXT_ADDRESS_SECONDS, interleave=1, loop=self._loop
         )
 
     def close(self) -> None:
-        for _, look in self._known.values():
+        for _, look in self._lookups.values():
             look.cancel()
-        self._known.clear()
+        self._lookups.clear()
 
 
-def _not_set_up(error: WayError) -> NotReached:
-    return NotReached("it is not set up to be reached", str(error), lasting=True)
+def _misconfigured(error: ConnectOptionsError) -> ConnectError:
+    return ConnectError("it is not set up to be reached", str(error), permanent=True)
 
 
 @contextmanager
-def _verified(trust: Trust) -> Iterator[None]:
-    """A certificate that is not accepted is a failure of its own, which names what is trusted."""
+def _verification_errors(tls_options: TlsOptions) -> Iterator[None]:
+    """Turn a certificate that is not accepted into a ConnectError whose cause names what is trusted."""
     try:
         yield
     except ssl.SSLCertVerificationError as error:
         what = "its certificate is not accepted"
-        why = f"{what}: {error.verify_message or error.reason}; {trust.described}"
-        raise NotReached(what, why, lasting=True) from error
+        why = f"{what}: {error.verify_message or error.reason}; {tls_options.described}"
+        raise ConnectError(what, why, permanent=True) from error
 
 
 @contextmanager
-def _to_proxy(proxy: Proxy) -> Iterator[None]:
-    """What fails in it is the proxy's matter."""
+def _proxy_errors(proxy: Proxy) -> Iterator[None]:
+    """Turn failures into a ConnectError that names the proxy."""
     try:
         yield
     except OSError as error:
         what = "the proxy can't be reached"
         why = f"the proxy {proxy.address} can't be reached: {cause_of(error)}"
-        raise NotReached(what, why, lasting=is_lasting(error)) from error
+        raise ConnectError(what, why, permanent=is_permanent(error)) from error
 
 
-def _retrieved(look: asyncio.Task[list[AddressInfo]]) -> None:
-    """Nobody may be left who waits for it."""
+def _retrieve_exception(look: asyncio.Task[list[AddressInfo]]) -> None:
+    """Retrieve the exception, which asyncio would log if every waiter was cancelled."""
     if not look.cancelled():
         look.exception()
 
 
-_WHO_ASKS: Final = 407  # Proxy Authentication Required (RFC 9110, 15.5.8)
-_IDLE: Final = 15.0  # seconds after which a connection that nobody needs is closed
+_PROXY_AUTHENTICATION_REQUIRED: Final = 407  # RFC 9110, 15.5.8
+_MAX_TARGETS: Final = 64  # addresses whose request targets are kept
+_IDLE_SECONDS: Final = 15.0  # after which an unused connection is closed
 _log = structlog.get_logger(__name__)
 
 
-class Connections:
-    """Made in the event loop that they are used in; `name` is the upstream's, for the log; where it is
-    "" nothing is logged. `way` is how it is reached: without one as the environment says."""
+class ConnectionPool:
+    """The connections to one server. Make it in the event loop that uses it."""
 
-    def __init__(self, name: str, timeouts: Timeouts, way: Way | None = None) -> None:
+    def __init__(self, name: str, timeouts: Timeouts, options: ConnectOptions | None = None) -> None:
+        """`name`: the upstream's, for the log; with "" nothing is logged. `options`: by default those of the
+        environment."""
         self._name = name
-        self._way = way or Way()
+        self._options = options or ConnectOptions()
         self._timeouts = timeouts
         self._loop = asyncio.get_running_loop()
         self._scheduler = FairScheduler()
-        self._reaching = Reaching(self._way)
-        self._open: set[Connection] = set()
-        self._free: dict[Origin, list[Connection]] = {}
+        self._connector = Connector(self._options)
+        self._open: set[ClientConnection] = set()
+        self._free: dict[Origin, list[ClientConnection]] = {}
         self._timer: asyncio.TimerHandle | None = None
-        if self._way.trust.verify is False:
+        self._target_of = lru_cache(_MAX_TARGETS)(self._find_target)
+        if self._options.tls_options.verify is False:
             _log.warning("upstream.certificate_not_verified", upstream=name)
 
     async def request(
         self, method: str, url: str, *, headers: Mapping[str, str], data: bytes = b""
     ) -> Http1Response:
-        """The answer, when its head is here. Raises OSError."""
-        try:
-            target = self._way.target(request_target_of(url))
-        except WayError as error:
-            raise _not_set_up(error) from error
-        head = head_of(method, target, headers, len(data))
-        pooled = self._pooled(target.origin)
-        if pooled is not None:
+        """Send a request; returns when the head of the answer was received. Raises OSError."""
+        target = self._target_of(url)
+        head = request_head(method, target, headers, len(data))
+        reused = self._idle_connection(target.origin)
+        if reused is not None:
             try:
-                return self._of_upstream(target, await pooled.ask(head, data, self._timeouts.first_byte))
+                answer = await reused.request(head, data, self._timeouts.first_byte)
             except TimeoutError:
                 raise
             except OSError as error:
-                if not pooled.is_stale:
+                if not reused.is_stale:
                     raise
                 if self._name:
                     _log.info("upstream.connection_stale", upstream=self._name, reason=cause_of(error))
-        new = await self._connected(target.origin)
-        return self._of_upstream(target, await new.ask(head, data, self._timeouts.first_byte))
-
-    async def connect(self, url: str, made: Callable[[], _Protocol]) -> _Protocol:
-        """A connection of one's own to where this address is, for a WebSocket; whoever asked for it closes
-        it. Raises OSError."""
-        async with asyncio.timeout(self._timeouts.connect):
-            return await self._reaching.connect(request_target_of(url).origin, made, is_tunnelled=True)
-
-    def _of_upstream(self, target: RequestTarget, answer: Http1Response) -> Http1Response:
-        """The same answer, unless it is a proxy's own that asks who we are."""
-        if answer.status == _WHO_ASKS and not target.origin.tls:
-            proxy = self._way.proxy_of(target.origin)
-            if proxy is not None:
-                answer.close()
-                raise refused(proxy, answer.status, target.target)
+                answer = await self._request_on_new(target, head, data)
+        else:
+            answer = await self._request_on_new(target, head, data)
+        if answer.status == _PROXY_AUTHENTICATION_REQUIRED:
+            self._check_proxy_status(target, answer)
         return answer
 
+    async def _request_on_new(self, target: RequestTarget, head: bytes, data: bytes) -> Http1Response:
+        new = await self._new_connection(target.origin)
+        return await new.request(head, data, self._timeouts.first_byte)
+
+    def _find_target(self, url: str) -> RequestTarget:
+        try:
+            return self._options.target(request_target_of(url))
+        except ConnectOptionsError as error:
+            raise _misconfigured(error) from error
+
+    async def connect(self, url: str, factory: Callable[[], _Protocol]) -> _Protocol:
+        """A connection outside the pool, for a WebSocket; the caller closes it. Raises OSError."""
+        async with asyncio.timeout(self._timeouts.connect):
+            return await self._connector.connect(request_target_of(url).origin, factory, is_tunnelled=True)
+
+    def _check_proxy_status(self, target: RequestTarget, answer: Http1Response) -> None:
+        """Raises ConnectError if this demand for credentials is the proxy's own."""
+        proxy = None if target.origin.tls else self._options.proxy_of(target.origin)
+        if proxy is not None:
+            answer.close()
+            raise proxy_refusal(proxy, answer.status, target.target)
+
     async def close(self) -> None:
-        """Close them all."""
+        """Close all connections."""
         if self._timer is not None:
             self._timer.cancel()
-        self._reaching.close()
+        self._connector.close()
         for connection in list(self._open):
             connection.abort()
         await asyncio.sleep(0)  # in which the system closes them
 
-    def _pooled(self, origin: Origin) -> Connection | None:
-        """The one that was used last, so that the others can go."""
+    def _idle_connection(self, origin: Origin) -> ClientConnection | None:
+        """The most recently used one, so that the others reach their idle timeout."""
         free = self._free.get(origin)
         while free:
             connection = free.pop()
@@ -273,30 +291,32 @@ class Connections:
                 return connection
         return None
 
-    async def _connected(self, origin: Origin) -> Connection:
-        made = partial(Connection, self._scheduler, partial(self._is_free, origin), self._open.discard)
+    async def _new_connection(self, origin: Origin) -> ClientConnection:
+        factory = partial(
+            ClientConnection, self._scheduler, partial(self._release, origin), self._open.discard
+        )
         async with asyncio.timeout(self._timeouts.connect):
-            connection = await self._reaching.connect(origin, made)
+            connection = await self._connector.connect(origin, factory)
         if not connection.is_closing:
             self._open.add(connection)
         return connection
 
-    def _is_free(self, origin: Origin, connection: Connection) -> None:
+    def _release(self, origin: Origin, connection: ClientConnection) -> None:
         connection.free_since = self._loop.time()
         self._free.setdefault(origin, []).append(connection)
         if self._timer is None:
-            self._timer = self._loop.call_later(_IDLE, self._look)
+            self._timer = self._loop.call_later(_IDLE_SECONDS, self._close_idle)
 
-    def _look(self) -> None:
-        """Close those that nobody has needed for a while."""
+    def _close_idle(self) -> None:
+        """Close the connections that were idle too long."""
         now, wait = self._loop.time(), None
         for origin, free in list(self._free.items()):
-            idle = [each for each in free if now - each.free_since >= _IDLE or each.is_closing]
+            idle = [each for each in free if now - each.free_since >= _IDLE_SECONDS or each.is_closing]
             for connection in idle:
                 connection.abort()
                 free.remove(connection)
             if free:
-                wait = min(each.free_since for each in free) + _IDLE - now
+                wait = min(each.free_since for each in free) + _IDLE_SECONDS - now
             else:
                 del self._free[origin]
-        self._timer = None if wait is None else self._loop.call_later(max(wait, 1.0), self._look)
+        self._timer = None if wait is None else self._loop.call_later(max(wait, 1.0), self._close_idle)

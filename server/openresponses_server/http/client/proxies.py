@@ -1,5 +1,4 @@
-"""Proxies between us and an upstream: their addresses, where the environment asks for one, and the tunnel
-that one makes."""
+"""Proxies: their addresses, the environment's variables for them, and tunnels through them."""
 
 from __future__ import annotations
 
@@ -12,21 +11,20 @@ from typing import Final
 from urllib.parse import unquote, urlsplit
 from urllib.request import getproxies_environment
 
-from openresponses_server.http.client.connection import PORTS, Origin, ascii_host, is_literal, named_host
-from openresponses_server.http.client.failures import NotReached
+from openresponses_server.http.client.connection import PORTS, Origin, ascii_host, bracketed_host, is_literal
+from openresponses_server.http.client.failures import ConnectError
 
-_LARGEST_HEAD: Final = 16 * 1024  # bytes of an answer to CONNECT
+_MOST_HEAD_BYTES: Final = 16 * 1024  # bytes of an answer to CONNECT
 _END: Final = b"\r\n\r\n"
-_STATUS_LINE: Final = re.compile(rb"HTTP/1\.[01] ([1-5][0-9][0-9])(?: |\r\n)")
-_WHO_ASKS: Final = (401, 407)  # tinyproxy answers 401 to a wrong password
+_STATUS_LINE: Final = re.compile(rb"HTTP/1\.[01] ([1-5][0-9][0-9])(?: |\r\n)")  # of an answer to CONNECT
+_AUTHENTICATION_STATUSES: Final = (401, 407)  # tinyproxy answers 401 to a wrong password
 _TLS_ALERT: Final = b"\x15\x03"
 _ENTRY: Final = re.compile(r"(?P<host>\[[^\]]*\]|[^:]*)(?::(?P<port>[0-9]{1,5}))?")
 _ALL: Final = "*"
 
 
 class Proxy:
-    """One proxy. `address` is how messages may name it: without the user and the password, which stand in
-    `authorization` alone."""
+    """One proxy. `address`, for messages, has no user and no password; `authorization` has them."""
 
     __slots__ = ("address", "authorization", "origin", "secrets")
 
@@ -48,7 +46,7 @@ class Proxy:
                 f"{parts.scheme}:// is not a kind of proxy that can be used: http:// and https:// are"
             )
         self.origin = Origin(parts.scheme == "https", host, port or PORTS[parts.scheme], is_literal(host))
-        self.address = f"{parts.scheme}://{named_host(host)}:{self.origin.port}"
+        self.address = f"{parts.scheme}://{bracketed_host(host)}:{self.origin.port}"
         self.authorization = ""
         self.secrets: tuple[str, ...] = ()
         if parts.username is not None:
@@ -61,10 +59,10 @@ class Proxy:
         return f"Proxy({self.address})"
 
 
-class Exceptions:
-    """Hosts that are reached without a proxy, as `NO_PROXY` lists them: names, which stand for what is below
-    them too, with or without a dot or `*.` before them; addresses and networks (`10.0.0.0/8`); each with
-    or without a port; `*` for all. Names are not looked up."""
+class NoProxyList:
+    """The hosts that the variable `NO_PROXY` lists, which are reached without a proxy: names, which include
+    their subdomains, with or without a dot or `*.` before them; addresses and networks (`10.0.0.0/8`); each
+    with or without a port; `*` for all. Names are not looked up."""
 
     def __init__(self, listed: str) -> None:
         self._names: list[tuple[str, int | None]] = []
@@ -97,7 +95,7 @@ class Exceptions:
                 self._names.append((name, port))
 
     def has(self, origin: Origin) -> bool:
-        """Whether this one is reached without a proxy."""
+        """Whether this host is listed."""
         if self._all:
             return True
         host = origin.host.lower().rstrip(".")
@@ -115,7 +113,7 @@ class Exceptions:
 
 
 def is_this_machine(origin: Origin) -> bool:
-    """Whether it is reached over loopback (RFC 6761, 6.3 for names)."""
+    """Whether the host is on loopback (RFC 6761, 6.3 for names)."""
     if origin.is_literal:
         return ipaddress.ip_address(origin.host).is_loopback
     host = origin.host.lower().rstrip(".")
@@ -123,14 +121,14 @@ def is_this_machine(origin: Origin) -> bool:
 
 
 def environment_proxy(origin: Origin) -> Proxy | None:
-    """What the environment asks for: `HTTPS_PROXY` or `HTTP_PROXY`, by the scheme of the upstream, else
-    `ALL_PROXY`, with the exceptions of `NO_PROXY`; each in lower case first, and an empty one does not count.
-    This machine is reached without. Raises ValueError naming the variable."""
+    """The proxy that the environment names for this origin: in `HTTPS_PROXY` or `HTTP_PROXY`, by the scheme,
+    else in `ALL_PROXY`, with the exceptions of `NO_PROXY`; each in lower case first, and an empty one does
+    not count. None for this machine. Raises ValueError, which names the variable."""
     given = getproxies_environment()
     scheme = "https" if origin.tls else "http"
     kind = scheme if given.get(scheme) else "all"
     url = given.get(kind)
-    if not url or is_this_machine(origin) or Exceptions(given.get("no", "")).has(origin):
+    if not url or is_this_machine(origin) or NoProxyList(given.get("no", "")).has(origin):
         return None
     try:
         return Proxy(url)
@@ -140,72 +138,72 @@ def environment_proxy(origin: Origin) -> Proxy | None:
 
 
 class Tunnel(asyncio.Protocol):
-    """A connection to a proxy until that has answered to CONNECT (RFC 9110, 9.3.6)."""
+    """A connection to a proxy until the proxy has answered CONNECT (RFC 9110, 9.3.6)."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, proxy: Proxy, origin: Origin) -> None:
         self._proxy = proxy
-        self._target = f"{named_host(origin.host)}:{origin.port}"
-        self._came = bytearray()
-        self._made: asyncio.Future[None] = loop.create_future()
+        self._target = f"{bracketed_host(origin.host)}:{origin.port}"
+        self._received = bytearray()
+        self._opened: asyncio.Future[None] = loop.create_future()
 
-    async def open(self, transport: asyncio.WriteTransport) -> None:
-        """Have it made. Raises NotReached."""
+    async def establish(self, transport: asyncio.WriteTransport) -> None:
+        """Request the tunnel and wait for it. Raises ConnectError."""
         lines = [f"CONNECT {self._target} HTTP/1.1", f"host: {self._target}"]
         if self._proxy.authorization:
             lines.append(f"proxy-authorization: {self._proxy.authorization}")
         transport.write("".join(f"{line}\r\n" for line in [*lines, ""]).encode())
-        await self._made
+        await self._opened
 
     def data_received(self, data: bytes) -> None:
-        if self._made.done():
+        if self._opened.done():
             return
-        seen = len(self._came)
-        self._came += data
-        end = self._came.find(_END, max(seen - len(_END) + 1, 0))
-        if end < 0 and len(self._came) <= _LARGEST_HEAD:
+        seen = len(self._received)
+        self._received += data
+        end = self._received.find(_END, max(seen - len(_END) + 1, 0))
+        if end < 0 and len(self._received) <= _MOST_HEAD_BYTES:
             return
-        line = _STATUS_LINE.match(self._came)
+        line = _STATUS_LINE.match(self._received)
         if line is None or end < 0:
-            self._fail(no_http(self._proxy, bytes(self._came)))
+            self._fail(not_a_proxy(self._proxy, bytes(self._received)))
             return
         status = int(line[1])
-        rest = bytes(self._came[end + len(_END) :])
+        rest = bytes(self._received[end + len(_END) :])
         if status < 200:
-            self._came.clear()
+            self._received.clear()
             self.data_received(rest)
         elif status >= 300:
-            self._fail(refused(self._proxy, status, self._target))
-        elif rest:  # TLS is begun by us: these would be taken for the upstream's
-            self._fail(no_http(self._proxy, rest))
+            self._fail(proxy_refusal(self._proxy, status, self._target))
+        elif rest:  # the client begins TLS: bytes of the proxy would be read as the upstream's
+            self._fail(not_a_proxy(self._proxy, rest))
         else:
-            self._made.set_result(None)
+            self._opened.set_result(None)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        what = "closed the connection before an answer"
-        if self._came[: len(_TLS_ALERT)] == _TLS_ALERT:
-            self._fail(no_http(self._proxy, bytes(self._came)))
-        self._fail(NotReached(f"the proxy {what}", f"the proxy {self._proxy.address} {what}"))
+        what = "closed the connection before its answer"
+        if self._received[: len(_TLS_ALERT)] == _TLS_ALERT:
+            self._fail(not_a_proxy(self._proxy, bytes(self._received)))
+        self._fail(ConnectError(f"the proxy {what}", f"the proxy {self._proxy.address} {what}"))
 
-    def _fail(self, error: NotReached) -> None:
-        if not self._made.done():
-            self._made.set_exception(error)
+    def _fail(self, error: ConnectError) -> None:
+        if not self._opened.done():
+            self._opened.set_exception(error)
 
 
-def refused(proxy: Proxy, status: int, target: str) -> NotReached:
-    """The proxy has answered so where the upstream was asked for."""
-    if status in _WHO_ASKS:
+def proxy_refusal(proxy: Proxy, status: int, target: str) -> ConnectError:
+    """The error for a proxy that answers with this status instead of connecting to `target`."""
+    if status in _AUTHENTICATION_STATUSES:
         asks = (
             "does not accept the user and password" if proxy.authorization else "asks for a user and password"
         )
-        return NotReached(f"the proxy {asks}", f"the proxy {proxy.address} {asks}", lasting=True)
+        return ConnectError(f"the proxy {asks}", f"the proxy {proxy.address} {asks}", permanent=True)
     what = f"refuses to connect to it (status {status})"
     cause = f"the proxy {proxy.address} refuses to connect to {target} (status {status})"
-    return NotReached(f"the proxy {what}", cause, lasting=status < 500)
+    return ConnectError(f"the proxy {what}", cause, permanent=status < 500)
 
 
-def no_http(proxy: Proxy, came: bytes) -> NotReached:
-    """What answers there is not a proxy."""
-    tls = came.startswith(_TLS_ALERT)
+def not_a_proxy(proxy: Proxy, received: bytes) -> ConnectError:
+    """The error for an answer that is not a proxy's."""
+    tls = received.startswith(_TLS_ALERT)
     why = "it speaks TLS: is its address https://?" if tls else "it does not speak HTTP"
     what = "what answers at the proxy's address is not a proxy"
-    return NotReached(what, f"{what}: {proxy.address}, {why}", lasting=True)
+    return ConnectError(what, f"{what}: {proxy.address}, {why}", permanent=True)

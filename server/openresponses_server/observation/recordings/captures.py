@@ -1,7 +1,7 @@
-"""A capture, line by line: server-sent events or JSON lines, as the first line shows.
+"""Splits a capture into its payloads: server-sent events or JSON lines, as its first line shows.
 
-Payloads come out as they are read, so that a capture which is still being written can be followed. The cost
-is linear in what is read, however it is cut into lines and frames.
+Each payload is yielded when it is complete, so that a capture can be followed while it is written. The cost
+is linear, however the capture is cut into lines and frames.
 """
 
 from __future__ import annotations
@@ -12,12 +12,9 @@ from functools import partial
 from itertools import chain
 from typing import Any, Final, NamedTuple
 
-from openresponses_bridge.dialects.base import type_of
-from openresponses_bridge.dialects.responses import DIALECT
 from openresponses_bridge.errors import InvalidRequestError, WireError
 from openresponses_bridge.protocol.codec import decode_json
 from openresponses_bridge.sse import Frame, SSEDecoder
-from openresponses_bridge.state import TERMINAL_EVENT
 
 Numbered = Iterable[tuple[int, bytes]]
 
@@ -33,14 +30,14 @@ _LINES_AT_ONCE: Final = 4096
 _BYTES_AT_ONCE: Final = 256 * 1024
 
 Check = Callable[[bytes], None]
-"""Raises InvalidRequestError for a payload that is not to be decoded."""
+"""Raises InvalidRequestError for a payload that must not be decoded."""
 
 
 def accept_all(_data: bytes) -> None:
     """A `Check` that refuses nothing."""
 
 
-class Unreadable(Exception):
+class UnreadableCapture(Exception):
     """The capture can't be read; the message names the line."""
 
     def __init__(self, line: int, what: str) -> None:
@@ -58,28 +55,15 @@ class Payload(NamedTuple):
     value: dict[str, Any] | None
 
 
-_TERMINAL: Final = frozenset(event.type for event in TERMINAL_EVENT.values())
-
-
-def begins_response(payload: Payload) -> bool:
-    """Whether a Responses stream begins here."""
-    return payload.value is not None and DIALECT.recording.begins(payload.value, None)
-
-
-def ends_response(payload: Payload) -> bool:
-    """Whether a Responses stream ends here."""
-    return payload.value is not None and type_of(payload.value) in _TERMINAL
-
-
 def read_capture(lines: Iterable[bytes]) -> Iterator[Payload]:
-    """The payloads of a capture; heads of HTTP answers before them (`curl -i`) are passed over. Raises
-    Unreadable."""
+    """Yield the payloads of a capture. Heads of HTTP responses before them (`curl -i`) are skipped. Raises
+    UnreadableCapture."""
     return (each for each in payloads_and_pauses(lines) if each is not None)
 
 
 def payloads_and_pauses(lines: Iterable[bytes], check: Check = accept_all) -> Iterator[Payload | None]:
-    """The same, with None for each pause among the lines (`with_pauses`), so that nothing takes long between
-    two of what comes out. `check` refuses payloads before they are decoded, with an InvalidRequestError."""
+    """As `read_capture`, with None for each pause among the lines (`with_pauses`), so that no step takes
+    long. `check` is called with each payload before it is decoded."""
     numbered = _numbered(lines)
     for number, line in numbered:
         line = line.removeprefix(_BOM) if number == 1 else line
@@ -90,12 +74,12 @@ def payloads_and_pauses(lines: Iterable[bytes], check: Check = accept_all) -> It
         elif line.strip():
             yield from _payloads(line)(chain([(number, line)], numbered), number, check)
             return
-    raise Unreadable(1, "there is nothing in it")
+    raise UnreadableCapture(1, "there is nothing in it")
 
 
 def with_pauses(lines: Iterable[bytes]) -> Iterator[bytes]:
-    """The lines, and after some of them a pause, which is b"". A pause among them counts as a line: something
-    was read that gave none."""
+    """Yield the lines, and a pause, b"", after every few thousand of them. A pause among the lines counts as
+    a line, since something was read for it."""
     count = size = 0
     for line in lines:
         if line:
@@ -135,7 +119,7 @@ def _json_lines(lines: Numbered, _first: int, check: Check) -> Iterator[Payload 
 
 
 def _indented(first: bytes, lines: Numbered) -> bytes:
-    """A JSON value over several lines, as formatters write it: its last line begins with its bracket."""
+    """Read a JSON value over several lines, as formatters write it: its last line begins with its bracket."""
     closing = _OPENS[first]
     pieces = [first]
     for _number, line in lines:
@@ -149,34 +133,34 @@ def _frames(lines: Numbered, first: int, check: Check) -> Iterator[Payload | Non
     decoder = SSEDecoder()
     begins = number = first
     seen = False
-    waiting = _Data()  # of the frame that is not closed yet
+    pending = _Data()  # of the current frame
     for number, line in lines:
         if not line:
             yield None
             continue
         if (line in _LINE_ENDS and decoder.is_between) or (line[:1] == b":" and b"\r" not in line):
-            continue  # the end of a frame without fields, or a comment
+            continue  # a comment, or the end of a frame without fields
         feed = [line]
-        if waiting.begun and _FIELD.match(line) and waiting.is_whole():
+        if pending.begun and _FIELD.match(line) and pending.is_whole():
             feed = [b"\n", line]  # captures without blank lines: each line is a frame
         for piece in feed:
             for frame in _located(number, partial(decoder.feed, piece)):
                 seen = True
-                waiting = _Data()
+                pending = _Data()
                 yield payload_of(begins, frame.event, frame.data, check)
         if line.startswith(b"data:"):
-            begins = begins if waiting.begun else number
-            waiting.add(line[5:])
+            begins = begins if pending.begun else number
+            pending.add(line[5:])
     for frame in _located(number, decoder.close):
         seen = True
         yield payload_of(begins, frame.event, frame.data, check)
     if not seen:
-        raise Unreadable(number, "the stream ends before its first event")
+        raise UnreadableCapture(number, "the stream ends before its first event")
 
 
 class _Data:
-    """The data lines of one frame: whether they are a whole payload. A JSON text is whole when its last
-    bracket closes, so that it is decoded once, however many lines it has."""
+    """The data lines of one frame. JSON is complete when its last bracket closes, so that it is decoded only
+    once, however many lines it has."""
 
     def __init__(self) -> None:
         self._lines: list[bytes] = []
@@ -195,7 +179,8 @@ class _Data:
         self._open += marks.count(b"{") + marks.count(b"[") - marks.count(b"}") - marks.count(b"]")
 
     def is_whole(self) -> bool:
-        """Once it is, or can't become it any more, no line changes that."""
+        """Whether the lines are a whole payload. Once they are, or can't become one, further lines do not
+        change that."""
         if self._found is None and self._open <= 0:
             self._found = _is_whole(b"\n".join(self._lines))
         return bool(self._found)
@@ -212,18 +197,19 @@ def _located(number: int, read: Callable[[], list[Frame]]) -> list[Frame]:
     try:
         return read()
     except WireError as error:
-        raise Unreadable(number, error.message) from error
+        raise UnreadableCapture(number, error.message) from error
 
 
 def payload_of(line: int, event: str | None, data: bytes, check: Check = accept_all) -> Payload:
-    """What stands at this line. Raises Unreadable for what is not a JSON object, and what `check` refuses."""
+    """The payload that begins at this line. Raises UnreadableCapture if it is not a JSON object, or
+    if `check` refuses it."""
     if data.strip() == _DONE:
         return Payload(line, event, data, None)
     try:
         check(data)
         value = decode_json(data)
     except (WireError, InvalidRequestError) as error:
-        raise Unreadable(line, error.message) from error
+        raise UnreadableCapture(line, error.message) from error
     if not isinstance(value, dict):
-        raise Unreadable(line, f"expected a JSON object, got {type(value).__name__}")
+        raise UnreadableCapture(line, f"expected a JSON object, got {type(value).__name__}")
     return Payload(line, event, data, value)

@@ -1,9 +1,10 @@
-"""What a capture may be turned into, as a table."""
+"""The steps in which captures of all dialects are read, and the encoders that write their events."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
+from enum import Enum
 from functools import partial
 from hashlib import blake2s
 from itertools import count
@@ -11,18 +12,57 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from openresponses_bridge.decoder import ResponseAccumulator
 from openresponses_bridge.diagnostics import Diagnostics
-from openresponses_bridge.dialects.base import ClientSide, Dialect, Outbound, Place, Recording
+from openresponses_bridge.dialects import responses
+from openresponses_bridge.dialects.base import CaptureFormat, ClientSide, Dialect, Outbound, Place, type_of
 from openresponses_bridge.dialects.table import dialects
 from openresponses_bridge.emitter.machine import ResponseStreamStateMachine
 from openresponses_bridge.protocol.codec import encode, encode_sse
-from openresponses_bridge.protocol.events import TERMINAL_EVENTS, Event, ResponseCreated
+from openresponses_bridge.protocol.events import TERMINAL_EVENTS, Event
 from openresponses_bridge.sse import DONE
-from openresponses_bridge.state import TERMINAL_PHASES
-from openresponses_server.observation.recordings.captures import Payload, Unreadable
+from openresponses_bridge.state import TERMINAL_EVENT, TERMINAL_PHASES
+from openresponses_server.observation.recordings.captures import Payload, UnreadableCapture
 
 
-class Sink(Protocol):
-    """Events in, bytes out. `wire` is the spelling in which the events should come."""
+class StepKind(Enum):
+    """What a step of a capture is."""
+
+    PAUSE = "pause"
+    """Nothing yet; given now and then, so that no step takes long."""
+    TRANSLATED = "translated"
+    """A payload and the events that it was translated into, if any."""
+    EVENT = "event"
+    """A Responses event as it was sent; it may be malformed, or the end of the stream, `[DONE]`."""
+    ERROR = "error"
+    """An error on a WebSocket, which ends the turn unless its events go on."""
+    REQUEST = "request"
+    """A client's request on a WebSocket."""
+    RESPONSE = "response"
+    """A whole response, not streamed."""
+    END = "end"
+    """The end of a response, with the events that it was translated into."""
+    ABORTED = "aborted"
+    """The end of a response with an error on a WebSocket."""
+
+
+ENDS: Final = frozenset({StepKind.END, StepKind.ABORTED})
+
+
+class CaptureStep(NamedTuple):
+    """One step in reading a capture. `payload` is None for pauses and ends."""
+
+    kind: StepKind
+    payload: Payload | None
+    events: list[Event]
+
+
+PAUSE: Final = CaptureStep(StepKind.PAUSE, None, [])
+
+
+# What a capture can be translated into.
+
+
+class CaptureEncoder(Protocol):
+    """Encodes events as bytes. `wire` is the spelling that it expects of them."""
 
     wire: str
 
@@ -31,8 +71,8 @@ class Sink(Protocol):
     def close(self) -> bytes: ...
 
 
-class _SseSink:
-    """The stream, with `[DONE]` if it came to its end."""
+class _SseEncoder:
+    """Encodes the stream, with `[DONE]` if it is complete."""
 
     def __init__(self, wire: str) -> None:
         self.wire = wire
@@ -46,8 +86,8 @@ class _SseSink:
         return DONE if self._ended else b""
 
 
-class _SnapshotSink:
-    """The response that the events add up to, as one JSON."""
+class _SnapshotEncoder:
+    """Encodes the response that the events add up to, as one JSON object."""
 
     wire = "openresponses"
 
@@ -62,12 +102,12 @@ class _SnapshotSink:
     def close(self) -> bytes:
         response = self._accumulator.response
         if response is None:
-            raise Unreadable(1, "the capture has no response")
+            raise UnreadableCapture(1, "the capture has no response")
         return encode(response) + b"\n"
 
 
-class _ClientSink:
-    """What a client of a dialect would get."""
+class _ClientEncoder:
+    """Encodes what a client of a dialect would receive."""
 
     wire = "openai"  # tool calls of every kind keep their own names there
 
@@ -83,100 +123,93 @@ class _ClientSink:
 
 
 _CLIENTS: Final = {name: each.client for name, each in dialects().items() if each.client is not None}
-SINKS: Final[dict[str, Callable[[], Sink]]] = {
-    "responses": partial(_SseSink, "openresponses"),
-    "openai": partial(_SseSink, "openai"),
-    **{name: partial(_ClientSink, client, client.outbound) for name, client in _CLIENTS.items()},
-    "snapshot": _SnapshotSink,
+ENCODERS: Final[dict[str, Callable[[], CaptureEncoder]]] = {
+    "responses": partial(_SseEncoder, "openresponses"),
+    "openai": partial(_SseEncoder, "openai"),
+    **{name: partial(_ClientEncoder, client, client.outbound) for name, client in _CLIENTS.items()},
+    "snapshot": _SnapshotEncoder,
 }
 
 
-_WITHOUT_TEXT_AFTER_TOOLS: Final[dict[str, Callable[[], Sink]]] = {
-    name: partial(_ClientSink, client, client.without_text_after_tools)
+_WITHOUT_TEXT_AFTER_TOOLS: Final[dict[str, Callable[[], CaptureEncoder]]] = {
+    name: partial(_ClientEncoder, client, client.without_text_after_tools)
     for name, client in _CLIENTS.items()
     if client.without_text_after_tools is not None
 }
 
 
-class Sinks:
-    """A sink of this name for each response of a capture, one after the other. `text_after_tools` says
-    whether clients of Chat Completions get text that comes after a tool call; None leaves it to the
-    source."""
+class CaptureWriter:
+    """Writes the responses of captures, each with an encoder of this `name`. `text_after_tools`: whether
+    clients of Chat Completions get text that comes after a tool call; None: as the dialect of the capture
+    says."""
 
     def __init__(self, name: str, text_after_tools: bool | None = None) -> None:
         self._name = name
-        self._wanted = text_after_tools
-        self._fed = False
+        self._text_after_tools = text_after_tools
+        self._encoder = ENCODERS[name]()
+        self._begun = False
         self._ended = False
-        self.begin(True)
-        self.wire = self._sink.wire
+        self.wire = self._encoder.wire
 
-    def begin(self, text_after_tools: bool) -> None:
-        """What comes next is of a source that wants this of its text."""
-        passes = text_after_tools if self._wanted is None else self._wanted
-        build = SINKS[self._name]
-        self._build = build if passes else _WITHOUT_TEXT_AFTER_TOOLS.get(self._name, build)
-        if not self._fed:
-            self._sink: Sink = self._build()
-
-    def feed(self, events: list[Event]) -> bytes:
+    def feed(self, step: CaptureStep, text_after_tools: bool) -> bytes:
+        """Write a step of a capture whose dialect has this value of `text_after_tools`."""
         written = b""
-        begin = 0
-        self._fed = self._fed or bool(events)
-        for index, event in enumerate(events):
-            if self._ended and type(event) is ResponseCreated:
-                written += self._sink.feed(events[begin:index]) + self._sink.close()
-                self._sink, self._ended, begin = self._build(), False, index
-            self._ended = self._ended or type(event) in TERMINAL_EVENTS
-        return written + self._sink.feed(events[begin:])
+        if step.events:
+            if self._ended:
+                written = self._encoder.close()
+            if self._ended or not self._begun:
+                self._encoder = self._build(text_after_tools)
+            self._begun, self._ended = True, False
+            written += self._encoder.feed(step.events)
+        if step.kind in ENDS:
+            self._ended = self._begun
+        return written
 
     def close(self) -> bytes:
-        return self._sink.close()
+        return self._encoder.close()
+
+    def _build(self, text_after_tools: bool) -> CaptureEncoder:
+        passes = text_after_tools if self._text_after_tools is None else self._text_after_tools
+        build = ENCODERS[self._name]
+        return (build if passes else _WITHOUT_TEXT_AFTER_TOOLS.get(self._name, build))()
 
 
-# What a capture may hold: which dialect it is in, and how it is read into a machine.
+# Captures of all dialects, translated by a machine for each of their responses.
 
 
 _NO_PLACE: Final = Place()
-MOST_OPEN: Final = 1000  # answers of a capture that have begun and not ended
-
-
-class Translated(NamedTuple):
-    """What a payload became. Without a payload it is the end of the capture, or of an answer in it."""
-
-    payload: Payload | None
-    events: list[Event]
+MOST_OPEN: Final = 1000  # responses of a capture that have begun and not ended
 
 
 class CaptureTranslator:
-    """Payloads in, events out, through the machine on the wire that was asked for.
+    """Translates the payloads of a capture to events in the spelling `wire`.
 
-    Ids and times come from the capture, so that it is translated to the same bytes each time. A capture may
-    hold several answers: each is a response of its own, and they come out one after the other, in the order
-    in which they began. What comes side by side waits until the answers before it have ended; memory is
-    linear in that.
+    Ids and times are derived from the capture, so that each translation gives the same bytes. A capture may
+    have several responses, also interleaved ones. Their events are given one response after the other, in
+    the order in which the responses began; those of later responses are buffered until the earlier ones have
+    ended, in linear memory.
     """
 
     def __init__(self, dialect: Dialect, first: Payload, wire: str) -> None:
         self.diagnostics = Diagnostics()
         self.text_after_tools = dialect.text_after_tools
-        self._recording = dialect.recording
+        self._format = dialect.capture
         self._wire = wire
         self._before: Mapping[str, Any] | None = None
         self._open = 0
-        self._answers: deque[_Answer] = deque()  # the first is the one that is given out
+        self._answers: deque[_Answer] = deque()  # the events of the first are given, others are buffered
         self._named: dict[tuple[str, str], _Answer | None] = {}
-        """By thread and turn, by turn and by thread (its last); None for those that were given out."""
+        """(thread, turn), ("", turn) and (thread, "") → the answer; None for those that are complete."""
         self._begin(first, first.data)
 
-    def feed(self, payload: Payload) -> Iterator[Translated]:
-        """One payload of the capture → what can be given out with it; `cases` are those of what was taken
-        last. Raises Unreadable when too many answers are open at once."""
+    def feed(self, payload: Payload) -> Iterator[CaptureStep]:
+        """Read the next payload; yields the steps that are ready. Raises UnreadableCapture if too many
+        responses are open at once."""
         answer = self._answer_of(payload)
         self._before = payload.value
         if answer is None:
             self.cases.ignored("turn", "notifications of another turn")
-            return iter([Translated(payload, [])])
+            return iter([CaptureStep(StepKind.TRANSLATED, payload, [])])
         was_open = not answer.over
         answer.feed(payload)
         if was_open and answer.over:
@@ -185,11 +218,11 @@ class CaptureTranslator:
 
     @property
     def cases(self) -> Diagnostics:
-        """What was repaired, lost or ignored of the answer that is given out."""
+        """What was repaired, lost or ignored in the response of the last step."""
         return self._answers[0].diagnostics
 
-    def close(self) -> Iterator[Translated]:
-        """The capture has ended, and with it the answers in it."""
+    def close(self) -> Iterator[CaptureStep]:
+        """The capture has ended, and so have its responses."""
         while True:
             yield from self._release_ended()
             yield self._end_answer()
@@ -198,13 +231,13 @@ class CaptureTranslator:
             self._answers.popleft()
 
     def _answer_of(self, payload: Payload) -> _Answer | None:
-        """The answer that it belongs to; None for one that is over or was never heard of."""
+        """The answer that a payload belongs to; None if that is complete or unknown."""
         front, value = self._answers[0], payload.value
-        place = _NO_PLACE if value is None else self._recording.place(value)
+        place = _NO_PLACE if value is None else self._format.place(value)
         if not place.turn:
             found = self._named.get((place.thread, ""), front)
             if found is front and front.over and value is not None:
-                begins = self._recording.begins(value, self._before)
+                begins = self._format.begins(value, self._before)
                 return self._begin(payload, _seed(payload)) if begins else front
             return found
         name = (place.thread, place.turn)
@@ -219,12 +252,12 @@ class CaptureTranslator:
 
     def _begin(self, payload: Payload, seed: bytes) -> _Answer:
         if self._open == MOST_OPEN:
-            raise Unreadable(payload.line, f"more than {MOST_OPEN} answers are open at once")
+            raise UnreadableCapture(payload.line, f"more than {MOST_OPEN} answers are open at once")
         self._open += 1
-        self._answers.append(_Answer(self._recording, payload, seed, self._wire))
+        self._answers.append(_Answer(self._format, payload, seed, self._wire))
         return self._answers[-1]
 
-    def _release_ended(self) -> Iterator[Translated]:
+    def _release_ended(self) -> Iterator[CaptureStep]:
         while True:
             front = self._answers[0]
             while front.waiting:
@@ -234,34 +267,35 @@ class CaptureTranslator:
             yield self._end_answer()
             self._answers.popleft()
 
-    def _end_answer(self) -> Translated:
-        """The end of the answer that is given out."""
+    def _end_answer(self) -> CaptureStep:
+        """End the first answer."""
         front = self._answers[0]
         events = front.close()
         self.diagnostics.extend(front.diagnostics)
         for name in front.names:
             if self._named[name] is front:
                 self._named[name] = None
-        return Translated(None, events)
+        return CaptureStep(StepKind.END, None, events)
 
 
 class _Answer:
-    """One answer on its way through a machine of its own. `names` are those by which payloads name it,
-    `waiting` is what was not given out yet."""
+    """One response, translated by a machine of its own."""
 
-    def __init__(self, recording: Recording, first: Payload, seed: bytes, wire: str) -> None:
+    def __init__(self, capture_format: CaptureFormat, first: Payload, seed: bytes, wire: str) -> None:
         self.names: list[tuple[str, str]] = []
-        self.waiting: deque[Translated] = deque()
-        self._recording = recording
+        """The names by which payloads refer to it."""
+        self.waiting: deque[CaptureStep] = deque()
+        """Steps that are buffered."""
+        self._format = capture_format
         self._concluded = False
-        model, created = recording.head(first.value or {})
+        model, created = capture_format.head(first.value or {})
         self._machine = ResponseStreamStateMachine(
             model if isinstance(model, str) else "",
             ids=_ids_from(seed),
             clock=lambda: created if isinstance(created, int) else 0,
             wire=wire,
         )
-        self._inbound = recording.inbound(self._machine)
+        self._inbound = capture_format.inbound(self._machine)
 
     @property
     def over(self) -> bool:
@@ -273,9 +307,9 @@ class _Answer:
 
     def feed(self, payload: Payload) -> None:
         value = payload.value
-        self._concluded = self._concluded or (value is not None and self._recording.concludes(value))
+        self._concluded = self._concluded or (value is not None and self._format.concludes(value))
         events = self._inbound.feed(payload.data, payload.event or "")
-        self.waiting.append(Translated(payload._replace(value=None), events))
+        self.waiting.append(CaptureStep(StepKind.TRANSLATED, payload._replace(value=None), events))
 
     def close(self) -> list[Event]:
         return self._inbound.close()
@@ -291,24 +325,70 @@ def _ids_from(seed: bytes) -> Callable[[str], str]:
     return lambda prefix: f"{prefix}_{digest}{next(number):08x}"
 
 
+# Responses captures as they were sent.
+
+_REQUEST: Final = "response.create"
+_LAST: Final = frozenset({"error", *(event.type for event in TERMINAL_EVENT.values())})
+
+
+class SentResponses:
+    """Splits a capture of Responses, in frames or as the messages of a WebSocket, into its responses; the
+    events stay as they were sent."""
+
+    text_after_tools = True
+
+    def __init__(self) -> None:
+        self.cases = self.diagnostics = Diagnostics()
+        self._open = False
+        self._ended = False
+        self._error = False
+        """Whether the last message was an error on a WebSocket."""
+
+    def feed(self, payload: Payload) -> list[CaptureStep]:
+        """Read the next payload. A response has ended when the next one begins."""
+        steps: list[CaptureStep] = []
+        kind = _kind_of(payload)
+        begins = payload.value is not None and responses.DIALECT.capture.begins(payload.value, None)
+        if kind is StepKind.RESPONSE or (begins and (self._ended or self._error)):
+            steps = self.close()
+        if kind is not StepKind.REQUEST:
+            self._open = True
+            self._ended = self._ended or kind is StepKind.RESPONSE or _ends(payload, kind)
+            if payload.value is not None:
+                self._error = kind is StepKind.ERROR
+        return [*steps, CaptureStep(kind, payload, [])]
+
+    def close(self) -> list[CaptureStep]:
+        """The capture has ended."""
+        kind = StepKind.ABORTED if self._error and not self._ended else StepKind.END
+        steps = [CaptureStep(kind, None, [])] if self._open else []
+        self._open = self._ended = self._error = False
+        return steps
+
+
+def _kind_of(payload: Payload) -> StepKind:
+    value = payload.value
+    if value is None:
+        return StepKind.EVENT
+    if "type" not in value and value.get("object") == "response":
+        return StepKind.RESPONSE
+    if payload.event is None and type_of(value) == _REQUEST:
+        return StepKind.REQUEST
+    # an error in a stream has a sequence number, one on a WebSocket an HTTP status
+    is_error = type_of(value) == "error" and "status" in value and "sequence_number" not in value
+    return StepKind.ERROR if is_error and payload.event is None else StepKind.EVENT
+
+
+def _ends(payload: Payload, kind: StepKind) -> bool:
+    return kind is StepKind.EVENT and payload.value is not None and type_of(payload.value) in _LAST
+
+
 DIALECTS: Final = dialects()
-AUTO: Final = "auto"
-
-
-def open_translator(name: str, first: Payload, wire: str) -> CaptureTranslator:
-    """The source for a capture that begins with this payload; `auto` looks at what it says.
-
-    Raises Unreadable when no dialect knows it.
-    """
-    found = dialect_of(first) if name == AUTO else name
-    if found is None:
-        raise Unreadable(first.line, f"this is not one of: {', '.join(DIALECTS)}")
-    return CaptureTranslator(DIALECTS[found], first, wire)
 
 
 def dialect_of(first: Payload) -> str | None:
     """The name of the dialect whose captures begin like this; None when there is none."""
     for name, dialect in DIALECTS.items():
-        if first.value is not None and dialect.recording.recognises(first.value):
+        if first.value is not None and dialect.capture.recognises(first.value):
             return name
     return None

@@ -1,7 +1,5 @@
-"""What a recording must not show: credentials in headers, addresses and bodies, and keys that an upstream
-repeats, also where one is cut by the end of a chunk.
-
-What people wrote and models answered is what a recording is of, and stays.
+"""Masks secrets in recordings: credentials in headers, addresses and bodies, and keys that an upstream
+repeats, also those that are split between chunks. The texts of users and models stay: a recording is of them.
 """
 
 from __future__ import annotations
@@ -11,13 +9,21 @@ from base64 import b64encode
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from heapq import merge
+from itertools import islice
 from typing import Any, Final, Protocol
-from urllib.parse import quote, unquote
+from urllib.parse import quote, unquote, urlsplit
 
 import msgspec
 
 from openresponses_bridge.errors import WireError
 from openresponses_bridge.protocol.codec import decode_json, encode
+from openresponses_bridge.protocol.secrets import (
+    SECRET_WORDS,
+    SERVER_URL,
+    maps_to_secrets,
+    names_secret,
+    origin_of,
+)
 from openresponses_server.settings.files import expanded
 
 MASK: Final = "[masked]"
@@ -31,24 +37,19 @@ _SHOWN_HEADERS: Final = frozenset(
     }
 )
 _RATE_LIMITS: Final = re.compile("(x|anthropic)-ratelimit-[a-z-]+")
-SECRET_WORDS: Final = (
-    "api_?key|authorization|(auth|access|refresh|id)_?token|password|passwd|secret|credential|cookie|bearer"
-    "|private_?key"
-)
-"""What the name of a secret has in it, in lower case and with `_` for `-`. The inspector's page masks by the
-same pattern (`secrets.js`), in the syntax that Python and JavaScript share."""
 # words for places without other texts: in a body a `key` or a `token` is often something else
 _HEADER_WORDS: Final = f"{SECRET_WORDS}|key|token|auth"
 _PARAMETER_WORDS: Final = f"{_HEADER_WORDS}|sig|pass|cred|code"
-_SECRET_NAME: Final = re.compile(SECRET_WORDS)
 _SECRET_HEADER: Final = re.compile(_HEADER_WORDS)
 _SECRET_PARAMETER: Final = re.compile(_PARAMETER_WORDS)
 _ADDRESS: Final = ("http://", "https://", "ws://", "wss://")
-_PATIENCE: Final = 4096  # bytes that are held together before they are looked through
+MOST_SECRETS: Final = 256
+"""How many secrets of one request are looked for in its traffic."""
+_HELD_BYTES: Final = 4096  # bytes that are held together before they are looked through
 
 
 class Finds(Protocol):
-    """Finds secrets in a text: where each begins and ends, in order. None is longer than `longest`."""
+    """Finds secrets in a text: the start and end of each, in order. None is longer than `longest`."""
 
     @property
     def longest(self) -> int: ...
@@ -57,7 +58,7 @@ class Finds(Protocol):
 
 
 def masked_headers(headers: Mapping[str, str], *, drop: bool = False) -> dict[str, str]:
-    """All headers with the values of those masked, or dropped, that are not known to be harmless."""
+    """The headers; those that are not known to be harmless are masked or dropped."""
     found = {}
     for name, value in headers.items():
         lower = name.lower()
@@ -69,8 +70,8 @@ def masked_headers(headers: Mapping[str, str], *, drop: bool = False) -> dict[st
 
 
 def masked_body(body: bytes, finds: Finds) -> msgspec.Raw | None:
-    """A JSON body with its secrets masked: in fields that are named for them, in addresses, and those that
-    `finds` knows. None for one that is not JSON."""
+    """A JSON body without its secrets: values of fields that are named for them, secrets in addresses, and
+    those that `finds` knows. None if it is not JSON."""
     try:
         shown = encode(masked_value(decode_json(body))).decode()
     except (WireError, RecursionError, UnicodeError, msgspec.MsgspecError):
@@ -79,33 +80,43 @@ def masked_body(body: bytes, finds: Finds) -> msgspec.Raw | None:
 
 
 def masked_value(value: Any, name: str = "") -> Any:
-    """A JSON value, which stands under this name, with what is secret by its name masked."""
-    return _masked(value, _Named(name))
+    """The JSON value of the field of this name, with the values of fields with secret names masked."""
+    return _masked(value, _Named(name, value))
 
 
 def _masked(value: Any, named: _Named) -> Any:
     if isinstance(value, str):
         if named.secret:
             return MASK
+        if named.server:
+            return _masked_server(value)
         return masked_address(value) if value.startswith(_ADDRESS) else value
     if isinstance(value, list):
         return [_masked(each, named) for each in value]
     if not isinstance(value, dict):
         return value
-    if named.headers:
-        return {key: MASK if isinstance(each, str) else each for key, each in value.items()}
-    return {key: _masked(each, _Named(key)) for key, each in value.items()}
+    return {key: _masked(each, named.under(key, each, value)) for key, each in value.items()}
 
 
 def hidden_in(value: Any, name: str = "") -> Iterator[str]:
-    """What `masked_value` masks of a JSON value that stands under this name."""
-    return _hidden(value, _Named(name))
+    """The texts that `masked_value` masks in the JSON value of the field of this name."""
+    return _hidden(value, _Named(name, value))
+
+
+def hidden_in_body(body: bytes, most: int) -> list[str]:
+    """The first texts that `masked_body` masks in a JSON body; none if it is not JSON."""
+    try:
+        return list(islice(hidden_in(decode_json(body)), most))
+    except (WireError, RecursionError):
+        return []
 
 
 def _hidden(value: Any, named: _Named) -> Iterator[str]:
     if isinstance(value, str):
-        if named.headers or named.secret:
+        if named.secret:
             yield value.partition(" ")[2] or value  # a key behind its scheme
+        elif named.server:
+            yield from _hidden_in_server(value)
         elif value.startswith(_ADDRESS):
             yield from _hidden_in_address(value)
     elif isinstance(value, list):
@@ -113,21 +124,55 @@ def _hidden(value: Any, named: _Named) -> Iterator[str]:
             yield from _hidden(each, named)
     elif isinstance(value, dict):
         for key, each in value.items():
-            under = named if named.headers and isinstance(each, str) else _Named(key)
-            yield from _hidden(each, under)
+            yield from _hidden(each, named.under(key, each, value))
 
 
 class _Named:
-    """The name under which values stand, looked at once however many there are."""
+    """The name of a field, which is checked once for all its values."""
 
-    __slots__ = ("headers", "secret")
+    __slots__ = ("_maps", "secret", "server")
 
-    def __init__(self, name: str) -> None:
-        self.headers = name == "headers"
-        self.secret = _names_secret(_SECRET_NAME, name)
+    def __init__(self, name: str, value: Any) -> None:
+        self._maps = maps_to_secrets(name, value)
+        self.secret = names_secret(name)
+        self.server = name == SERVER_URL
+
+    def under(self, name: str, value: Any, within: dict[str, Any]) -> _Named:
+        """The name of a field of `within`, which is the value of this field or in its list. A secret may be
+        an object with its name and its value."""
+        if self._maps and not isinstance(value, dict) and (name == "value" or not within.keys() >= _PAIR):
+            return _SECRET
+        return _Named(name, value)
 
 
-def _names_secret(pattern: re.Pattern[str], name: str) -> bool:
+_PAIR: Final = {"name", "value"}
+_SECRET: Final = _Named("secret", None)
+
+
+def _masked_server(url: str) -> str:
+    """The address of an MCP server with its origin alone."""
+    origin = origin_of(url)
+    if origin is None:
+        return MASK
+    parts = urlsplit(url)
+    scheme, separator, host = origin.partition("://")
+    user = f"{MASK}@" if "@" in parts.netloc else ""
+    is_origin = parts.path in ("", "/") and not parts.query and not parts.fragment
+    return f"{scheme}{separator}{user}{host}{parts.path if is_origin else f'/{MASK}'}"
+
+
+def _hidden_in_server(url: str) -> Iterator[str]:
+    """The secrets in the address of an MCP server; a short part of its path is a word."""
+    yield from _hidden_in_address(url)
+    if origin_of(url) is None:
+        yield url
+        return
+    parts = urlsplit(url)
+    values = (parameter.partition("=")[2] for parameter in parts.query.split("&"))
+    yield from (each for each in (*parts.path.split("/"), *values, parts.fragment) if len(each) >= LONG)
+
+
+def _names(pattern: re.Pattern[str], name: str) -> bool:
     return pattern.search(name.lower().replace("-", "_")) is not None
 
 
@@ -142,7 +187,7 @@ def _hidden_in_address(url: str) -> Iterator[str]:
 
 
 def masked_address(url: str) -> str:
-    """An address without a password in it, and without what is secret in its query."""
+    """The address without its password and the secrets in its query."""
     before, separator, rest = url.partition("://")
     host, slash, path = rest.partition("/")
     if "@" in host:
@@ -154,7 +199,7 @@ def masked_address(url: str) -> str:
 
 def _masked_parameter(parameter: str) -> str:
     name, equals, _ = parameter.partition("=")
-    return f"{name}={MASK}" if equals and _names_secret(_SECRET_PARAMETER, unquote(name)) else parameter
+    return f"{name}={MASK}" if equals and _names(_SECRET_PARAMETER, unquote(name)) else parameter
 
 
 def without(text: str, finds: Finds) -> str:
@@ -167,21 +212,21 @@ def without(text: str, finds: Finds) -> str:
 
 
 class StreamMask:
-    """Takes secrets out of a stream and keeps the ends of its chunks: a secret over several of them is put as
-    `[key]` into the one where it begins. Chunks are held until it is clear that none begins in them; no byte
-    is looked at more than a few times."""
+    """Masks secrets in a stream and keeps its division into chunks. A secret over several chunks becomes
+    `[key]` in the first of them. Chunks are held until no secret can begin in them; each byte is read only a
+    few times."""
 
     def __init__(self, finds: Finds) -> None:
         self._finds = finds
         self._held: list[tuple[float, bytes]] = []
         self.held = 0
         """How many bytes are held."""
-        self._look_at = finds.longest + _PATIENCE
+        self._look_at = finds.longest + _HELD_BYTES
         self._hidden = 0
-        """How many bytes of what is held belong to a secret whose beginning has been released."""
+        """How many of the held bytes belong to a secret whose beginning has been released."""
 
     def feed(self, at: float, data: bytes) -> list[tuple[float, bytes]]:
-        """The chunks that are clear now, each with its time."""
+        """Add a chunk; returns the chunks that can be released, each with its time."""
         if not self._finds.longest:
             return [(at, data)]
         self._held.append((at, data))
@@ -189,11 +234,12 @@ class StreamMask:
         return self._clear(self.held - self._finds.longest) if self.held >= self._look_at else []
 
     def close(self) -> list[tuple[float, bytes]]:
-        """Those that are left."""
+        """Return the rest of the chunks."""
         return self._clear(self.held) if self._held else []
 
     def _clear(self, until: int) -> list[tuple[float, bytes]]:
-        """Release the chunks that end here or before. A secret that begins there is whole in what is held."""
+        """Release the chunks that end at this place or before it. Every secret that begins in them is
+        complete in the held bytes."""
         text = b"".join(data for _, data in self._held).decode("latin-1")
         spans = self._finds.spans(text)
         if self._hidden:
@@ -216,12 +262,13 @@ class StreamMask:
         self._hidden = waiting[0][1] - begin if waiting and waiting[0][0] < begin else 0
         del self._held[:number]
         self.held -= begin
-        self._look_at = self.held + self._finds.longest + _PATIENCE
+        self._look_at = self.held + self._finds.longest + _HELD_BYTES
         return released
 
 
 def _with_rest(spans: list[tuple[int, int]], end: int) -> list[tuple[int, int]]:
-    """The spans behind one that began before the text and ends here; what overlaps it is part of it."""
+    """The spans after one that began before the text and ends at this place; spans that overlap it are part
+    of it."""
     following = deque(spans)
     while following and following[0][0] < end:
         end = max(end, following.popleft()[1])
@@ -229,7 +276,7 @@ def _with_rest(spans: list[tuple[int, int]], end: int) -> list[tuple[int, int]]:
 
 
 def _without(text: str, begin: int, end: int, spans: list[tuple[int, int]]) -> bytes:
-    """The part of the text between these places, `[key]` where a secret begins in it."""
+    """The text between these places with `[key]` for each secret that begins in it."""
     pieces, done = [], begin
     for first, last in spans:
         pieces.append(text[done : max(done, first)])
@@ -251,7 +298,7 @@ Span = tuple[int, int]
 
 
 class Pieces:
-    """Of `strings` every piece of two thirds or more is found; they have 16 characters at least."""
+    """Finds pieces of `strings`, of 16 characters at least, that have two thirds of their length or more."""
 
     def __init__(self, strings: Sequence[str]) -> None:
         self._strings = strings
@@ -260,15 +307,15 @@ class Pieces:
         """How far before its middle third a piece may begin."""
         self._suffixes: _Suffixes | None = None
         self.read = 0
-        """How many characters the slower automaton has read."""
+        """How many characters the suffix automaton has read."""
 
     def make_ready(self) -> None:
-        """Make the slower automaton now, and not when something is found: that takes microseconds for each
+        """Build the suffix automaton now instead of at the first hit. This takes microseconds for each
         character."""
         self._suffixes = self._suffixes or _Suffixes(self._strings)
 
     def spans(self, text: str) -> list[Span]:
-        """Where they are in the text, in order: those that overlap are one."""
+        """The spans of all pieces in the text, in order; overlapping ones are merged."""
         found: list[Span] = []
         at = 0
         for end, _ in hits(self._anchors, text):
@@ -285,7 +332,7 @@ class Pieces:
 
 
 def automaton(strings: Iterable[str]) -> Any:
-    """What `hits` looks for."""
+    """The strings that `hits` searches for."""
     import ahocorasick  # a server that never looks does not load it
 
     made = ahocorasick.Automaton()
@@ -296,7 +343,7 @@ def automaton(strings: Iterable[str]) -> Any:
 
 
 def hits(strings: Any, text: str) -> Iterator[tuple[int, int]]:
-    """The end and the size of the longest of the strings that ends there, in order."""
+    """The end and size of each hit, in order; of several with the same end the longest."""
     found, before = strings.iter(""), -1
     for start in range(0, len(text), _BLOCK):
         found.set(text[start : start + _BLOCK])
@@ -307,21 +354,21 @@ def hits(strings: Any, text: str) -> Iterator[tuple[int, int]]:
 
 
 def add(found: list[Span], begin: int, end: int) -> None:
-    """One more, which ends behind all that were found; those that overlap are one."""
+    """Add a span, which ends after all others; overlapping ones are merged."""
     while found and found[-1][1] > begin:
         begin = min(begin, found.pop()[0])
     found.append((begin, end))
 
 
 class _Suffixes:
-    """What of a text is a large piece of one of the strings, read character by character."""
+    """Finds large pieces of the strings in a text, character by character."""
 
     def __init__(self, strings: Sequence[str]) -> None:
         self._next: list[dict[str | int, int]] = [{}]
         self._link = [-1]
         self._size = [0]
         self._least = [_NONE]
-        """How long a piece has to be: two thirds of the shortest string in which this state's pieces are."""
+        """The minimum size of a piece: two thirds of the shortest string that has this state's pieces."""
         last = 0
         for number, each in enumerate(strings):
             last = self._append(number, last)  # which no text has: nothing goes over the end of a string
@@ -329,7 +376,7 @@ class _Suffixes:
                 last = self._append(character, last)
                 self._least[last] = len(each) - len(each) // 3
         self._beyond = [0] * len(self._size)
-        """The size of the longest large piece among the shorter ends of this state's pieces."""
+        """The size of the longest large piece that is a suffix of this state's pieces."""
         by_size = sorted(range(1, len(self._size)), key=self._size.__getitem__)
         for state in reversed(by_size):
             link = self._link[state]
@@ -346,8 +393,8 @@ class _Suffixes:
         self._state = self._matched = 0
 
     def read(self, text: str, at: int, end: int, found: list[Span]) -> int:
-        """Read on from here to `end`, and beyond while what ends there could be in a piece; how far. The
-        pieces go to `found`."""
+        """Read up to `end`, and further while a piece may continue; returns the end. The pieces are added to
+        `found`."""
         state, matched = self._state, self._matched
         while at < len(text) and (at < end or matched >= _ANCHOR):
             character = text[at]
@@ -411,28 +458,27 @@ _MANY: Final = 512  # characters of all
 
 
 class Secrets:
-    """The secrets that a request carries. One of 16 characters or more is also found percent-encoded, in
-    base64, in other letter case, and cut to two thirds. Looking for them takes time that is linear in the
-    text, however many there are."""
+    """The secrets of a request. Those of 16 characters or more are also found percent-encoded, in base64, in
+    other letter case, and cut to two thirds. Searching takes linear time, however many there are."""
 
     def __init__(self, secrets: Iterable[str | None]) -> None:
         found = {secret[:_LONGEST] for secret in secrets if secret and len(secret) >= _SHORTEST}
         self._short = {secret for secret in found if len(secret) < LONG}
         self._long = {form.translate(_ALIKE) for secret in found - self._short for form in _forms(secret)}
         self.longest = max(map(len, self._short | self._long), default=0)
-        """The length of the longest form of one; 0 without secrets."""
+        """The length of the longest form of a secret; 0 if there are none."""
         self.size = sum(map(len, found))
-        """How many characters they have."""
+        """The total number of characters."""
         self._whole: Any = None
         self._pieces: Pieces | None = None
 
     @property
     def are_many(self) -> bool:
-        """What they are found with takes longer to make than the event loop should wait."""
+        """Building their automata takes longer than the event loop should wait."""
         return self.size > _MANY
 
     def make_ready(self) -> None:
-        """Make what they are found with: many are made ready on a thread, few when the first shows."""
+        """Build the automata, on a thread if there are many; for few this is done at the first search."""
         if self.are_many and self._long:
             self._in_pieces().make_ready()
 
@@ -441,7 +487,7 @@ class Secrets:
         return self._pieces
 
     def out_of(self, text: str) -> str:
-        """The text with `[key]` in their place."""
+        """The text with `[key]` for each secret in it."""
         pieces, done = [], 0
         for begin, end in self.spans(text):
             pieces += [text[done:begin], _KEY]
@@ -473,12 +519,10 @@ def _alike(text: str) -> str:
 
 
 def header_secrets(headers: Mapping[str, str]) -> list[str]:
-    """What is secret in the configured headers: the values of those that are named for it or that hold a
-    variable, whole and word by word (`Bearer …`)."""
+    """The secrets in the configured headers: values of headers that are named for secrets or that contain a
+    variable, complete and word by word (`Bearer …`)."""
     secret = [
-        expanded(value)
-        for name, value in headers.items()
-        if "${" in value or _names_secret(_SECRET_HEADER, name)
+        expanded(value) for name, value in headers.items() if "${" in value or _names(_SECRET_HEADER, name)
     ]
     return [*secret, *(word for value in secret for word in value.split() if len(word) >= LONG)]
 
@@ -494,8 +538,8 @@ def _forms(secret: str) -> list[str]:
 
 
 def _in_base64(data: bytes, before: int) -> str:
-    """The part of its base64 that is the same whatever stands around it, with `before` bytes of a group of
-    three before it."""
+    """The part of its base64 that does not depend on the text around it, if `before` bytes of its first group
+    of three come before it."""
     text = b64encode(bytes(before) + data).decode()
     return text[-(-before * 8 // 6) : (before + len(data)) * 8 // 6]
 
@@ -514,12 +558,12 @@ def model_of(body: bytes) -> str:
 
 
 def secrets_in(headers: Mapping[str, str]) -> list[str]:
-    """What headers carry that is not shown, of a key without its scheme. A short value is a secret only
-    under a name for one: it could be a word of the answer."""
+    """The values of the headers that are not shown, keys without their scheme. A short value is a secret only
+    in a header that is named for one, because it could be a word of the answer."""
     hidden = [
         headers[name]
         for name, shown in masked_headers(headers).items()
-        if shown == MASK and (len(headers[name]) >= LONG or _names_secret(_SECRET_HEADER, name))
+        if shown == MASK and (len(headers[name]) >= LONG or _names(_SECRET_HEADER, name))
     ]
     parts = (value.partition(" ") for value in hidden)
     return [key if scheme.lower() in _SCHEMES else scheme + space + key for scheme, space, key in parts]

@@ -1,58 +1,52 @@
-"""A stream as the inspector shows it: a line of JSON for each event, with what is wrong with it, what was
-repaired or lost at it, and the parts that VS Code gets of it."""
+"""Streams, captures and recordings as the inspector shows them: a line of JSON for each event, with its
+violations, its repairs and losses, and the parts that VS Code gets of it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from io import BytesIO
-from itertools import chain, islice
+from itertools import islice
 from typing import Any, Final
 
 from msgspec import Raw, Struct
 
-from openresponses_bridge.conformance import RULES, StreamValidator, Violation, WireName, validate_response
+from openresponses_bridge.conformance import (
+    RULES,
+    StreamValidator,
+    Violation,
+    WireName,
+    validate_envelope,
+    validate_response,
+)
 from openresponses_bridge.decoder import PartDecoder, encode_parts
 from openresponses_bridge.diagnostics import Diagnostic, Diagnostics
-from openresponses_bridge.dialects import responses
 from openresponses_bridge.dialects.base import type_of
 from openresponses_bridge.errors import WireError
 from openresponses_bridge.protocol.codec import decode_event, decode_json, encode
-from openresponses_bridge.protocol.events import Event
 from openresponses_bridge.sse import Frame, is_done
-from openresponses_server.observation.recordings.captures import (
-    Check,
-    Payload,
-    Unreadable,
-    accept_all,
-    begins_response,
-    ends_response,
-    payloads_and_pauses,
-    with_pauses,
-)
-from openresponses_server.observation.recordings.dialects import (
+from openresponses_server.observation.recordings.captures import Check, Payload, UnreadableCapture, accept_all
+from openresponses_server.observation.recordings.dialects import ENDS, CaptureStep, StepKind
+from openresponses_server.observation.recordings.playing import (
     AUTO,
-    DIALECTS,
-    CaptureTranslator,
-    Translated,
-    dialect_of,
-    open_translator,
+    CapturedAnswer,
+    CaptureFile,
+    CaptureReader,
 )
-from openresponses_server.observation.recordings.reader import Clock, Exchange, Index, body_lines
-from openresponses_server.observation.recordings.records import Record, decode_record, is_recording
+from openresponses_server.observation.recordings.reader import Clock
 
-# What of a report belongs to the event at hand: for whoever pins repairs and losses to the events at which
-# they showed.
+# Repairs and losses are pinned to the events at which they were recorded.
 
 
 class Reported:
-    """What is new in a report since the last look. Costs nothing while nothing is."""
+    """Finds the new cases in a report. This costs almost nothing if there are none."""
 
     def __init__(self, report: Diagnostics) -> None:
         self._report = report
         self._seen = 0
 
     def new(self) -> list[Diagnostic]:
-        """The cases that were noted for the first time since."""
+        """The cases that were recorded for the first time since the last call."""
         if len(self._report) == self._seen:
             return []
         found = list(islice(self._report, self._seen, None))
@@ -61,13 +55,13 @@ class Reported:
 
 
 _MOST_FINDINGS: Final = 50
-"""Violations and cases that one line holds; a line says how many it leaves out."""
+"""Violations and cases in one line; the line has the number of those that it leaves out."""
 _LONGEST_CASE: Final = 500  # characters
 
 
 class Finding(Struct, frozen=True):
-    """Something pinned to an event: `kind` is `violation`, `repair`, `loss`, `ignored` or `warning`; `rule`
-    is the id of a violated rule with the text of what it `asks`; `where` is a path or the name of a field."""
+    """A finding at an event: `kind` is `violation`, `repair`, `loss`, `ignored` or `warning`; `rule` is the
+    id of a violated rule and `asks` its text; `where` is a path or the name of a field."""
 
     kind: str
     where: str
@@ -78,8 +72,8 @@ class Finding(Struct, frozen=True):
 
 class Observation(Struct, frozen=True, omit_defaults=True):
     """One event. `at` is in seconds since the request was received, or else since the stream began; `data` is
-    its JSON as it was sent, or a string with what was sent instead; `source` the payloads of another dialect
-    that it was made of. `line` is where a capture has it. A line without `event` is what came at the end."""
+    its JSON as it was sent, or a string with what was sent instead; `source` are the payloads of another
+    dialect from which it was translated. `line` is its line in a capture. Without `event` it is the end."""
 
     at: float
     event: str = ""
@@ -93,7 +87,7 @@ class Observation(Struct, frozen=True, omit_defaults=True):
 
 
 class Observer:
-    """Observes one response's stream. Each call gives the line for what it was given, with its line feed."""
+    """Observes the stream of one response. Each method returns one line, with its line feed."""
 
     def __init__(self, wire: WireName = "auto", *reports: Diagnostics) -> None:
         self._validator = StreamValidator(wire)
@@ -107,14 +101,17 @@ class Observer:
             return line(Observation(at, "[DONE]", findings=findings_of(found, ()), **more)) if found else b""
         return self._observed(frame.data, found, at, more)
 
-    def payload(self, data: bytes, at: float, **more: Any) -> bytes:
-        """The line of an event that came without a frame."""
-        return self._observed(data, self._validator.feed(data), at, more)
+    def payload(self, data: bytes, at: float, error: Mapping[str, Any] | None = None, **more: Any) -> bytes:
+        """The line of an event that came without a frame; `error`: it is this error on a WebSocket, which is
+        not an event of the stream."""
+        found = self._validator.feed(data) if error is None else validate_envelope(error)
+        return self._observed(data, found, at, more)
 
-    def close(self, at: float, **more: Any) -> bytes:
-        """The stream has ended: what is missing, and the parts that come of that."""
+    def close(self, at: float, *, aborted: bool = False, **more: Any) -> bytes:
+        """The line of the stream's end, with what is missing; nothing is if an error `aborted` it."""
         parts = _parts(self._decoder.close())
-        found = findings_of(self._validator.close(), self._noted())
+        missing = [] if aborted else self._validator.close()
+        found = findings_of(missing, self._new_diagnostics())
         return line(Observation(at, findings=found, parts=parts, ended=True, **more))
 
     def _observed(self, data: bytes, found: list[Violation], at: float, more: dict[str, Any]) -> bytes:
@@ -125,7 +122,7 @@ class Observer:
             name, shown, parts = event.type, _in_one_line(data), _parts(self._decoder.feed(event))
         except WireError:
             name, shown = _name_of(data), json_or_text(data)
-        findings = findings_of(found, self._noted())
+        findings = findings_of(found, self._new_diagnostics())
         left_out = max(len(findings) - _MOST_FINDINGS, 0)
         return line(
             Observation(
@@ -139,18 +136,18 @@ class Observer:
             )
         )
 
-    def _noted(self) -> Iterator[Diagnostic]:
+    def _new_diagnostics(self) -> Iterator[Diagnostic]:
         for report in self._reports:
             yield from report.new()
 
 
 def line(observation: Observation) -> bytes:
-    """As JSON, ended by a line feed."""
+    """Encode an observation as a line of JSON."""
     return encode(observation) + b"\n"
 
 
 def json_or_text(data: bytes) -> Raw | str:
-    """JSON as it was sent where it is one line of it, else the text."""
+    """The data as JSON on one line if they are JSON, else as text."""
     try:
         decode_json(data)
         return _in_one_line(data)
@@ -159,7 +156,7 @@ def json_or_text(data: bytes) -> Raw | str:
 
 
 def clean(text: str) -> str:
-    """Without halves of surrogate pairs, which no JSON can hold but as escapes."""
+    """The text with lone surrogates replaced, which JSON can only contain as escapes."""
     return text.encode("utf-8", "replace").decode()
 
 
@@ -177,7 +174,7 @@ def _name_of(data: bytes) -> str:
 
 
 def findings_of(violations: Iterable[Violation], cases: Iterable[Diagnostic] = ()) -> list[Finding]:
-    """Violations and cases in the form in which they are pinned to an event."""
+    """The findings for violations and cases."""
     found = [
         Finding("violation", clean(each.path), clean(each.message), each.rule, RULES[each.rule].description)
         for each in violations
@@ -192,172 +189,109 @@ def _parts(parts: Iterable[Any]) -> list[Raw]:
     return [Raw(encode_parts((part,)).strip()) for part in parts]
 
 
-# A capture of any dialect, observed: Responses streams as they are, those of other dialects as the events
-# that they are translated into, beside the payloads these are made of.
+# A capture of any dialect, or a recording, as the inspector shows it: Responses as they were sent, other
+# dialects as the events that they are translated into, with the payloads of which each was made.
 
-_OURS: Final = responses.DIALECT.name
 _WIRE: Final = "openresponses"
-_REQUEST: Final = "response.create"
+_REFUSAL: Final = 2000  # characters
 Now = Callable[[], float]
-"""When the line that was read last was received, in seconds since the first."""
+"""When the last line was received, in seconds since the first."""
 
 
 def observed(
-    lines: Iterable[bytes], name: str = AUTO, clock: Now = lambda: 0.0, check: Check = accept_all
+    lines: Iterable[bytes], name: str = AUTO, now: Now = lambda: 0.0, check: Check = accept_all
 ) -> Iterator[bytes]:
-    """The lines of a capture in this dialect, as `Observation`; `auto` looks at its first payload. `lines`
-    may hold pauses (`with_pauses`), which come out as they are. Raises Unreadable, which may be after some
-    lines, also for a payload that `check` refuses."""
-    payloads = payloads_and_pauses(lines, check)
-    for first in payloads:
-        if first is None:
-            yield b""
-            continue
-        rest = chain([first], payloads)
-        if (dialect_of(first) if name == AUTO else name) == _OURS:
-            yield from _AsItIs(clock).lines(rest)
-        else:
-            yield from _Translated(open_translator(name, first, _WIRE), clock).lines(rest)
-
-
-class _AsItIs:
-    """Responses, one after the other, in frames or as the messages of a WebSocket."""
-
-    def __init__(self, clock: Now) -> None:
-        self._clock = clock
-        self._observer: Observer | None = None
-        self._ended = False
-
-    def lines(self, payloads: Iterable[Payload | None]) -> Iterator[bytes]:
-        for payload in payloads:
-            if payload is None:
-                yield b""
-                continue
-            if self._ended and begins_response(payload):
-                yield self._close()
-            if shown := self._line(payload):
-                yield shown
-            self._ended = self._ended or ends_response(payload)
-        yield self._close()
-
-    def _line(self, payload: Payload) -> bytes:
-        at, value = self._clock(), payload.value
-        if value is not None and "type" not in value and value.get("object") == "response":
-            found = findings_of(validate_response(value, "auto"))
-            return line(Observation(at, "response", json_or_text(payload.data), payload.line, findings=found))
-        if value is not None and payload.event is None and type_of(value) == _REQUEST:
-            return line(Observation(at, _REQUEST, json_or_text(payload.data), payload.line))
-        self._observer = self._observer or Observer()
-        if payload.event is None:
-            return b"" if value is None else self._observer.payload(payload.data, at, line=payload.line)
-        return self._observer.frame(Frame(payload.event, payload.data), at, line=payload.line)
-
-    def _close(self) -> bytes:
-        observer, self._observer, self._ended = self._observer, None, False
-        return b"" if observer is None else observer.close(self._clock())
-
-
-class _Translated:
-    """Answers of another dialect, one after the other: what each payload becomes."""
-
-    def __init__(self, source: CaptureTranslator, clock: Now) -> None:
-        self._source = source
-        self._clock = clock
-        self._observer: Observer | None = None
-        self._payloads: list[Raw | str] = []
-        """Those that no event has come of yet."""
-        self._number = 0  # of the line that was translated last
-
-    def lines(self, payloads: Iterable[Payload | None]) -> Iterator[bytes]:
-        for payload in payloads:
-            if payload is None:
-                yield b""
-                continue
-            for translated in self._source.feed(payload):
-                yield from self._lines(translated)
-        for translated in self._source.close():
-            yield from self._lines(translated)
-
-    def _lines(self, translated: Translated) -> Iterator[bytes]:
-        if translated.payload is not None:
-            self._number = translated.payload.line
-            self._payloads.append(json_or_text(translated.payload.data))
-        for event in translated.events:
-            yield self._line(event)
-        if translated.payload is None:
-            yield self._close()
-
-    def _line(self, event: Event) -> bytes:
-        self._observer = self._observer or Observer(_WIRE, self._source.cases)
-        source, self._payloads = self._payloads, []
-        return self._observer.payload(encode(event), self._clock(), line=self._number, source=source)
-
-    def _close(self) -> bytes:
-        observer, self._observer = self._observer, None
-        source, self._payloads = self._payloads, []
-        return b"" if observer is None else observer.close(self._clock(), source=source)
-
-
-# A recording, observed: its answers one after the other, at the times at which they came.
-
-_FIRST: Final = 4096  # bytes of the first line that say whether this is a recording
-_SHOWN: Final = 2000  # characters of a refusal
-_SHOWN_RECORDS: Final = 100
+    """The lines of a capture in this dialect, as `Observation`; `auto`: that of its first payload. Pauses
+    among `lines` (`with_pauses`) are yielded as b"". Raises UnreadableCapture, perhaps after some lines, also
+    for a payload that `check` refuses."""
+    yield from _observed_answer(CapturedAnswer(iter(lines)), name, now, check)
 
 
 def observed_file(data: bytes, name: str = AUTO, check: Check = accept_all) -> Iterator[bytes]:
-    """The lines of a capture, or of the answers in a recording, as `Observation`, and b"" wherever some time
-    has passed without one: no step is long, whatever is in the file. `check` refuses payloads
-    before they are decoded. Raises Unreadable, which may be after some lines."""
-    file = BytesIO(data)
-    if not is_recording(file.readline(_FIRST)):
-        file.seek(0)
-        yield from observed(with_pauses(file), name, check=check)
-        return
-    file.seek(0)
-    index = Index()
-    for read in with_pauses(file):
-        if read:
-            index.feed(read)
-        else:
-            yield b""
-    exchanges = index.exchanges
-    # what a client was sent is made of what upstreams sent
-    shown = [each for each in exchanges if each.asked.leg == "upstream"] or exchanges
-    if not shown:
-        raise Unreadable(1, "the recording has no exchanges")
-    for each in shown:
-        yield from _exchange(data, each, name, shown[0].asked.at, check)
-
-
-def _exchange(data: bytes, each: Exchange, name: str, begin: float, check: Check) -> Iterator[bytes]:
+    """The lines of a capture, or of the answers in a recording, as `Observation`; and b"" at times, so that
+    no step takes long, whatever is in the file. `check` refuses payloads before they are decoded. Raises
+    UnreadableCapture, perhaps after some lines."""
     clock = Clock(None)
-    clock.reach(each.asked.at)
-    lines = body_lines(_records(data, each), clock)
+    begin: float | None = None
+    for answer in CaptureFile(BytesIO(data)).answers(clock):
+        if answer is None:
+            yield b""
+            continue
+        begin = clock.at if begin is None else begin
+        yield from _observed_answer(answer, name, partial(_since, clock, begin), check)
+    if begin is None:
+        raise UnreadableCapture(1, "the recording has no exchanges")
 
-    def at() -> float:
-        return max(round(clock.at - begin, 6), 0.0)
 
-    if not 200 <= each.status < 300:
-        said = b"".join(islice(lines, _SHOWN_RECORDS)).decode("utf-8", "replace")[:_SHOWN]
-        what = f"refused with status {each.status}" if each.status else "no answer"
-        found = [Finding("warning", f"exchange {each.asked.exchange}", what)]
-        yield line(Observation(at(), "refused", said, each.line, findings=found))
-        yield line(Observation(at(), ended=True))
+def _since(clock: Clock, begin: float) -> float:
+    return max(round(clock.at - begin, 6), 0.0)
+
+
+def _observed_answer(answer: CapturedAnswer, name: str, now: Now, check: Check) -> Iterator[bytes]:
+    if answer.exchange is not None and answer.refusal:
+        body = answer.beginning(_REFUSAL)
+        found = [Finding("warning", f"exchange {answer.exchange.asked.exchange}", answer.refusal)]
+        yield line(Observation(now(), "refused", body, answer.exchange.line, findings=found))
+        yield line(Observation(now(), ended=True))
         return
-    spoken = each.asked.dialect if name == AUTO else name
-    if spoken not in DIALECTS:
-        raise Unreadable(each.line, f"dialect {spoken[:100]!r} is not one of: {', '.join(DIALECTS)}")
-    try:
-        yield from observed(with_pauses(lines), spoken, at, check)
-    except Unreadable as error:
-        what = f"the answer of exchange {each.asked.exchange} can't be read: {error}"
-        raise Unreadable(each.line, what) from error
+    reader = CaptureReader(answer.dialect(name), _WIRE, as_sent=True)
+    lines = _ObservedSteps(reader, now)
+    for step in answer.steps(reader, check):
+        yield from lines.feed(step)
 
 
-def _records(data: bytes, exchange: Exchange) -> Iterator[Record]:
-    for begin, end in zip(exchange.places[::2], exchange.places[1::2], strict=True):
-        for each in BytesIO(data[begin:end]):
-            record = decode_record(each) if each.strip() else None
-            if record is not None:
-                yield record
+class _ObservedSteps:
+    """Turns the steps of a capture into lines."""
+
+    def __init__(self, reader: CaptureReader, now: Now) -> None:
+        self._reader = reader
+        self._now = now
+        self._observer: Observer | None = None
+        self._sources: list[Raw | str] = []
+        """The payloads since the last event that was translated from one."""
+        self._number = 0
+        """The line of the last payload."""
+
+    def feed(self, step: CaptureStep) -> Iterator[bytes]:
+        if step.payload is not None:
+            self._number = step.payload.line
+            yield from self._payload(step.kind, step.payload)
+        for event in step.events:
+            observer = self._observer = self._observer or Observer(_WIRE, self._reader.cases)
+            yield observer.payload(encode(event), self._now(), line=self._number, source=self._source())
+        if step.kind is StepKind.PAUSE:
+            yield b""
+        elif step.kind in ENDS:
+            ended, self._observer = self._observer, None
+            source = self._source()
+            if ended is not None:
+                yield ended.close(self._now(), aborted=step.kind is StepKind.ABORTED, source=source)
+
+    def _payload(self, kind: StepKind, payload: Payload) -> Iterator[bytes]:
+        match kind:
+            case StepKind.TRANSLATED:
+                self._sources.append(json_or_text(payload.data))
+            case StepKind.RESPONSE:
+                yield self._line("response", payload, validate_response(payload.value or {}, "auto"))
+            case StepKind.REQUEST:
+                yield self._line(type_of(payload.value or {}), payload)
+            case _:
+                if shown := self._sent(kind, payload):
+                    yield shown
+
+    def _sent(self, kind: StepKind, payload: Payload) -> bytes:
+        observer = self._observer = self._observer or Observer()
+        if payload.event is not None:
+            return observer.frame(Frame(payload.event, payload.data), self._now(), line=payload.line)
+        if payload.value is None:
+            return b""
+        error = payload.value if kind is StepKind.ERROR else None
+        return observer.payload(payload.data, self._now(), error, line=payload.line)
+
+    def _line(self, name: str, payload: Payload, violations: Iterable[Violation] = ()) -> bytes:
+        found = findings_of(violations)
+        return line(Observation(self._now(), name, json_or_text(payload.data), payload.line, findings=found))
+
+    def _source(self) -> list[Raw | str]:
+        source, self._sources = self._sources, []
+        return source

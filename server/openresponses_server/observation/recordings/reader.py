@@ -1,5 +1,5 @@
-"""Reading a recording: once to know what is in it and that all of it can be read, then exchange by exchange,
-a block at a time. What is kept in memory is where exchanges stand, never what was said.
+"""Reads a recording: first its index, which also checks all of it, then exchange by exchange, block by block.
+Only the index is kept in memory, never bodies.
 """
 
 from __future__ import annotations
@@ -8,75 +8,72 @@ import os
 import stat
 import time
 from array import array
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from functools import lru_cache
 from hashlib import blake2s
+from io import UnsupportedOperation
 from pathlib import Path
 from typing import Any, BinaryIO, Final, NamedTuple
 
 import msgspec
 
-from openresponses_server.observation.recordings.captures import Unreadable
+from openresponses_server.observation.recordings.captures import UnreadableCapture, with_pauses
 from openresponses_server.observation.recordings.masking import masked_value
 from openresponses_server.observation.recordings.records import (
     LONGEST_LINE,
     VERSION,
-    Answered,
-    Asked,
-    Begun,
     Chunk,
-    Ended,
     Record,
+    RecordedEnd,
+    RecordedRequest,
+    RecordedStatus,
     RecordError,
+    RecordingStart,
     body_of,
     decode_record,
 )
 
-# The bodies of recorded answers, line by line and at the times at which they came.
+# The bodies of recorded answers, line by line and at the recorded times.
 
 
 def speed_of(speed: float | str) -> float | None:
-    """How many times as fast as recorded; None without any waiting."""
+    """How many times as fast as recorded; None: without waiting."""
     return None if speed == "max" else 1.0 if speed == "real" else float(speed)
 
 
 class Clock:
-    """Runs `speed` times as fast as the recording did; without a speed nothing is waited for."""
+    """The time in a recording that is played `speed` times as fast; without a speed nothing waits."""
 
-    def __init__(
-        self,
-        speed: float | None,
-        now: Callable[[], float] = time.monotonic,
-        wait: Callable[[float], None] = time.sleep,
-    ) -> None:
+    def __init__(self, speed: float | None) -> None:
         self._speed = speed
-        self._now = now
-        self._wait = wait
         self._offset: float | None = None
         self.at = 0.0
-        """The time of the recording that was reached last."""
+        """The recorded time that was reached last."""
 
-    def reach(self, at: float) -> None:
-        """Wait for what the recording has at this time; the first time that is asked for is now."""
+    def advance(self, at: float) -> float:
+        """Set the time; returns the seconds to wait until it is reached. The first time is reached at
+        once."""
         self.at = at
         if self._speed is None:
-            return
-        due = at / self._speed
+            return 0.0
+        now, due = time.monotonic(), at / self._speed
         if self._offset is None:
-            self._offset = self._now() - due
-        left = due + self._offset - self._now()
-        if left > 0:
-            self._wait(left)
+            self._offset = now - due
+        return max(due + self._offset - now, 0.0)
+
+    def reach(self, at: float) -> None:
+        """Wait until this time."""
+        if seconds := self.advance(at):
+            time.sleep(seconds)
 
 
 def body_lines(records: Iterable[Record], clock: Clock) -> Iterator[bytes]:
-    """The lines of a recorded body with their ends, as soon as each of them was whole, and b"" for each
-    record, so that those which complete no line are seen too."""
+    """Yield each line of a recorded body when it is complete, and b"" (a pause) for each record."""
     pieces: list[bytes] = []
     for record in records:
         yield b""
         if not isinstance(record, Chunk):
-            if isinstance(record, Ended):
+            if isinstance(record, RecordedEnd):
                 clock.reach(record.at)
             continue
         clock.reach(record.at)
@@ -90,32 +87,33 @@ def body_lines(records: Iterable[Record], clock: Clock) -> Iterator[bytes]:
         yield last
 
 
-# What of a request says which recorded exchange answers it: its model and what was asked last.
+# Requests are matched with recorded exchanges by their model and the last entry of their input.
 
-# fields whose strings are names and not what was said; ids differ from run to run
-_NOT_SAID: Final = frozenset(
+# fields whose strings are names and not content; ids differ from run to run
+_NOT_CONTENT: Final = frozenset(
     {"id", "call_id", "tool_call_id", "tool_use_id", "item_id", "type", "role", "status", "cache_control"}
 )
 _TURNS: Final = ("messages", "input")
 
 
-class Wanted(NamedTuple):
-    """`model` is "" where none is named; `said` a digest of the texts of the last entry of the input, without
-    its ids and with all white space alike."""
+class RequestKey(NamedTuple):
+    """What a request asks for."""
 
     model: str
-    said: str
+    """Empty if the request names none."""
+    last_input: str
+    """A digest of the texts in the last entry of the input, without ids and with white space normalised."""
 
 
-def wanted(body: Any) -> Wanted:
-    """Of a request's body, in any dialect."""
+def wanted(body: Any) -> RequestKey:
+    """What the body of a request, in any dialect, asks for."""
     fields = body if isinstance(body, dict) else {}
     model = fields.get("model")
     turns = next((fields[name] for name in _TURNS if fields.get(name)), None)
     last = turns[-1] if isinstance(turns, list) else turns
     words = " ".join(" ".join(_texts(masked_value(last))).split())
     digest = blake2s(words.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
-    return Wanted(model if isinstance(model, str) else "", digest)
+    return RequestKey(model if isinstance(model, str) else "", digest)
 
 
 def _texts(value: Any) -> Iterator[str]:
@@ -126,156 +124,165 @@ def _texts(value: Any) -> Iterator[str]:
             yield from _texts(each)
     elif isinstance(value, dict):
         for name, each in value.items():
-            if name not in _NOT_SAID:
+            if name not in _NOT_CONTENT:
                 yield from _texts(each)
 
 
 MOST_BYTES: Final = 4 << 30
 MOST_EXCHANGES: Final = 100_000
 _BLOCK: Final = 64 * 1024
-_KEPT: Final = 8  # recordings whose contents are remembered
+_KEPT: Final = 8  # indexes of recordings in the cache
 
 
 class Changed(Exception):
-    """The file is not the one any more whose contents are known."""
+    """The file has changed since it was indexed."""
 
 
 class Exchange(NamedTuple):
-    """One exchange: its request without the body, what it asks for, `line` where it begins; `places` are the
-    beginnings and ends of the runs of lines that it has, in bytes."""
+    """One exchange in the index of a recording."""
 
-    asked: Asked
-    wanted: Wanted
+    asked: RecordedRequest
+    """Its request, without the body."""
+    wanted: RequestKey
     line: int
-    places: array[int]
+    """Where its request is."""
+    ranges: array[int]
+    """The start and end, in bytes, of each run of lines that belongs to it."""
     status: int = 0
+    """The status of its answer; 0: there was none."""
     end: str = ""
-    """How it ended, "" when that was not recorded."""
+    """How it ended; empty if that was not recorded."""
 
 
-class _Identity(NamedTuple):
+class FileIdentity(NamedTuple):
+    """Distinguishes the file that was indexed from a later one."""
+
     device: int
     file: int
     size: int
-    changed: int
+    modified: int
 
 
 class Recording(NamedTuple):
-    """A recording that can be read to its end; `exchanges` in the order of their requests."""
+    """The index of a recording; `exchanges` are in the order of their requests."""
 
     path: Path
-    identity: _Identity
+    identity: FileIdentity
     exchanges: list[Exchange]
 
     def records(self, exchange: Exchange) -> Generator[Record]:
-        """All records of an exchange. Raises Changed when the file has changed, OSError when it can't be
+        """Yield all records of an exchange. Raises Changed if the file has changed, OSError if it can't be
         read."""
-        with _opened(self.path) as file:
-            for begin, end in zip(exchange.places[::2], exchange.places[1::2], strict=True):
-                for line in _lines(file, begin, end, self.identity):
-                    record = decode_record(line)
-                    if record is not None:
-                        yield record
+        with _open_regular(self.path) as file:
+            yield from records_of(file, exchange, self.identity)
 
 
 def read_recording(path: Path) -> Recording:
-    """What is in the file. Raises Unreadable naming the line, OSError."""
-    with _opened(path) as file:
-        identity = _identity(file)
+    """Index the recording. Raises UnreadableCapture naming the line, OSError."""
+    with _open_regular(path) as file:
+        identity = identity_of(file)
     return _read(path, identity)
 
 
 @lru_cache(maxsize=_KEPT)
-def _read(path: Path, identity: _Identity) -> Recording:
-    if identity.size > MOST_BYTES:
-        raise Unreadable(1, f"the recording is larger than {MOST_BYTES >> 30} GiB")
-    with _opened(path) as file:
-        return Recording(path, identity, exchanges_in(file))
-
-
-def exchanges_in(file: BinaryIO) -> list[Exchange]:
-    """The exchanges of a recording that is read from its beginning. Raises Unreadable naming the line."""
+def _read(path: Path, identity: FileIdentity) -> Recording:
     index = Index()
-    while line := file.readline(LONGEST_LINE + 1):
-        index.feed(line)
-    return index.exchanges
+    with _open_regular(path) as file:
+        for _pause in index.read(file):
+            pass
+    return Recording(path, identity, index.exchanges)
 
 
 class Index:
-    """The lines of a recording in, its exchanges out. Raises Unreadable naming the line."""
+    """Builds the index of a recording from its lines, the first of which is at `start`, in bytes."""
 
-    def __init__(self) -> None:
+    def __init__(self, start: int = 0) -> None:
         self._found: dict[int, Exchange] = {}
         self._lines = 0
-        self._place = 0
+        self._start = self._position = start
 
     @property
     def exchanges(self) -> list[Exchange]:
-        """Those of all lines so far."""
+        """The exchanges found so far. Raises UnreadableCapture if there were no lines."""
         if not self._lines:
-            raise Unreadable(1, "there is nothing in it")
+            raise UnreadableCapture(1, "there is nothing in it")
         return list(self._found.values())
 
-    def feed(self, line: bytes) -> None:
-        """The next line."""
-        number, place = self._lines + 1, self._place
-        self._lines, self._place = number, place + len(line)
+    def read(self, file: BinaryIO) -> Iterator[None]:
+        """Read the recording to its end; yields None at times, so that no step takes long. Raises
+        UnreadableCapture naming the line."""
+        if identity_of(file).size > MOST_BYTES:
+            raise UnreadableCapture(1, f"the recording is larger than {MOST_BYTES >> 30} GiB")
+        file.seek(self._start)
+        for line in with_pauses(iter(lambda: file.readline(LONGEST_LINE + 1), b"")):
+            if line:
+                self._feed(line)
+            else:
+                yield None
+
+    def _feed(self, line: bytes) -> None:
+        number, position = self._lines + 1, self._position
+        self._lines, self._position = number, position + len(line)
         if len(line) > LONGEST_LINE:
-            raise Unreadable(number, f"the line is longer than {LONGEST_LINE >> 20} MiB")
+            raise UnreadableCapture(number, f"the line is longer than {LONGEST_LINE >> 20} MiB")
         if number > 1 and not line.strip():
             return
         try:
             record = decode_record(line)
         except RecordError as error:
             broken = "" if line.endswith(b"\n") else " (the file ends within this line)"
-            raise Unreadable(number, f"{error}{broken}") from error
+            raise UnreadableCapture(number, f"{error}{broken}") from error
         if number == 1:
-            _check_beginning(record)
-        elif isinstance(record, Asked):
-            self._begin(number, place, line, record)
-        elif isinstance(record, Answered | Chunk | Ended):
-            self._extend(number, place, line, record)
-        elif isinstance(record, Begun):
-            raise Unreadable(number, "a second recording begins within the file")
+            _check_first(record)
+        elif isinstance(record, RecordedRequest):
+            self._begin(number, position, line, record)
+        elif isinstance(record, RecordedStatus | Chunk | RecordedEnd):
+            self._extend(number, position, line, record)
+        elif isinstance(record, RecordingStart):
+            raise UnreadableCapture(number, "a second recording begins within the file")
 
-    def _begin(self, number: int, place: int, line: bytes, asked: Asked) -> None:
+    def _begin(self, number: int, position: int, line: bytes, asked: RecordedRequest) -> None:
         if asked.exchange in self._found:
-            raise Unreadable(number, f"exchange {asked.exchange} begins twice")
+            raise UnreadableCapture(number, f"exchange {asked.exchange} begins twice")
         if len(self._found) == MOST_EXCHANGES:
-            raise Unreadable(number, f"there are more than {MOST_EXCHANGES} exchanges")
+            raise UnreadableCapture(number, f"there are more than {MOST_EXCHANGES} exchanges")
         small = msgspec.structs.replace(asked, body=msgspec.Raw(b"null"), text=None, base64=None)
-        places = array("Q", [place, place + len(line)])
-        self._found[asked.exchange] = Exchange(small, wanted(body_of(asked)), number, places)
+        ranges = array("Q", [position, position + len(line)])
+        self._found[asked.exchange] = Exchange(small, wanted(body_of(asked)), number, ranges)
 
-    def _extend(self, number: int, place: int, line: bytes, record: Answered | Chunk | Ended) -> None:
+    def _extend(
+        self, number: int, position: int, line: bytes, record: RecordedStatus | Chunk | RecordedEnd
+    ) -> None:
         exchange = self._found.get(record.exchange)
         if exchange is None:
-            raise Unreadable(number, f"exchange {record.exchange} has not begun")
+            raise UnreadableCapture(number, f"exchange {record.exchange} has not begun")
         if exchange.end:
-            raise Unreadable(number, f"exchange {record.exchange} has ended before")
-        if isinstance(record, Answered) and exchange.status:
-            raise Unreadable(number, f"exchange {record.exchange} has a second status")
+            raise UnreadableCapture(number, f"exchange {record.exchange} has ended before")
+        if isinstance(record, RecordedStatus) and exchange.status:
+            raise UnreadableCapture(number, f"exchange {record.exchange} has a second status")
         if isinstance(record, Chunk) and not exchange.status:
-            raise Unreadable(number, f"exchange {record.exchange} has no status before its body")
-        if isinstance(record, Answered):
+            raise UnreadableCapture(number, f"exchange {record.exchange} has no status before its body")
+        if isinstance(record, RecordedStatus):
             self._found[record.exchange] = exchange._replace(status=record.status)
-        elif isinstance(record, Ended):
+        elif isinstance(record, RecordedEnd):
             self._found[record.exchange] = exchange._replace(end=record.how)
-        if exchange.places[-1] == place:
-            exchange.places[-1] = place + len(line)
+        if exchange.ranges[-1] == position:
+            exchange.ranges[-1] = position + len(line)
         else:
-            exchange.places.extend((place, place + len(line)))
+            exchange.ranges.extend((position, position + len(line)))
 
 
-def _check_beginning(record: Record | None) -> None:
-    if not isinstance(record, Begun):
-        raise Unreadable(1, "this is not a recording: its first line has another type")
+def _check_first(record: Record | None) -> None:
+    if not isinstance(record, RecordingStart):
+        raise UnreadableCapture(1, "this is not a recording: its first line has another type")
     if record.version > VERSION:
-        raise Unreadable(1, f"version {record.version} of recordings is newer than {VERSION}, which is known")
+        raise UnreadableCapture(
+            1, f"version {record.version} of recordings is newer than {VERSION}, which is known"
+        )
 
 
-def _opened(path: Path) -> BinaryIO:
-    """The file, which has to be a regular one: others may be read without end."""
+def _open_regular(path: Path) -> BinaryIO:
+    """Open a regular file; reading any other might never end. Raises OSError."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
@@ -283,21 +290,38 @@ def _opened(path: Path) -> BinaryIO:
     return os.fdopen(descriptor, "rb")
 
 
-def _identity(file: BinaryIO) -> _Identity:
-    status = os.fstat(file.fileno())
-    return _Identity(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
+def identity_of(file: BinaryIO) -> FileIdentity:
+    """The identity of an open file; that of one in memory never changes."""
+    try:
+        status = os.fstat(file.fileno())
+    except UnsupportedOperation:
+        return _IN_MEMORY
+    return FileIdentity(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
 
 
-def _lines(file: BinaryIO, begin: int, end: int, identity: _Identity) -> Iterator[bytes]:
-    """The lines between two places of the file, which is read block by block."""
+_IN_MEMORY: Final = FileIdentity(0, 0, 0, 0)
+
+
+def records_of(file: BinaryIO, exchange: Exchange, identity: FileIdentity) -> Iterator[Record]:
+    """Yield all records of an exchange, read from an open file block by block. Raises Changed unless the file
+    still has this identity."""
+    for start, end in zip(exchange.ranges[::2], exchange.ranges[1::2], strict=True):
+        for line in _lines(file, start, end, identity):
+            record = decode_record(line)
+            if record is not None:
+                yield record
+
+
+def _lines(file: BinaryIO, start: int, end: int, identity: FileIdentity) -> Iterator[bytes]:
     pieces: list[bytes] = []
-    while begin < end:
-        if _identity(file) != identity:
+    while start < end:
+        if identity_of(file) != identity:
             raise Changed
-        block = os.pread(file.fileno(), min(_BLOCK, end - begin), begin)
+        file.seek(start)
+        block = file.read(min(_BLOCK, end - start))
         if not block:
             raise Changed
-        begin += len(block)
+        start += len(block)
         *whole, rest = block.split(b"\n")
         for line in whole:
             yield b"".join([*pieces, line])

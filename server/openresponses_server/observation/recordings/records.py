@@ -1,8 +1,8 @@
 """The lines of a recording, as docs/recording.md describes them.
 
-A recording is JSON lines, the first a `recording`. An exchange is one request and its answer; its lines have
-its number, so that exchanges that happen at once may stand in one file. `at` is seconds since the recording
-began. Lines of a type that is not known here are passed over: a later version may have more of them.
+A recording is JSON lines, of which the first has the type `recording`. An exchange is one request and its
+answer; its lines have its number, so that a file may have concurrent exchanges. `at` is in seconds since the
+recording began. Lines of unknown types are ignored: a later version may have them.
 """
 
 from __future__ import annotations
@@ -29,18 +29,19 @@ class RecordError(ValueError):
     """A line that is not one of a recording."""
 
 
-class Begun(Struct, frozen=True, tag=TYPE):
-    """The first line. `created_at` is when `at` is 0, in RFC 3339; `generator` is what wrote it."""
+class RecordingStart(Struct, frozen=True, tag=TYPE):
+    """The first line. `created_at` is the time at which `at` is 0, in RFC 3339; `generator` is the program
+    that wrote it."""
 
     version: int
     created_at: str = ""
     generator: str = ""
 
 
-class Asked(Struct, frozen=True, omit_defaults=True, tag="exchange"):
-    """A request. `leg` says between whom: this server and an `upstream` (by its name), or a `client` and this
-    server. `body` is its JSON; `text` or `base64` one that is not JSON. `run` joins the exchanges that
-    belong to one response. Headers are in lower case."""
+class RecordedRequest(Struct, frozen=True, omit_defaults=True, tag="exchange"):
+    """A request. `leg`: it was sent to an `upstream`, which is named, or by a `client`. A body in JSON is in
+    `body`, any other in `text` or `base64`. `run` joins the exchanges that belong to one response. Headers
+    are in lower case."""
 
     exchange: Number
     at: Moment
@@ -59,8 +60,8 @@ class Asked(Struct, frozen=True, omit_defaults=True, tag="exchange"):
     run: str = ""
 
 
-class Answered(Struct, frozen=True, omit_defaults=True, tag="answer"):
-    """The status of its answer, and those headers that say how to read it."""
+class RecordedStatus(Struct, frozen=True, omit_defaults=True, tag="answer"):
+    """The status of the answer, and the headers that are needed to read it."""
 
     exchange: Number
     at: Moment
@@ -69,7 +70,7 @@ class Answered(Struct, frozen=True, omit_defaults=True, tag="answer"):
 
 
 class Chunk(Struct, frozen=True, omit_defaults=True, tag="chunk"):
-    """Bytes of the answer's body, as they were read in one go: `text` where they are UTF-8 by themselves."""
+    """Bytes of the answer's body that were read at once, as `text` if they are valid UTF-8."""
 
     exchange: Number
     at: Moment
@@ -81,9 +82,9 @@ class Chunk(Struct, frozen=True, omit_defaults=True, tag="chunk"):
         return (self.text or "").encode() if self.base64 is None else b64decode(self.base64, validate=True)
 
 
-class Ended(Struct, frozen=True, omit_defaults=True, tag="end"):
-    """How it ended: `finished`; `cut` while the body came; `left` by who asked; `failed` before a status was
-    there; `unrecorded` from here on, since it could not be written. `code` is that of an error."""
+class RecordedEnd(Struct, frozen=True, omit_defaults=True, tag="end"):
+    """How the exchange ended: `finished`; `cut` during the body; `left` by the client; `failed` before there
+    was a status; `unrecorded` from here on, because it could not be written. `code` is that of an error."""
 
     exchange: Number
     at: Moment
@@ -92,10 +93,10 @@ class Ended(Struct, frozen=True, omit_defaults=True, tag="end"):
     reason: str = ""
 
 
-class Noted(Struct, frozen=True, omit_defaults=True, tag="note"):
-    """What happened beside the exchanges of a response: `repair`, `loss`, `ignored`, `warning` about it;
-    `retry` and `failover` of an upstream (`where`); `end` with the response's status in `where`, and the code
-    and the cause of a failure in `what`. It has happened so many `times` until now."""
+class Note(Struct, frozen=True, omit_defaults=True, tag="note"):
+    """Something about a response besides its exchanges: a `repair`, `loss`, `ignored` or `warning`; a `retry`
+    or `failover` of an upstream (`where`); its `end`, with its status in `where`, and the code and cause of a
+    failure in `what`. `times`: how often it has occurred so far."""
 
     at: Moment
     kind: str
@@ -105,7 +106,7 @@ class Noted(Struct, frozen=True, omit_defaults=True, tag="note"):
     run: str = ""
 
 
-Record = Begun | Asked | Answered | Chunk | Ended | Noted
+Record = RecordingStart | RecordedRequest | RecordedStatus | Chunk | RecordedEnd | Note
 _decoder: Final = msgspec.json.Decoder(Record)
 _TAGS: Final = frozenset(str(kind.__struct_config__.tag) for kind in get_args(Record))
 
@@ -115,7 +116,7 @@ class _Typed(Struct):
 
 
 def chunk(exchange: int, at: float, data: bytes) -> Chunk:
-    """A chunk of these bytes."""
+    """The chunk with these bytes."""
     try:
         return Chunk(exchange, at, text=data.decode())
     except UnicodeDecodeError:
@@ -123,16 +124,16 @@ def chunk(exchange: int, at: float, data: bytes) -> Chunk:
 
 
 def encode_record(record: Record) -> bytes:
-    """The record as a line, with its end."""
+    """Encode a record as a line, with its line feed."""
     return msgspec.json.encode(record) + b"\n"
 
 
 def decode_record(line: bytes) -> Record | None:
-    """The record in a line; None for one of an unknown type. Raises RecordError saying what is wrong."""
+    """Decode a line; None for an unknown type. Raises RecordError with the reason."""
     try:
         record: Record = _decoder.decode(line)
         if isinstance(record, Chunk):
-            _ = record.data  # what is not base64 shows now
+            _ = record.data  # raises for invalid base64
         return record
     except (msgspec.MsgspecError, UnicodeError, RecursionError, Base64Error) as error:
         if _type_of(line) not in (None, *_TAGS):
@@ -152,8 +153,8 @@ def _type_of(line: bytes) -> str | None:
         return None
 
 
-def body_of(asked: Asked) -> Any:
-    """The request's body as plain values; None when it is not JSON."""
+def body_of(asked: RecordedRequest) -> Any:
+    """The request's body, decoded; None if it is not JSON."""
     try:
         return msgspec.json.decode(asked.body)
     except (msgspec.MsgspecError, UnicodeError, RecursionError):

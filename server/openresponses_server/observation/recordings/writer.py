@@ -1,7 +1,7 @@
-"""Writes a recording while an answer passes; a failure to write never delays the answer.
+"""Writes a recording while an answer is sent; a failure to write never delays the answer.
 
-Only the user who runs this may read the file. A line is written whole or not at all; if that fails, or the
-file has reached its limit, nothing more is recorded, and the ends of the open exchanges say so.
+Only the user of this process can read the file. A line is written completely or not at all. After a failure,
+or at the file's limit, nothing more is recorded, which the ends of the open exchanges report.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from openresponses_server.observation.recordings.masking import (
 )
 from openresponses_server.observation.recordings.records import (
     VERSION,
-    Answered,
-    Asked,
-    Begun,
     Chunk,
-    Ended,
     How,
-    Noted,
+    Note,
     Record,
+    RecordedEnd,
+    RecordedRequest,
+    RecordedStatus,
+    RecordingStart,
     chunk,
     encode_record,
 )
@@ -53,7 +53,7 @@ _log = structlog.get_logger(__name__)
 
 
 class RecordingFile:
-    """One recording. Its file, of at most `most` bytes, is created with the first line and must not exist
+    """One recording, of at most `most` bytes. Its file is created with the first line and must not exist
     before. `clock` is monotonic, in seconds. A failure to write is logged once."""
 
     def __init__(
@@ -77,15 +77,15 @@ class RecordingFile:
         self.answered = False
         """Whether any exchange has a response, even a refusal."""
         self.failure = ""
-        """Why nothing is recorded any more; "" if it is."""
+        """Why recording has stopped; "" if it has not."""
 
-    def begin(self, asked: Asked) -> int:
-        """Write a request, with a number and time of its own; returns the number of its exchange, 0 if it
-        could not be written."""
+    def begin(self, asked: RecordedRequest) -> int:
+        """Write a request with the next number and the current time; returns the number of its exchange, 0 if
+        it could not be written."""
         self._exchanges += 1
         self.create()
-        fields = {name: getattr(asked, name) for name in Asked.__struct_fields__}
-        written = self.write(Asked(**(fields | {"exchange": self._exchanges, "at": self.at})))
+        fields = {name: getattr(asked, name) for name in RecordedRequest.__struct_fields__}
+        written = self.write(RecordedRequest(**(fields | {"exchange": self._exchanges, "at": self.at})))
         return self._exchanges if written else 0
 
     @property
@@ -94,32 +94,32 @@ class RecordingFile:
         return round(max(self._clock() - self._began, 0.0), 6)
 
     def write(self, record: Record) -> bool:
-        """Write a record; whether that was possible."""
-        self.answered = self.answered or isinstance(record, Answered)
+        """Write a record; returns False if that failed."""
+        self.answered = self.answered or isinstance(record, RecordedStatus)
         return self._put(encode_record(record), self._most - _ROOM_FOR_ENDS)
 
-    def end(self, record: Ended) -> None:
-        """Write the end of an exchange; this is tried even if nothing else is written any more."""
+    def end(self, record: RecordedEnd) -> None:
+        """Write the end of an exchange; this is tried even after recording has stopped."""
         if self.failure:
-            record = Ended(record.exchange, record.at, "unrecorded", reason=self.failure)
+            record = RecordedEnd(record.exchange, record.at, "unrecorded", reason=self.failure)
         self._put(encode_record(record), self._most, last=True)
 
-    def note(self, kind: str, where: str, what: str, times: int = 1, run: str = "") -> None:
-        """Write a note on something besides the exchanges."""
-        self.write(Noted(self.at, kind, where, what, times, run))
+    def record_note(self, kind: str, where: str, what: str, times: int = 1, run: str = "") -> None:
+        """Write a note."""
+        self.write(Note(self.at, kind, where, what, times, run))
 
     def target_for(self, upstream: str) -> RecordingTarget:
-        """This file, for exchanges with any upstream."""
+        """The target for any upstream: this file."""
         return RecordingTarget(self)
 
     def rest(self) -> None:
-        """Close the file until there is something to write again."""
+        """Close the file until the next write."""
         if self._file is not None:
             os.close(self._file)
             self._file = None
 
     def grown(self) -> int:
-        """Bytes that were written since the last call."""
+        """The number of bytes written since the last call."""
         grown, self._counted = self._size - self._counted, self._size
         return grown
 
@@ -148,7 +148,7 @@ class RecordingFile:
             return
         created = self._now().astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         self._began = self._clock()
-        self.write(Begun(VERSION, created, self._generator))
+        self.write(RecordingStart(VERSION, created, self._generator))
 
     def _put(self, line: bytes, most: int, *, last: bool = False) -> bool:
         if (self.failure and not last) or not self._opened():
@@ -169,7 +169,7 @@ class RecordingFile:
         return True
 
     def _opened(self) -> bool:
-        """Whether the file is open. After `rest` it is opened again, unless it was deleted."""
+        """Open the file again after `rest`, unless it was deleted; returns whether it is open."""
         if self._file is None and self._size and not self._closed:
             try:
                 self._file = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -179,7 +179,7 @@ class RecordingFile:
         return self._file is not None
 
     def _cut_back(self) -> None:
-        """Remove half a line, which would make the whole file unreadable."""
+        """Remove an incomplete line, which would make the whole file unreadable."""
         assert self._file is not None
         try:
             os.ftruncate(self._file, self._size)
@@ -194,7 +194,7 @@ class RecordingFile:
 
 
 class RecordingTarget(NamedTuple):
-    """The file that an exchange is recorded in, the response that it belongs to, and more secrets to mask.
+    """The file in which an exchange is recorded, the response that it belongs to, and more secrets to mask.
     `shows_address` is False for a recording that clients may read."""
 
     file: RecordingFile
@@ -216,15 +216,17 @@ class RecordingPolicy(Protocol):
 
 
 Files = Callable[[str], RecordingFile]
-"""The recording of an upstream by its name."""
+"""Creates the recording of the upstream of this name."""
 Tap = Callable[[str], RecordingPolicy]
-"""The recording policy for an upstream, by its name."""
+"""Returns the recording policy for the upstream of this name."""
 
 
 class ExchangeRecorder:
     """Masks and writes one exchange of a recording."""
 
-    def __init__(self, file: RecordingFile, finds: Finds, asked: Asked, body: bytes | None = None) -> None:
+    def __init__(
+        self, file: RecordingFile, finds: Finds, asked: RecordedRequest, body: bytes | None = None
+    ) -> None:
         """Write the request `asked`, with its headers, address and `body` masked."""
         shown = masked_request(asked, body, finds)
         self._file = file
@@ -240,7 +242,7 @@ class ExchangeRecorder:
         shown = {
             name: without(value, self._finds) for name, value in masked_headers(headers, drop=True).items()
         }
-        self._file.write(Answered(self._number, self._file.at, status, shown))
+        self._file.write(RecordedStatus(self._number, self._file.at, status, shown))
 
     def chunk(self, data: bytes) -> None:
         """Write bytes of the response's body."""
@@ -248,21 +250,20 @@ class ExchangeRecorder:
             self._write(self._mask.feed(self._file.at, data))
 
     async def feed(self, data: bytes) -> None:
-        """Write bytes of the response's body; many in several chunks, between which the event loop serves
-        others."""
+        """Write bytes of the response's body, many bytes in several chunks between which other tasks run."""
         for start in range(0, len(data), _AT_ONCE):
             if start:
                 await asyncio.sleep(0)
             self.chunk(data[start : start + _AT_ONCE])
 
     def end(self, how: How, code: str = "", reason: str = "") -> None:
-        """Write the end, once."""
+        """Write the end; a second call does nothing."""
         if self._ended:
             return
         self._ended = True
         at = self._file.at
         self._write(self._mask.close())
-        self._file.end(Ended(self._number, at, how, code, without(reason, self._finds)))
+        self._file.end(RecordedEnd(self._number, at, how, code, without(reason, self._finds)))
 
     def _write(self, chunks: list[tuple[float, bytes]]) -> None:
         for at, data in chunks:
@@ -270,9 +271,9 @@ class ExchangeRecorder:
             self._file.write(record)
 
 
-def masked_request(asked: Asked, body: bytes | None, finds: Finds) -> Asked:
+def masked_request(asked: RecordedRequest, body: bytes | None, finds: Finds) -> RecordedRequest:
     """The request with its secrets masked. Without `body`, the request has a body that is masked already."""
-    fields: dict[str, Any] = {name: getattr(asked, name) for name in Asked.__struct_fields__}
+    fields: dict[str, Any] = {name: getattr(asked, name) for name in RecordedRequest.__struct_fields__}
     fields["headers"] = {name: without(value, finds) for name, value in masked_headers(asked.headers).items()}
     fields["address"] = without(masked_address(asked.address), finds)
     if body is not None:
@@ -280,11 +281,11 @@ def masked_request(asked: Asked, body: bytes | None, finds: Finds) -> Asked:
         fields["body"] = Raw(b"null") if shown is None else shown
         if shown is None:
             fields["text"] = without(body.decode("utf-8", "backslashreplace"), finds)
-    return Asked(**fields)
+    return RecordedRequest(**fields)
 
 
 def files_in(folder: str, most: int = MOST_BYTES) -> Files:
-    """New recordings in this folder, named after upstreams; no name leads out of the folder."""
+    """Create recordings in this folder, named after upstreams; no name can lead out of the folder."""
 
     def made(upstream: str) -> RecordingFile:
         name = _NOT_IN_A_NAME.sub("_", upstream[:_LONGEST_NAME]).lstrip(".") or "upstream"

@@ -46,9 +46,9 @@ class LogError(Outage):
     """The log's server can't be reached: 503."""
 
     def __init__(
-        self, message: str = "The event log can't be reached.", details: str = "", *, lasting: bool = False
+        self, message: str = "The event log can't be reached.", details: str = "", *, permanent: bool = False
     ) -> None:
-        super().__init__("event_log_unavailable", message, details, lasting=lasting)
+        super().__init__("event_log_unavailable", message, details, permanent=permanent)
 
 
 Answered = Callable[[Frames, bool], None]

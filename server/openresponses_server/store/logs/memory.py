@@ -10,7 +10,7 @@ from typing import Final
 
 from openresponses_server.store.frames import Frames
 from openresponses_server.store.logs.base import LIFETIME, LINGER, MARKED, Answered, LogGone
-from openresponses_server.store.logs.window import Window
+from openresponses_server.store.logs.window import FrameWindow
 
 _MAX_LOG_BYTES: Final = 32 * 1024 * 1024
 _MAX_BYTES: Final = 256 * 1024 * 1024
@@ -24,7 +24,7 @@ class _Log:
     def __init__(self, run_id: str, opened_at: float) -> None:
         self.opened_at = opened_at
         self.closed_at: float | None = None
-        self.window = Window(run_id)
+        self.window = FrameWindow(run_id)
 
 
 class MemoryLog:
@@ -64,7 +64,7 @@ class MemoryLog:
     async def open(self, run_id: str) -> None:
         if run_id in self._discarded:
             raise LogGone(run_id)
-        self._forget(run_id)
+        self._remove(run_id)
         self._expire()
         self._logs[run_id] = _Log(run_id, self._clock())
 
@@ -101,18 +101,18 @@ class MemoryLog:
             self._expire()
 
     async def discard(self, run_id: str) -> None:
-        self._forget(run_id)
+        self._remove(run_id)
         self._discarded[run_id] = self._clock()
         self._expire()
 
     async def shutdown(self) -> None:
         for run_id in list(self._logs):
-            self._forget(run_id)
+            self._remove(run_id)
         self._discarded.clear()
         if self._timer is not None:
             self._timer.cancel()
 
-    def _forget(self, run_id: str) -> None:
+    def _remove(self, run_id: str) -> None:
         log = self._logs.pop(run_id, None)
         if log is not None:
             self._closed.pop(run_id, None)
@@ -153,7 +153,7 @@ class MemoryLog:
         now = self._clock()
         for run_id, log in list(self._logs.items()):
             if log.opened_at + self._lifetime <= now:
-                self._forget(run_id)
+                self._remove(run_id)
         for run_id, since in list(self._discarded.items()):
             if since + self._marked <= now:
                 del self._discarded[run_id]

@@ -37,7 +37,7 @@ _PAGING: Final = 7
 
 class RedisLog:
     """Logs in the Redis at `url` (`redis://` or `rediss://`), under keys that begin with `prefix`. A stream
-    keeps about its last `max_entries` appends. A call that Redis does not answer is retried for `patience`
+    keeps about its last `max_entries` appends. A call that Redis does not answer is retried for `timeout`
     seconds before it is a LogError. Any number of readers share a few connections."""
 
     at_hand = False
@@ -49,7 +49,7 @@ class RedisLog:
         linger: float = LINGER,
         lifetime: float = LIFETIME,
         max_entries: int = 100_000,
-        patience: float = 10.0,
+        timeout: float = 10.0,
     ) -> None:
         shared: dict[str, Any] = {
             "protocol": 2,
@@ -70,7 +70,7 @@ class RedisLog:
         self._expiring: set[str] = set()
         """Open logs of this worker that Redis will expire; empty after an outage, as a restarted Redis has
         lost them."""
-        self._persist = Calls(patience, self._expiring.clear)
+        self._persist = Calls(timeout, self._expiring.clear)
         self._appends = Appends(self._writer.connection_pool, self._expiring.clear, max_entries)
         self._pages = Pages(self._pager, self._persist)
         self._tails = Tails(self._follower, self._persist, self._pages)
@@ -81,7 +81,7 @@ class RedisLog:
         except BusyLoadingError as error:
             raise LogError from error
         except (AuthenticationError, ResponseError) as error:
-            raise LogError("The event log refuses access.", str(error), lasting=True) from error
+            raise LogError("The event log refuses access.", str(error), permanent=True) from error
         except (RedisError, OSError) as error:
             raise LogError from error
 

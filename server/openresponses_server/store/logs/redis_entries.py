@@ -93,16 +93,16 @@ class NotAbove(Exception):
 
 
 class Calls:
-    """Calls to Redis. A call that Redis does not answer is retried for `patience` seconds before it is a
+    """Calls to Redis. A call that Redis does not answer is retried for `timeout` seconds before it is a
     LogError; `on_outage` is called for each retry."""
 
-    def __init__(self, patience: float, on_outage: Callable[[], None]) -> None:
-        self._patience = patience
+    def __init__(self, timeout: float, on_outage: Callable[[], None]) -> None:
+        self._timeout = timeout
         self._on_outage = on_outage
 
     async def __call__(self, call: Callable[[], Awaitable[T]]) -> T:
         """The result of the call, which may be made twice. Raises LogError and NotAbove."""
-        deadline = time.monotonic() + self._patience
+        deadline = time.monotonic() + self._timeout
         pause = 0.02
         while True:
             try:

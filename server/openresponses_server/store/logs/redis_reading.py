@@ -26,7 +26,7 @@ from openresponses_server.store.logs.redis_entries import (
     last_number,
     place_after,
 )
-from openresponses_server.store.logs.window import Window
+from openresponses_server.store.logs.window import FrameWindow
 
 _FIRST: Final = 16  # entries of the first page
 _MOST_ENTRIES: Final = 256
@@ -102,7 +102,7 @@ class Tail:
     def __init__(self, run_id: str, start: int) -> None:
         self.start = start
         self.place = place_after(start)
-        self.window = Window(run_id)
+        self.window = FrameWindow(run_id)
         self.unread_since = time.monotonic()
         self.seen_at = time.monotonic()
         self._readers = 0

@@ -11,7 +11,7 @@ from openresponses_server.store.frames import Frames, joined
 from openresponses_server.store.logs.base import CHUNK_BYTES, LogGap
 
 
-class Window:
+class FrameWindow:
     """The newest frames: as many were there before them as were `dropped`. What readers share is held once,
     and each has a chunk of it in hand."""
 

@@ -17,17 +17,17 @@ from openresponses_server.store.presence import Presence
 from openresponses_server.store.sql.failures import FAILURES, outdated, store_error
 from openresponses_server.store.sql.sqlite_file import REVISION, VERSION_TABLE
 from openresponses_server.store.sql.tables import usable
-from openresponses_server.store.sql.usual_writes import UsualWrite
-from openresponses_server.tasks import in_time
+from openresponses_server.store.sql.writes import Write
 
 T = TypeVar("T")
 W = TypeVar("W")
 Work = Callable[[Connection], T]
 
-PATIENCE: Final = 10.0
+TIMEOUT: Final = 10.0
 """Seconds to wait for a connection or a lock."""
 
-_CALL_SECONDS: Final = 60.0  # for one transaction, even of 10 MB records over a slow network
+CALL_SECONDS: Final = 60.0
+"""For one transaction, even of 10 MB records over a slow network."""
 
 
 class Database(ABC):
@@ -37,7 +37,7 @@ class Database(ABC):
         self._opened = False
         self._opening = asyncio.Lock()
         self.was_full = False
-        """A call failed for lack of space, and no call of that size has been tried since."""
+        """A call failed for lack of space, and `Probe` has not succeeded since."""
 
     async def open(self) -> None:
         """Connect and check or make the tables. Raises StoreError."""
@@ -63,9 +63,9 @@ class Database(ABC):
         return await self._run(self._writing, work)
 
     @abstractmethod
-    async def write_at_once(self, write: UsualWrite) -> bool:
-        """The same for a usual write; False if nothing was written, and the caller should use the general
-        way. Raises StoreError."""
+    async def execute(self, write: Write) -> bool:
+        """Run one transaction that is this write alone; returns what `writes.execute` does. Raises
+        StoreError."""
 
     @abstractmethod
     def presence(self, process: str, lease: float, name: str) -> Presence:
@@ -92,14 +92,14 @@ class Database(ABC):
         if not self._opened or self._has_moved():
             await self.open()
         try:
-            return await self._once(run, work)
+            return await self._in_time(run(work))
         except DBAPIError as error:
             if not error.connection_invalidated:
                 raise self._failure(error) from error
         except FAILURES as error:
             raise self._failure(error) from error
         try:  # the server went away since the last call, and may be back; every call can be repeated
-            return await self._once(run, work)
+            return await self._in_time(run(work))
         except FAILURES as error:
             raise self._failure(error) from error
 
@@ -108,9 +108,10 @@ class Database(ABC):
         self.was_full = self.was_full or failure.code == StoreError.FULL
         return failure
 
-    async def _once(self, run: Callable[[W], Coroutine[Any, Any, T]], work: W) -> T:
-        # Also whoever cancels a call, for a time limit of its own, does not wait for the driver.
-        return await in_time(run(work), _CALL_SECONDS)
+    @abstractmethod
+    async def _in_time(self, call: Coroutine[Any, Any, T]) -> T:
+        """The result of a call, which may take `CALL_SECONDS`. Whoever cancels it, for a time limit of its
+        own, does not wait for the driver. Raises TimeoutError."""
 
 
 def revision_of(connection: Connection) -> str | None:

@@ -1,7 +1,8 @@
-"""Deletes over a connection: a turn that later turns continue is hidden, and deleted with the last of them.
+"""Deletes responses over a connection. A turn that later turns continue is hidden, and deleted with the last
+of them.
 
-A row is hidden by its owner (see `records.HIDDEN`). It has no time of deletion: removing a row checks whether
-the row before was kept for it alone.
+A hidden row has the owner's name with a prefix (`records.HIDDEN`). When a row is deleted, the hidden rows
+before it are deleted too unless other turns continue them.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ _OWN: Final = (
 _SOME_EXPIRED: Final = (
     select(*_COLUMNS)
     .where(_EXPIRED)
-    # the newest first: those before may be kept for it alone
+    # newest first: turns before it may be kept for it alone
     .order_by(responses.c.expires_at.desc(), responses.c.id)
     .limit(bindparam("most"))
     .with_for_update(skip_locked=True)
@@ -68,8 +69,8 @@ _PARTS: Final = [
 
 
 def _unneeded() -> Select[Any]:
-    """The deleted or expired turns among these ids, and before them, that no turn continues except those
-    found here already."""
+    """The hidden or expired turns among these ids, and before them, that no turn continues except turns that
+    are themselves found here."""
 
     def over(turn: FromClause) -> ColumnElement[bool]:
         expired = (turn.c.expires_at <= bindparam("now")) & turn.c.lease_until.is_(None)
@@ -120,7 +121,7 @@ def delete_expired(connection: Connection, now: float, most: int) -> int:
 
 
 def _hide(connection: Connection, response_id: str) -> bool:
-    """Keep the parts that later turns need; False if no turn needs any."""
+    """Keep only the parts that later turns need; False if no turn continues this one any more."""
     found = connection.execute(_STILL_NEEDED, {"of_id": response_id}).one_or_none()
     if found is None:
         return False
@@ -133,8 +134,8 @@ def _hide(connection: Connection, response_id: str) -> bool:
 
 
 def _remove_unneeded(connection: Connection, candidates: Collection[str | None], now: float) -> int:
-    """Remove turns that no turn continues any more, and those kept for them alone; returns how many of them
-    were not deleted before."""
+    """Delete hidden or expired turns that no turn continues any more, and those kept for them alone; returns
+    how many of them were not hidden."""
     shown = 0
     while candidates:
         found: list[Any] = []
@@ -143,6 +144,6 @@ def _remove_unneeded(connection: Connection, candidates: Collection[str | None],
         for ids in queries.portions(row.id for row in found):
             connection.execute(_REMOVE, {"of_ids": ids})
         shown += sum(not row.owner.startswith(HIDDEN) for row in found)
-        # two lines that went together met here: neither was alone on what comes before
+        # if several branches were deleted together, only now does nothing continue the turn before them
         candidates = {row.previous_response_id for row in found} - {row.id for row in found}
     return shown

@@ -1,6 +1,6 @@
-"""All records of a database as lines: one record at a time, and of long frames what one checkpoint stored.
+"""All records of a database as lines: one record at a time, and of long frames those of one checkpoint.
 
-Apart from importing and copying, which load Alembic.
+Not in `transfer`, which loads Alembic.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _PARTS: Final = (
     .where(frames.c.response_id == bindparam("of_id"))
     .order_by(frames.c.first_sequence)
 )
-"""What each checkpoint of a response stored, by its size."""
+"""The frames of each checkpoint of a response, with their size."""
 _THIS_ROW: Final = (frames.c.response_id == bindparam("of_id")) & (
     frames.c.first_sequence == bindparam("first")
 )
@@ -64,7 +64,7 @@ _PIECES: Final = union_all(
     .where(_THIS_ROW, pieces.c.piece <= frames.c.pieces),
 ).subquery()
 _DATA: Final = select(_PIECES.c.data).order_by(_PIECES.c.piece)
-"""The data of one of those rows."""
+"""The data of one checkpoint's frames."""
 
 
 async def exported(rows: Rows) -> AsyncIterator[bytes]:
@@ -85,6 +85,6 @@ async def exported(rows: Rows) -> AsyncIterator[bytes]:
 
 
 async def _stored(rows: Rows, response_id: str, part: Any) -> Frames:
-    """All that one checkpoint stored."""
+    """The frames of one checkpoint."""
     found = await rows(_DATA, {"of_id": response_id, "first": part.first_sequence})
     return Frames(part.first_sequence, part.last_sequence, b"".join([data for (data,) in found]))

@@ -48,8 +48,8 @@ _BY_SQLSTATE: Final = {  # PostgreSQL, appendix "Error codes"
 # its language) with two spaces, which keeps them apart from those of the network.
 _SERVERS_WORDS: Final = re.compile(r"failed: [^\s:]+:  (.+)")
 _NETWORKS_WORDS: Final = re.compile(r"^.*failed: (.+)$", re.MULTILINE)
-# What waiting does not mend. In other languages than English it counts as an outage, with the server's words
-# reported.
+# Failures that waiting does not mend. In other languages than English they count as outages, and the server's
+# words are reported.
 _REFUSALS: Final = re.compile(
     r"authentication failed|does not exist|no pg_hba\.conf entry|pg_hba\.conf rejects|no password supplied"
     r"|not permitted to log in|permission denied"

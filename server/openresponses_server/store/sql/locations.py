@@ -1,4 +1,4 @@
-"""The address of a database: what the user wrote → what SQLAlchemy takes.
+"""The address of a database as the user wrote it → SQLAlchemy's URL.
 
 `sqlite:` by itself is a file in the user's data folder; `sqlite:///relative`, `sqlite:////absolute`;
 `postgresql+psycopg://user@host/name` (psycopg may be left out, and `postgres` is the same).
@@ -63,7 +63,7 @@ def shown(url: URL) -> str:
 
 
 def name_of(url: URL) -> str:
-    """A name for the database at this address, whoever opens it."""
+    """The name of the store in the database at this address (`ResponseStore.name`)."""
     if is_sqlite(url):
         return name_of_file(file_of(url))
     place = f"{url.host}:{url.port or _PORT}/{url.database}"
@@ -71,15 +71,15 @@ def name_of(url: URL) -> str:
 
 
 def make_private_file(url: URL) -> None:
-    """Make SQLite's file and its folders if need be, for the user alone: it holds conversations.
-    Raises OSError."""
+    """Make SQLite's file and its folders if they are missing, for this user alone, since it holds
+    conversations. Raises OSError."""
     path = file_of(url)
     make_private(path.parent)
     path.touch(mode=0o600)
 
 
 def _check_options(url: URL) -> None:
-    """The query after `?` goes to libpq. Raises SettingsError for what libpq does not know."""
+    """The URL's query has options of libpq. Raises SettingsError for options that libpq does not know."""
     try:
         from psycopg import ProgrammingError
         from psycopg.conninfo import make_conninfo

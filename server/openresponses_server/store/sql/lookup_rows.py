@@ -1,4 +1,4 @@
-"""The index of items by their ids in a database, lists of responses, and conversations."""
+"""Look-ups over a connection: items by their ids, lists of responses, chains and pages of input items."""
 
 from __future__ import annotations
 
@@ -19,21 +19,19 @@ from sqlalchemy import (
 )
 
 from openresponses_bridge.protocol.input_items import InputItem
-from openresponses_bridge.protocol.response import Response
 from openresponses_server.store.base import CursorError, InputPage, Order, StoredTurn, TooLarge
-from openresponses_server.store.listing import HEAD_BYTES, Head, Wanted
+from openresponses_server.store.listing import HEAD_BYTES, ListFilter, ResponseRow
 from openresponses_server.store.lookups import (
     ItemLocation,
     can_name,
     in_order,
     items_at,
-    output_names,
     window,
 )
 from openresponses_server.store.records import can_be_id, id_bytes, listed_item, turn_of
 from openresponses_server.store.sql import queries
 from openresponses_server.store.sql.database import Database
-from openresponses_server.store.sql.queries import THERE
+from openresponses_server.store.sql.queries import READABLE
 from openresponses_server.store.sql.tables import NAMED_INPUT, responses
 from openresponses_server.store.sql.tables import response_input as inputs
 from openresponses_server.store.sql.tables import response_output as outputs
@@ -42,8 +40,8 @@ _OUTPUT: Final = -1  # instead of a position
 
 
 def _locations() -> Select[Any]:
-    """One row per id that the owner has: the output it is in, else the input, of the newest response; with
-    the bytes of the item, or of the response whose output it is in."""
+    """One row per id that the owner has: the newest response with the item in its output, else in its input;
+    with the bytes of that response, or of the input item."""
     wanted: BindParameter[Any] = bindparam("names", expanding=True)
     given = select(
         inputs.c.item_id, inputs.c.response_id, inputs.c.position, func.length(inputs.c.item).label("bytes")
@@ -67,7 +65,7 @@ def _locations() -> Select[Any]:
     ranked = (
         select(found.c.item_id, found.c.response_id, found.c.position, size, rank.label("rank"))
         .join(responses, responses.c.id == found.c.response_id)
-        .where(responses.c.owner == bindparam("of_owner"), THERE)
+        .where(responses.c.owner == bindparam("of_owner"), READABLE)
         .subquery()
     )
     columns = (ranked.c.item_id, ranked.c.response_id, ranked.c.position, ranked.c.bytes)
@@ -79,13 +77,6 @@ _ITEMS: Final = select(inputs.c.response_id, inputs.c.position, inputs.c.item).w
     tuple_(inputs.c.response_id, inputs.c.position).in_(bindparam("positions", expanding=True))
 )
 _BODY: Final = select(responses.c.response).where(responses.c.id == bindparam("of_id"))
-
-
-def put_output_names(connection: Connection, dialect: str, response_id: str, response: Response) -> None:
-    """Index the items of an ended response."""
-    rows = [{"response_id": response_id, "item_id": name} for name in output_names(response)]
-    if rows:
-        connection.execute(queries.insert_output(dialect), rows)
 
 
 def find_items(
@@ -148,11 +139,11 @@ _HEADS: Final = (
         func.substr(responses.c.response, 1, HEAD_BYTES).label("response"),
         _LAST_ITEM.label("item"),
     )
-    .where(_MINE, THERE)
+    .where(_MINE, READABLE)
     .order_by(responses.c.created_at.desc(), responses.c.id.desc())
     .limit(bindparam("most"))
 )
-_FROM: Final = select(responses.c.created_at).where(responses.c.id == bindparam("of_id"), _MINE, THERE)
+_FROM: Final = select(responses.c.created_at).where(responses.c.id == bindparam("of_id"), _MINE, READABLE)
 
 
 class SqlListing:
@@ -163,25 +154,30 @@ class SqlListing:
         self._clock = clock
 
     async def heads(
-        self, owner: str, wanted: Wanted, after: str | None, limit: int, only: Collection[str] | None = None
-    ) -> list[Head]:
+        self,
+        owner: str,
+        wanted: ListFilter,
+        after: str | None,
+        limit: int,
+        only: Collection[str] | None = None,
+    ) -> list[ResponseRow]:
         values: dict[str, Any] = {"of_owner": owner, "at": self._clock(), "most": limit}
         if after is not None and not can_be_id(after):
             return []
 
-        def work(connection: Connection) -> list[Head]:
+        def work(connection: Connection) -> list[ResponseRow]:
             statement = _narrowed(wanted, only)
             if after is not None:
                 begun = connection.execute(_FROM, {**values, "of_id": after}).scalar_one_or_none()
                 if begun is None:
                     return []
                 statement = statement.where(tuple_(begun, after) > _PLACE)
-            return [Head(**row._mapping) for row in connection.execute(statement, values)]
+            return [ResponseRow(**row._mapping) for row in connection.execute(statement, values)]
 
         return await self._database.read(work)
 
 
-def _narrowed(wanted: Wanted, only: Collection[str] | None) -> Select[Any]:
+def _narrowed(wanted: ListFilter, only: Collection[str] | None) -> Select[Any]:
     statement = _HEADS
     if only is not None:
         statement = statement.where(responses.c.id.in_([each for each in only if can_be_id(each)]))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from functools import partial
 from typing import Any, Final
@@ -15,14 +15,16 @@ from msgspec import Struct
 from psycopg import AsyncConnection, AsyncCursor, pq
 from psycopg import Error as DriverError
 from sqlalchemy import URL, Connection, NullPool, text
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection as EngineConnection
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from sqlalchemy.util import greenlet_spawn
 
-from openresponses_server.store.presence import Presence, SeveralWays, by_files, shared_folder
+from openresponses_server.store.presence import CombinedPresence, Presence, file_presence, shared_folder
 from openresponses_server.store.sql import queries
 from openresponses_server.store.sql.database import (
-    PATIENCE,
+    CALL_SECONDS,
+    TIMEOUT,
     Database,
     T,
     Work,
@@ -32,7 +34,8 @@ from openresponses_server.store.sql.database import (
 )
 from openresponses_server.store.sql.failures import FAILURES
 from openresponses_server.store.sql.sqlite_file import REVISION
-from openresponses_server.store.sql.usual_writes import UsualWrite, postgres_statement
+from openresponses_server.store.sql.writes import Write, postgres_statement
+from openresponses_server.tasks import in_time
 
 # Each process has a connection to PostgreSQL that bears its name and is closed when the process ends. A
 # connection may also be lost in other ways, so its end counts only if the process has not reconnected and has
@@ -53,7 +56,7 @@ _NAMES: Final = text(
 
 
 class _Missed(Struct):
-    """A process whose connection is gone: the time of that, and the end of its last lease."""
+    """A process whose connection is gone: since when, and the end of its last lease."""
 
     since: float
     until: float | None
@@ -65,7 +68,7 @@ class ProcessConnections:
 
     def __init__(self, connect: Callable[[str], AsyncEngine], process: str, lease: float) -> None:
         self._engine = connect(NAME + process)
-        self._patience = max(_SHORTEST, lease * _OF_A_LEASE)
+        self._timeout = max(_SHORTEST, lease * _OF_A_LEASE)
         self._connection: EngineConnection | None = None
         self._seen: set[str] = set()
         self._missed: dict[str, _Missed] = {}
@@ -86,7 +89,7 @@ class ProcessConnections:
                 missed = self._missed.get(name)
                 if missed is None:
                     self._missed[name] = _Missed(now, await self._last_lease(name))
-                elif now - missed.since > self._patience:
+                elif now - missed.since > self._timeout:
                     until = await self._last_lease(name)
                     if until == missed.until:
                         departed.add(name)
@@ -96,7 +99,7 @@ class ProcessConnections:
             await self._lost(error)
         return departed
 
-    async def forget(self, process: str) -> None:
+    async def remove(self, process: str) -> None:
         self._seen.discard(process)
         self._missed.pop(process, None)
 
@@ -126,7 +129,7 @@ class ProcessConnections:
         return await self._connection.run_sync(work)
 
     async def _lost(self, error: Exception) -> None:
-        """The failure that ended this connection may have ended all: observe the others anew first."""
+        """Forget the other processes: the failure that ended this connection may have ended theirs."""
         _log.warning("presence.failed", error=type(error).__name__)
         self._seen.clear()
         self._missed.clear()
@@ -172,7 +175,7 @@ class ServerClock:
         return self._ahead + time.monotonic()
 
 
-_CONNECTIONS: Final = 10  # to read, and as many to write, half of them for usual writes
+_CONNECTIONS: Final = 10  # to read, and as many to write, half of them for `execute`
 _RECYCLED_AFTER: Final = 1800  # seconds
 
 
@@ -196,13 +199,14 @@ _CONNECT: Final[dict[str, Any]] = {
 
 
 class Postgres(Database):
-    """Makes the tables in a database without them; otherwise the tables have to be at a revision that this
-    version can use, and stay there, since workers of another version may use them."""
+    """A PostgreSQL database; opening it makes its tables if there are none. Existing tables have to be at a
+    revision that this version can use. They are not upgraded, since workers of another version may use
+    them."""
 
     def __init__(self, url: URL) -> None:
         super().__init__()
         self._url = url
-        self._writer, self._reader, self._at_once = _engines(url)
+        self._writer, self._reader, self._direct = _engines(url)
         self._clock = ServerClock()
 
     async def now(self) -> float:
@@ -213,15 +217,15 @@ class Postgres(Database):
         return self._clock.now()
 
     async def close(self) -> None:
-        for engine in (self._writer, self._reader, self._at_once):
+        for engine in (self._writer, self._reader, self._direct):
             await engine.dispose()
 
-    async def write_at_once(self, write: UsualWrite) -> bool:
-        return await self._run(self._writing_at_once, write)
+    async def execute(self, write: Write) -> bool:
+        return await self._run(self._executing, write)
 
     def presence(self, process: str, lease: float, name: str) -> Presence:
         connected = ProcessConnections(partial(_one_connection, self._url), process, lease)
-        return SeveralWays([by_files(shared_folder(name), process), connected])
+        return CombinedPresence([file_presence(shared_folder(name), process), connected])
 
     async def _reading(self, work: Work[T]) -> T:
         async with self._reader.connect() as connection:
@@ -231,20 +235,25 @@ class Postgres(Database):
         async with self._writer.begin() as connection:
             return await connection.run_sync(work)
 
-    async def _writing_at_once(self, write: UsualWrite) -> bool:
+    async def _executing(self, write: Write) -> bool:
         statement, values = postgres_statement(write)
         try:
-            connection = await self._at_once.raw_connection()
-        except DriverError:
-            return False  # the general way says what is wrong, and connects again
+            connection = await self._direct.raw_connection()
+        except DriverError as error:
+            raise _translated(error) from error
         driver: AsyncConnection[Any] = connection.driver_connection  # type: ignore[assignment]
         try:
             return await (await driver.execute(statement, values)).fetchone() is not None
-        except DriverError:
-            return False
+        except DriverError as error:
+            if driver.closed:
+                await self._direct.dispose()  # the other connections were lost with it
+            raise _translated(error, lost=driver.closed) from error
         finally:
             is_idle = driver.info.transaction_status == pq.TransactionStatus.IDLE
             await greenlet_spawn(connection.close if is_idle else connection.invalidate)
+
+    async def _in_time(self, call: Coroutine[Any, Any, T]) -> T:
+        return await in_time(call, CALL_SECONDS)
 
     async def _see_to_the_tables(self) -> None:
         revision = await self._reading(revision_of)
@@ -258,7 +267,7 @@ class Postgres(Database):
 
 
 def _engines(url: URL) -> tuple[AsyncEngine, AsyncEngine, AsyncEngine]:
-    """One engine for writes, in transactions; one for reads, and one for usual writes, each statement by
+    """One engine for writes, in transactions; one for reads and one for `execute`, each statement by
     itself."""
 
     def engine(connections: int, *, transactions: bool) -> AsyncEngine:
@@ -268,7 +277,7 @@ def _engines(url: URL) -> tuple[AsyncEngine, AsyncEngine, AsyncEngine]:
             connect_args=_CONNECT,
             pool_size=connections,
             max_overflow=0,
-            pool_timeout=PATIENCE,
+            pool_timeout=TIMEOUT,
             pool_recycle=_RECYCLED_AFTER,
             **single,
         )
@@ -279,6 +288,11 @@ def _engines(url: URL) -> tuple[AsyncEngine, AsyncEngine, AsyncEngine]:
         engine(_CONNECTIONS, transactions=False),
         engine(half, transactions=False),
     )
+
+
+def _translated(error: DriverError, *, lost: bool = False) -> Exception:
+    """The failure as SQLAlchemy raises it. `lost`: the connection can't be used any more."""
+    return DBAPIError.instance(None, None, error, DriverError, connection_invalidated=lost)
 
 
 def _one_connection(url: URL, name: str) -> AsyncEngine:

@@ -1,11 +1,9 @@
-"""The statements that `SqlStore` runs, each built once. Those that differ by database are functions of
-its name."""
+"""The statements of `SqlStore` other than its writes, each built once."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from functools import cache
-from importlib import import_module
 from itertools import islice
 from typing import Any, Final, TypeVar
 
@@ -17,7 +15,6 @@ from sqlalchemy import (
     LargeBinary,
     Null,
     Select,
-    Table,
     Text,
     Update,
     bindparam,
@@ -36,7 +33,6 @@ from openresponses_server.store.records import HIDDEN
 from openresponses_server.store.sql.tables import WAITING, responses
 from openresponses_server.store.sql.tables import response_frames as frames
 from openresponses_server.store.sql.tables import response_input as inputs
-from openresponses_server.store.sql.tables import response_output as outputs
 from openresponses_server.store.sql.tables import response_pieces as pieces
 
 T = TypeVar("T")
@@ -50,99 +46,47 @@ _RUNNING: Final = responses.c.lease_until.is_not(None)
 _OVER: Final = responses.c.lease_until < bindparam("now")
 _WAITS: Final = responses.c.lease_worker == NOBODY
 _MADE_BY: Final = _RUNNING & responses.c.lease_worker.startswith(bindparam("of_process"))
-THERE: Final = or_(responses.c.expires_at.is_(None), responses.c.expires_at > bindparam("at"), _RUNNING)
-"""What may be read at that time: what has expired and ended is gone, swept or not."""
+READABLE: Final = or_(responses.c.expires_at.is_(None), responses.c.expires_at > bindparam("at"), _RUNNING)
+"""Responses that may be read at that time: not those that have ended and expired, swept or not."""
 _IDS_AT_ONCE: Final = 500  # of the parameters that one statement takes
 
-GET: Final = select(*responses.c).where(_OWNED, THERE)
+GET: Final = select(*responses.c).where(_OWNED, READABLE)
 GET_ANY: Final = select(*responses.c).where(_ID)
 _KEPT_FOR_OWNER: Final = responses.c.owner.in_(
     (bindparam("of_owner", type_=Text), literal(HIDDEN, Text) + bindparam("of_owner", type_=Text))
 )
-"""Those of the owner and, deleted, what later turns of the owner stand on."""
+"""The owner's responses, and its deleted ones that are kept for later turns."""
 _IDS: Final = responses.c.id.in_(bindparam("of_ids", expanding=True))
-FOUND: Final = select(responses.c.id).where(_IDS, responses.c.owner == bindparam("of_owner"), THERE)
+FOUND: Final = select(responses.c.id).where(_IDS, responses.c.owner == bindparam("of_owner"), READABLE)
 FOUND_AS_CONTEXT: Final = select(responses.c.id).where(_IDS, _KEPT_FOR_OWNER)
 INPUT: Final = (
     select(inputs.c.item).where(inputs.c.response_id == bindparam("of_id")).order_by(inputs.c.position)
 )
-DELETE_PARTS: Final = [
-    delete(table).where(table.c.response_id == bindparam("of_id"))
-    for table in (inputs, outputs, frames, pieces)
-]
-REPLACE: Final = update(responses).where(_OWNED)
-UPDATE_HELD: Final = update(responses).where(_HELD, _RUNNING)
+OWNER: Final = select(responses.c.owner).where(_ID)
+DELETE_OWN: Final = delete(responses).where(_OWNED)
 ENDED: Final = select(responses.c.id).where(_HELD, responses.c.lease_until.is_(None))
 ACQUIRE: Final = update(responses).where(_ID, _RUNNING).where(or_(_WAITS, _OVER))
 
 
 def portions(ids: Iterable[T]) -> Iterator[list[T]]:
-    """No more at once than one statement takes."""
+    """The ids in lists that one statement can take."""
     rest = iter(ids)
     while some := list(islice(rest, _IDS_AT_ONCE)):
         yield some
 
 
-def insert_into(dialect: str, table: Table) -> Any:
-    """An INSERT that has this database's own clauses; the other's code is not loaded."""
-    return import_module(f"sqlalchemy.dialects.{dialect}").insert(table)
-
-
-@cache
-def insert_response(dialect: str) -> Any:
-    """Inserts nothing when the id is there; the row count says whether it did."""
-    statement = insert_into(dialect, responses).on_conflict_do_nothing(index_elements=[responses.c.id])
-    return statement.execution_options(preserve_rowcount=True)
-
-
-@cache
-def insert_input(dialect: str) -> Any:
-    return insert_into(dialect, inputs)
-
-
-@cache
-def insert_output(dialect: str) -> Any:
-    """A response that ends again has most of its items already."""
-    return insert_into(dialect, outputs).on_conflict_do_nothing()
-
-
-@cache
-def upsert_frames(dialect: str) -> Any:
-    """A checkpoint that is made again takes the place of the first attempt."""
-    statement = insert_into(dialect, frames)
-    excluded = statement.excluded
-    return statement.on_conflict_do_update(
-        index_elements=[frames.c.response_id, frames.c.first_sequence],
-        set_={
-            "last_sequence": excluded.last_sequence,
-            "data": excluded.data,
-            "pieces": excluded.pieces,
-        },
-    )
-
-
-@cache
-def upsert_pieces(dialect: str) -> Any:
-    """The same for what goes beyond the first piece."""
-    statement = insert_into(dialect, pieces)
-    return statement.on_conflict_do_update(
-        index_elements=[pieces.c.response_id, pieces.c.first_sequence, pieces.c.piece],
-        set_={"data": statement.excluded.data},
-    )
-
-
 def _link() -> CTE:
-    """The ids of all turns from one back to its first: that one has to be there, those before may have been
-    deleted. UNION drops what was seen, so that a circle ends."""
+    """The ids of a turn, which has to be readable, and of all turns before it, which may have been deleted.
+    UNION drops ids that were found before, so that a circle ends."""
     columns = (responses.c.id, responses.c.previous_response_id)
-    link = select(*columns).where(_OWNED, THERE).cte("link", recursive=True)
+    link = select(*columns).where(_OWNED, READABLE).cte("link", recursive=True)
     before = select(*columns).join(link, responses.c.id == link.c.previous_response_id)
     return link.union(before.where(_KEPT_FOR_OWNER))
 
 
 def _chain() -> CompoundSelect[Any]:
-    """Those turns in one query however many there are: a row per response (position -1) and a row per input
-    item. Without an order."""
+    """The turns of a chain in one query: a row per response (position -1) and a row per input item, in no
+    order."""
     link = _link()
     nothing: ColumnElement[Any] | Null = null()
     turns = select(
@@ -155,7 +99,7 @@ def _chain() -> CompoundSelect[Any]:
 
 
 def _size() -> Select[Any]:
-    """What they hold, in bytes. A column's length is known without reading it."""
+    """The bytes of the turns of a chain. Databases know a column's length without reading it."""
     link = _link()
     turns = select(func.length(responses.c.response).label("bytes")).join(link, responses.c.id == link.c.id)
     items = select(func.length(inputs.c.item)).join(link, inputs.c.response_id == link.c.id)
@@ -171,7 +115,7 @@ CURSORS: Final = select(
     responses.c.id,
     _CURSOR.where(inputs.c.item_id == bindparam("after")).scalar_subquery().label("after"),
     _CURSOR.where(inputs.c.item_id == bindparam("before")).scalar_subquery().label("before"),
-).where(_OWNED, THERE)
+).where(_OWNED, READABLE)
 """Whether the owner has the response, and the positions of two of its input items."""
 
 
@@ -202,16 +146,16 @@ _THESE_FRAMES: Final = (
         ).label("data"),
     )
     .join(responses, responses.c.id == frames.c.response_id)
-    .where(_OWNED, THERE)
+    .where(_OWNED, READABLE)
 )
 FRAMES: Final = (
     _THESE_FRAMES.where(frames.c.last_sequence > bindparam("after"))
     .order_by(frames.c.first_sequence)
     .limit(bindparam("most"))
 )
-"""The beginnings of some rows."""
+"""The first pieces of some rows."""
 MORE_FRAMES: Final = _THESE_FRAMES.where(frames.c.first_sequence == bindparam("first"))
-"""More of one row: of one that was stored before there were pieces."""
+"""A further part of one row that was stored before there were pieces."""
 PIECE: Final = (
     select(frames.c.pieces, pieces.c.data)
     .join(responses, responses.c.id == frames.c.response_id)
@@ -219,7 +163,9 @@ PIECE: Final = (
         pieces,
         (pieces.c.response_id == frames.c.response_id) & (pieces.c.first_sequence == frames.c.first_sequence),
     )
-    .where(_OWNED, THERE, frames.c.first_sequence == bindparam("first"), pieces.c.piece == bindparam("piece"))
+    .where(
+        _OWNED, READABLE, frames.c.first_sequence == bindparam("first"), pieces.c.piece == bindparam("piece")
+    )
 )
 STANDING: Final = select(
     responses.c.id,
@@ -227,11 +173,11 @@ STANDING: Final = select(
     responses.c.lease_worker,
     responses.c.lease_until,
     responses.c.last_sequence,
-).where(_OWNED, THERE)
+).where(_OWNED, READABLE)
 
 
 def _renew(**more: str) -> Update:
-    # A worker's name is one run's, so that the two lists need not be pairs.
+    # A worker's name is unique to one run, so that the two lists need not be compared in pairs.
     held = responses.c.lease_worker.in_(bindparam("of_workers", expanding=True)) & _RUNNING
     named = select(responses.c.id).where(responses.c.id.in_(bindparam("of_ids", expanding=True)), held)
     # Locked in one order, so that two that renew don't wait for each other.
@@ -242,10 +188,10 @@ def _renew(**more: str) -> Update:
 
 def _claim(which: ColumnElement[bool]) -> Update:
     over = select(responses.c.id).where(which).order_by(responses.c.lease_until).limit(bindparam("most"))
-    # A row that is locked is being renewed or claimed, and to wait for several could be a deadlock.
-    # Apart, since PostgreSQL may run a subquery more than once, and would go beyond the limit then.
+    # A locked row is being renewed or claimed, and waiting for several could be a deadlock.
+    # A CTE, since PostgreSQL may run a subquery more than once and exceed the limit.
     apart = over.with_for_update(skip_locked=True).cte("over_now")
-    # The condition again outside: a row that another worker has just claimed is looked at once more.
+    # The condition is repeated for rows that another worker has claimed meanwhile.
     return update(responses).where(responses.c.id.in_(select(apart.c.id)), which).returning(*responses.c)
 
 
@@ -269,8 +215,7 @@ def _count_waiting() -> Select[Any]:
 
 
 def _stock() -> Select[Any]:
-    """What each owner has, in bytes, row by row of each table. A column's length is known without reading
-    it."""
+    """The stored bytes of each owner. Databases know a column's length without reading it."""
     request = func.coalesce(func.length(responses.c.request), 0)
     sizes = [select(responses.c.owner, (func.length(responses.c.response) + request).label("bytes"))]
     for table, column in ((inputs, inputs.c.item), (frames, frames.c.data), (pieces, pieces.c.data)):
@@ -282,6 +227,5 @@ def _stock() -> Select[Any]:
 
 STOCK: Final = _stock()
 COUNT_WAITING: Final = _count_waiting()
-SET_LAST: Final = update(responses).where(_ID)
 GIVE_UP: Final = update(responses).where(_ID).values(lease_until=None, status="failed")
-"""What can't be read can't be settled either. What there is of it stays."""
+"""Ends a run whose record can't be read, and so can't be settled; the record stays."""

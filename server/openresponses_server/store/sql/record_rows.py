@@ -1,62 +1,17 @@
-"""The rows that make up a record, written and read over a connection."""
+"""Reads the rows of a record over a connection, and acquires and renews the leases of runs."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from typing import Any, Final
 
-import msgspec
 import structlog
 from sqlalchemy import Connection, Update
 
-from openresponses_server.store.base import Lease, LeaseLost, StoredResponse, StoreError, UnreadableRecord
-from openresponses_server.store.frames import PIECE_BYTES, Frames, Piece, Skipping, sliced
-from openresponses_server.store.records import InputRow, Row, record_of
+from openresponses_server.store.base import Lease, StoredResponse, UnreadableRecord
+from openresponses_server.store.frames import PIECE_BYTES, FrameSkipper, Piece
+from openresponses_server.store.records import Row, record_of
 from openresponses_server.store.sql import queries
-
-
-def put_response(connection: Connection, dialect: str, row: Row) -> None:
-    """Write the response's own row, replacing the owner's record of this id. Raises StoreError if the id is
-    another owner's."""
-    if not put_new(connection, dialect, row):
-        _replace(connection, row, msgspec.structs.asdict(row))
-
-
-def put_new(connection: Connection, dialect: str, row: Row) -> bool:
-    """The same if the id is unused; returns whether it was."""
-    return bool(connection.execute(queries.insert_response(dialect), msgspec.structs.asdict(row)).rowcount)
-
-
-def _replace(connection: Connection, row: Row, fields: dict[str, Any]) -> None:
-    changes = {name: value for name, value in fields.items() if name not in ("id", "owner")}
-    replaced = connection.execute(queries.REPLACE, {"of_id": row.id, "of_owner": row.owner, **changes})
-    if not replaced.rowcount:
-        raise StoreError(StoreError.CONFLICT, "A response with this id already exists.")
-    for statement in queries.DELETE_PARTS:
-        connection.execute(statement, {"of_id": row.id})
-
-
-def put_input(connection: Connection, dialect: str, response_id: str, items: list[InputRow]) -> None:
-    """The items of its input, in order."""
-    rows = [
-        {"response_id": response_id, "position": position, "item_id": item.item_id, "item": item.item}
-        for position, item in enumerate(items)
-    ]
-    if rows:
-        connection.execute(queries.insert_input(dialect), rows)
-
-
-def put_frames(connection: Connection, dialect: str, response_id: str, frames: Frames | None) -> None:
-    """Write the frames since the last checkpoint, replacing those with the same first number."""
-    if frames is None:
-        return
-    first, *more = (data for data, _ in sliced(frames.data))
-    place = {"response_id": response_id, "first_sequence": frames.first}
-    values = {**place, "last_sequence": frames.last, "data": first, "pieces": len(more)}
-    connection.execute(queries.upsert_frames(dialect), values)
-    if more:
-        rows = [{**place, "piece": number, "data": data} for number, data in enumerate(more, 1)]
-        connection.execute(queries.upsert_pieces(dialect), rows)
 
 
 def row_in(found: Any) -> Row:
@@ -71,26 +26,6 @@ def read_record(connection: Connection, row: Row) -> StoredResponse:
 
 
 _log = structlog.get_logger(__name__)
-
-
-def update_held(connection: Connection, response_id: str, worker: str, changes: dict[str, Any]) -> None:
-    """Change the row of a run. Raises LeaseLost if this worker does not hold it."""
-    if not _update(connection, response_id, worker, changes):
-        raise LeaseLost(response_id, worker)
-
-
-def end_held(connection: Connection, response_id: str, worker: str, changes: dict[str, Any]) -> bool:
-    """The same for its end; False if this worker has stored an end already, which stays. Raises LeaseLost."""
-    if _update(connection, response_id, worker, changes):
-        return True
-    if connection.execute(queries.ENDED, {"of_id": response_id, "of_worker": worker}).first() is None:
-        raise LeaseLost(response_id, worker)
-    return False
-
-
-def _update(connection: Connection, response_id: str, worker: str, changes: dict[str, Any]) -> bool:
-    values = {"of_id": response_id, "of_worker": worker, **changes}
-    return connection.execute(queries.UPDATE_HELD, values).rowcount > 0
 
 
 def renew_leases(
@@ -148,7 +83,7 @@ async def read_frames(rows: Rows, whose: dict[str, Any], after: int) -> AsyncIte
         beginnings = {**whose, "after": after, "most": _ROWS_AT_ONCE, "start": 1, "bytes": PIECE_BYTES}
         found = await rows(queries.FRAMES, beginnings)
         for row in found:
-            skipping = Skipping(after - row.first_sequence + 1)
+            skipping = FrameSkipper(after - row.first_sequence + 1)
             after, whole = row.last_sequence, row.pieces == 0 and len(row.data) >= row.size
             yield Piece(skipping.rest(row.data), after if whole else None)
             async for data, ends in _rest(rows, whose, row):

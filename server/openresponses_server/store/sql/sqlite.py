@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -17,7 +17,8 @@ from sqlalchemy.exc import DisconnectionError
 from openresponses_server.store.base import StoreError
 from openresponses_server.store.presence import Presence
 from openresponses_server.store.sql.database import (
-    PATIENCE,
+    CALL_SECONDS,
+    TIMEOUT,
     Database,
     T,
     Work,
@@ -28,7 +29,7 @@ from openresponses_server.store.sql.database import (
 from openresponses_server.store.sql.failures import file_error
 from openresponses_server.store.sql.locations import file_of, make_private_file
 from openresponses_server.store.sql.sqlite_file import REVISION, presence_at
-from openresponses_server.store.sql.usual_writes import UsualWrite, write_to_sqlite
+from openresponses_server.store.sql.writes import Write, execute_on_sqlite
 
 # SQLite's file may be deleted, moved or replaced while it is open: SQLite continues with the open file, and
 # nothing stored there can be found again.
@@ -70,10 +71,10 @@ class WatchedFile:
 
     def watch(self, engine: Engine) -> None:
         """Replace connections to another file before they are used."""
-        event.listen(engine, "do_connect", self._note)
+        event.listen(engine, "do_connect", self._record_connection)
         event.listen(engine, "checkout", self._check_connection)
 
-    def _note(self, _dialect: Any, record: Any, _args: Any, _options: Any) -> None:
+    def _record_connection(self, _dialect: Any, record: Any, _args: Any, _options: Any) -> None:
         if record is not None:
             # looked up before the connection is made, so that a change in between shows at its first use
             record.info[_FILE] = self._identity()
@@ -103,8 +104,8 @@ _PRAGMAS: Final = ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = O
 
 
 class Sqlite(Database):
-    """A SQLite file; opening it upgrades its tables. SQLite allows one writer at a time, so writes queue for
-    one thread (waiting inside SQLite would be polling); reads have their own."""
+    """A SQLite file; opening it makes its tables if there are none. SQLite allows one writer at a time, so
+    writes queue for one thread (waiting inside SQLite would be polling); reads have their own."""
 
     def __init__(self, url: URL) -> None:
         super().__init__()
@@ -125,8 +126,8 @@ class Sqlite(Database):
             await asyncio.to_thread(threads.shutdown)
             engine.dispose()
 
-    async def write_at_once(self, write: UsualWrite) -> bool:
-        return await self.write(partial(write_to_sqlite, write=write))
+    async def execute(self, write: Write) -> bool:
+        return await self._run(self._executing, write)
 
     def presence(self, process: str, lease: float, name: str) -> Presence:
         return presence_at(file_of(self._url), process)
@@ -147,6 +148,25 @@ class Sqlite(Database):
             return done
 
         return await asyncio.get_running_loop().run_in_executor(self._writing_thread, run)
+
+    async def _executing(self, write: Write) -> bool:
+        def run() -> bool:
+            connection = self._writer.raw_connection()
+            try:
+                driver: Any = connection.driver_connection
+                with driver:  # one transaction
+                    found = execute_on_sqlite(driver, write)
+                connected_to = connection.info
+            finally:
+                connection.close()
+            self._file.check(connected_to)
+            return found
+
+        return await asyncio.get_running_loop().run_in_executor(self._writing_thread, run)
+
+    async def _in_time(self, call: Coroutine[Any, Any, T]) -> T:
+        async with asyncio.timeout(CALL_SECONDS):
+            return await call  # one that is cancelled does not wait for its thread
 
     def _has_moved(self) -> bool:
         return self._file.has_moved
@@ -169,7 +189,7 @@ def _engine(url: URL, connections: int, *, transactions: bool) -> Engine:
     single = {} if transactions else {"isolation_level": "AUTOCOMMIT"}
     engine = create_engine(
         url,
-        connect_args={"timeout": PATIENCE},
+        connect_args={"timeout": TIMEOUT},
         pool_size=connections,
         max_overflow=0,
         pool_reset_on_return=None,

@@ -1,4 +1,4 @@
-"""SQLite's file, as far as it is known without SQLAlchemy: where it is, and whether it is usable as it is."""
+"""SQLite's file without SQLAlchemy: its path, and whether it can be used without opening the store."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from pathlib import Path
 from typing import Final
 
 from openresponses_server.settings.data_folder import data_folder
-from openresponses_server.store.presence import Presence, by_files
+from openresponses_server.store.presence import Presence, file_presence
 
-# Which migration the tables are at, for code that knows it without SQLAlchemy.
+# The revision of the tables, for code without SQLAlchemy.
 
 REVISION: Final = "0007"
-"""The newest migration that this code knows, and the one that SQLite's file is brought to."""
+"""The newest migration of this code."""
 
 VERSION_TABLE: Final = "openresponses_bridge_version"
-"""Where a database says which migration it is at; not Alembic's own name, as databases are shared."""
+"""The table with the revision of a database; not under Alembic's default name, since databases are shared."""
 
 
 _FILE: Final = "sessions.sqlite3"
 _DEFAULT: Final = "sqlite:"
 _WITH_PATH: Final = "sqlite:///"
-_OF_URLS: Final = frozenset("?#%:")  # what may stand for something else than itself
+_OF_URLS: Final = frozenset("?#%:")  # characters with a meaning in URLs
 
 
 def default_file() -> Path:
@@ -33,18 +33,18 @@ def default_file() -> Path:
 
 
 def name_of_file(path: Path) -> str:
-    """A name for the store in this file, whoever opens it."""
+    """The name of the store in this file (`ResponseStore.name`)."""
     return f"sqlite-{hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:16]}"
 
 
 def presence_at(path: Path, process: str) -> Presence:
-    """As `ResponseStore.presence`: by files beside this one."""
-    return by_files(path.with_name(f"{path.name}-workers"), process)
+    """As `ResponseStore.presence`, by files in a folder beside this file."""
+    return file_presence(path.with_name(f"{path.name}-workers"), process)
 
 
 def file_in_order(address: str) -> Path | None:
-    """The file at a store's address, when there is one that can be written, with the tables of this code.
-    None also for what needs a closer look: the store itself gives that when it is opened."""
+    """The file at a store's address, if it can be written and has the tables of this code. None also in
+    doubt, which the store resolves when it is opened."""
     path = file_at(address)
     if path is None or not os.access(path, os.R_OK | os.W_OK):
         return None
@@ -58,7 +58,7 @@ def file_in_order(address: str) -> Path | None:
 
 
 def file_at(address: str) -> Path | None:
-    """The file that the address of a store names, where that is plain to see."""
+    """The path in the address of a store, if it needs no decoding."""
     if address == _DEFAULT:
         return default_file()
     path = address.removeprefix(_WITH_PATH)

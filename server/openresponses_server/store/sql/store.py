@@ -7,7 +7,7 @@ import os
 import secrets
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
 from functools import partial
 from typing import Any, Final
 
@@ -26,6 +26,7 @@ from openresponses_server.store.base import (
     ResponseProgress,
     StoredResponse,
     StoredTurn,
+    StoreError,
 )
 from openresponses_server.store.frames import Frames, Piece
 from openresponses_server.store.lookups import output_names
@@ -36,42 +37,30 @@ from openresponses_server.store.sql.database import Database
 from openresponses_server.store.sql.deletion import delete_expired, delete_response
 from openresponses_server.store.sql.export_rows import exported
 from openresponses_server.store.sql.locations import is_sqlite, name_of
-from openresponses_server.store.sql.lookup_rows import (
-    SqlListing,
-    find_items,
-    put_output_names,
-    read_page,
-    turns_of,
-)
+from openresponses_server.store.sql.lookup_rows import SqlListing, find_items, read_page, turns_of
 from openresponses_server.store.sql.record_rows import (
     acquire_run,
     claim_runs,
-    end_held,
-    put_frames,
-    put_input,
-    put_response,
     read_frames,
     read_record,
     renew_leases,
     row_in,
-    update_held,
 )
 from openresponses_server.store.sql.usage_rows import SqlUsage
-from openresponses_server.store.sql.usual_writes import UsualWrite, is_usual
+from openresponses_server.store.sql.writes import RunChanges, Write, execute
 
 _WRITTEN_EVERY: Final = 10.0  # seconds
 _USUAL: Final = 16 * 1024  # bytes
-_AFTER_FULL: Final = 1024 * 1024  # bytes; a few may fit into pages that are free, while responses do not
+_AFTER_FULL: Final = 1024 * 1024  # bytes; fewer may fit into free pages while responses do not
 _OWNER: Final = "readiness"
 
 
 class Probe:
-    """Checks a database: reads each time; writes and deletes if the last write is long ago. A row that a
-    crash leaves behind has expired already and is swept like others."""
+    """Checks a database. Each check reads; if the last write was long ago or failed, it writes a row and
+    deletes it. The row has expired from the beginning, so that one that a crash leaves is swept."""
 
-    def __init__(self, database: Database, dialect: str) -> None:
+    def __init__(self, database: Database) -> None:
         self._database = database
-        self._dialect = dialect
         self._next_at = -math.inf
 
     async def look(self) -> None:
@@ -87,12 +76,7 @@ class Probe:
     async def _write(self, size: int) -> None:
         row = _row(time.time())
         frames = Frames(0, 0, os.urandom(size))  # does not compress
-
-        def put(connection: Connection) -> None:
-            put_response(connection, self._dialect, row)
-            put_frames(connection, self._dialect, row.id, frames)
-
-        await self._database.write(put)
+        await self._database.execute(Write(row, frames))
         delete = partial(delete_response, response_id=row.id, owner=row.owner, now=row.created_at)
         await self._database.write(delete)
         self._next_at = time.monotonic() + _WRITTEN_EVERY
@@ -119,8 +103,8 @@ def _row(now: float) -> Row:
     )
 
 
-_HIGHEST: Final = 2**62  # what a column takes, and more than any sequence number
-_SWEPT_AT_ONCE: Final = 100  # with what was kept for each alone
+_HIGHEST: Final = 2**62  # fits a column, and is more than any sequence number
+_SWEPT_AT_ONCE: Final = 100  # and the turns that were kept for them alone
 
 
 class SqlStore:
@@ -131,10 +115,9 @@ class SqlStore:
     def __init__(self, url: URL, clock: Callable[[], float] = time.time) -> None:
         self.name = name_of(url)
         self._database = _database_at(url)
-        self._dialect = url.get_backend_name()
         self._clock = clock
-        self._probe = Probe(self._database, self._dialect)
-        self.usage = SqlUsage(self._database, self._dialect)
+        self._probe = Probe(self._database)
+        self.usage = SqlUsage(self._database, url.get_backend_name())
         self.listing = SqlListing(self._database, clock)
 
     async def probe(self) -> None:
@@ -167,19 +150,18 @@ class SqlStore:
 
     async def put(self, record: StoredResponse, frames: Frames | None = None) -> None:
         row = row_of(record, self._clock(), frames.last if frames else -1)
-        items = input_rows(record)
-        names = output_names(record.response) if record.lease is None else []
-        if is_usual(frames) and await self._database.write_at_once(UsualWrite(row, {}, frames, items, names)):
-            return
+        output = output_names(record.response) if record.lease is None else []
+        write = Write(row, frames, input_rows(record), output)
 
-        def work(connection: Connection) -> None:
-            put_response(connection, self._dialect, row)
-            put_input(connection, self._dialect, row.id, items)
-            if record.lease is None:
-                put_output_names(connection, self._dialect, row.id, record.response)
-            put_frames(connection, self._dialect, row.id, frames)
+        def replace(connection: Connection) -> None:
+            while not execute(connection, write):  # again if others store it at the same time
+                owner = connection.scalar(queries.OWNER, {"of_id": row.id})
+                if owner not in (None, row.owner):
+                    raise StoreError(StoreError.CONFLICT, "A response with this id already exists.")
+                connection.execute(queries.DELETE_OWN, {"of_id": row.id, "of_owner": row.owner})
 
-        await self._database.write(work)
+        if not await self._database.execute(write):
+            await self._database.write(replace)
 
     async def checkpoint(
         self,
@@ -188,16 +170,9 @@ class SqlStore:
         response: Response | None = None,
         frames: Frames | None = None,
     ) -> None:
-        changes = self._changes(response, frames, lease.until)
-
-        def work(connection: Connection) -> None:
-            update_held(connection, response_id, lease.worker, changes)
-            put_frames(connection, self._dialect, response_id, frames)
-
-        if not can_be_id(response_id):
+        changes = self._changes(response_id, lease.worker, response, lease.until)
+        if not (can_be_id(response_id) and await self._database.execute(Write(changes, frames))):
             raise LeaseLost(response_id, lease.worker)
-        if not await self._changed(response_id, lease.worker, changes, frames):
-            await self._database.write(work)
 
     async def renew(self, held: Mapping[str, str], until: float) -> set[str]:
         renewed: set[str] = set()
@@ -208,17 +183,14 @@ class SqlStore:
     async def finish(
         self, response_id: str, worker: str, response: Response, frames: Frames | None = None
     ) -> None:
-        changes = self._changes(response, frames, None)
-
-        def work(connection: Connection) -> None:
-            if end_held(connection, response_id, worker, changes):
-                put_frames(connection, self._dialect, response_id, frames)
-                put_output_names(connection, self._dialect, response_id, response)
-
+        changes = self._changes(response_id, worker, response, None)
+        write = Write(changes, frames, output=output_names(response))
         if not can_be_id(response_id):
             raise LeaseLost(response_id, worker)
-        if not await self._changed(response_id, worker, changes, frames, output_names(response)):
-            await self._database.write(work)
+        if await self._database.execute(write):
+            return
+        if not await self._rows(queries.ENDED, {"of_id": response_id, "of_worker": worker}):
+            raise LeaseLost(response_id, worker)
 
     async def acquire(self, response_id: str, lease: Lease, now: float) -> StoredResponse | None:
         if not can_be_id(response_id):
@@ -340,29 +312,17 @@ class SqlStore:
 
         return await self._database.read(work)
 
-    async def _changed(
-        self,
-        response_id: str,
-        worker: str,
-        changes: dict[str, Any],
-        frames: Frames | None,
-        names: Sequence[bytes] = (),
-    ) -> bool:
-        """Change the row of a run and add to it, if that is a usual write; returns whether it was one."""
-        if "response" not in changes or not is_usual(frames):
-            return False
-        named = {"of_id": response_id, "of_worker": worker, **changes}
-        return await self._database.write_at_once(UsualWrite(None, named, frames, names=names))
-
     def _changes(
-        self, response: Response | None, frames: Frames | None, lease_until: float | None
-    ) -> dict[str, Any]:
-        changes: dict[str, Any] = {"updated_at": self._clock(), "lease_until": lease_until}
-        if response is not None:
-            changes |= {"response": encode(response), "status": response.status}
-        if frames is not None:
-            changes["last_sequence"] = frames.last
-        return changes
+        self, response_id: str, worker: str, response: Response | None, lease_until: float | None
+    ) -> RunChanges:
+        return RunChanges(
+            of_id=response_id,
+            of_worker=worker,
+            updated_at=self._clock(),
+            lease_until=lease_until,
+            response=None if response is None else encode(response),
+            status=None if response is None else response.status,
+        )
 
 
 def _database_at(url: URL) -> Database:

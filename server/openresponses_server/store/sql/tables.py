@@ -1,7 +1,7 @@
 """The tables of stored responses, for SQLite and PostgreSQL alike.
 
-JSON and frames are bytes (see `records`); times are Unix seconds. The migrations make these tables; what
-is written here is what queries are built from. Their indexes are in `indexes`.
+JSON and frames are bytes (see `records`); times are Unix seconds. Queries are built from these definitions;
+the migrations make the tables and their indexes.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def _response_id() -> Column[str]:
     return Column("response_id", Text, link, primary_key=True)
 
 
-# What chains and look-ups read stands before the large columns: SQLite reads a row from its front.
+# The columns of chains and look-ups stand before the large ones: SQLite reads a row from its front.
 responses: Final = Table(
     "responses",
     metadata,
@@ -50,10 +50,10 @@ responses: Final = Table(
 )
 
 WAITING: Final = text("lease_worker = ''")
-"""Which rows are runs that wait for a worker (`NOBODY` holds them); written out, as an index is only used by
-queries that say the same."""
+"""Selects queued runs (`NOBODY` holds them). In literal SQL, since databases use the partial index only for
+queries with the same condition."""
 
-# One row an item, so that pages are cut by the database.
+# One row per item, so that the database selects a page.
 response_input: Final = Table(
     "response_input",
     metadata,
@@ -64,10 +64,10 @@ response_input: Final = Table(
 )
 
 NAMED_INPUT: Final = text("length(item_id) <= 512")
-"""Which input items are found by their ids (see `item_locations`); written out, as an index is only used by
-queries that say the same."""
+"""Selects input items that can be found by their ids. In literal SQL, since databases use the partial index
+only for queries with the same condition."""
 
-# One row an item of a response that has ended: where to look for it. What it is, the response says.
+# One row per output item of an ended response, to find it by its id; the item itself is in the response.
 response_output: Final = Table(
     "response_output",
     metadata,
@@ -76,7 +76,7 @@ response_output: Final = Table(
     sqlite_with_rowid=False,
 )
 
-# One row a checkpoint, so that what was written once is not written again.
+# One row per checkpoint, so that earlier frames are not written again.
 response_frames: Final = Table(
     "response_frames",
     metadata,
@@ -87,8 +87,8 @@ response_frames: Final = Table(
     Column("pieces", Integer, nullable=False, server_default=text("0")),
 )
 
-# What of a checkpoint goes beyond one piece, so that readers need not read all of it at once. There may be
-# more of these than `response_frames.pieces` says, of an attempt that was made again.
+# The frames of a checkpoint beyond the first piece, so that readers need not read all of them at once. If a
+# checkpoint was repeated there may be more rows than `response_frames.pieces` says; those are not read.
 response_pieces: Final = Table(
     "response_pieces",
     metadata,
@@ -98,12 +98,12 @@ response_pieces: Final = Table(
     Column("data", LargeBinary, nullable=False),
 )
 
-# The oldest version of this code, by its `REVISION`, that can use these tables. Each migration says it anew,
-# so that workers of before it can be started after it where they can use what it made.
+# The oldest `REVISION` of this code that can use these tables. Each migration sets it, so that workers of an
+# older version can be started after a migration that does not concern them.
 usable: Final = Table("openresponses_bridge_usable", metadata, Column("oldest", Text, primary_key=True))
 
 
-# The tables of what keys spent. Their rows are sums, to which each process adds batches.
+# The tables of the usage of keys. Their rows are sums, to which each process adds batches.
 
 
 def _counts() -> list[Column[int]]:
@@ -133,7 +133,7 @@ agents: Final = Table(
     sqlite_with_rowid=False,
 )
 
-# The number of the batch that each process added last, so that none counts twice when it is added again.
+# The number of the last batch of each process, so that a batch that is added again does not count twice.
 writers: Final = Table(
     "usage_writers",
     metadata,

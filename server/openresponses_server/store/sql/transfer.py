@@ -1,8 +1,8 @@
 """`db import`: lines of an export → a database.
 
-Each record is imported whole or not at all, and some hundred are committed at once. What the database has is
-never changed: a record whose id is there is left out. What was in progress is imported as interrupted, so
-that an import starts nothing.
+Each record is imported whole or not at all, and some hundred are committed at once. Existing records are not
+changed: a record whose id exists is left out. A record in progress is imported as interrupted, so that
+nothing is made again.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from msgspec.structs import replace
-from sqlalchemy import URL, Connection, NestedTransaction, select
-from sqlalchemy.exc import DataError, IntegrityError
+from sqlalchemy import URL, Connection, NestedTransaction
+from sqlalchemy.exc import DataError, DBAPIError, IntegrityError
 
 from openresponses_bridge.protocol.codec import encode, encode_sse
+from openresponses_bridge.protocol.response import Response
 from openresponses_server.settings import SettingsError
 from openresponses_server.store.base import StoreError
 from openresponses_server.store.endings import closing_events, interrupted
@@ -30,16 +31,15 @@ from openresponses_server.store.export_lines import (
     read_line,
 )
 from openresponses_server.store.frames import Frames
-from openresponses_server.store.records import HIDDEN, is_hidden
+from openresponses_server.store.lookups import output_names
+from openresponses_server.store.records import HIDDEN, Row, is_hidden
 from openresponses_server.store.sql import queries
 from openresponses_server.store.sql.database import revision_of
 from openresponses_server.store.sql.failures import FAILURES, file_error, outdated, store_error
 from openresponses_server.store.sql.locations import file_of, is_sqlite
-from openresponses_server.store.sql.lookup_rows import put_output_names
 from openresponses_server.store.sql.migrate import upgrade, writing_engine
-from openresponses_server.store.sql.record_rows import put_frames, put_input, put_new
 from openresponses_server.store.sql.sqlite_file import REVISION
-from openresponses_server.store.sql.tables import responses
+from openresponses_server.store.sql.writes import RunChanges, Write, execute
 
 LONGEST_LINE: Final = 512 * 1024 * 1024
 """Bytes of one line; a longer one is refused and skipped in pieces."""
@@ -47,7 +47,9 @@ LONGEST_LINE: Final = 512 * 1024 * 1024
 _PIECE: Final = 1024 * 1024
 _BATCH_RECORDS: Final = 200
 _BATCH_SECONDS: Final = 0.5  # other writers of a SQLite file wait for so long
-_OWNER: Final = select(responses.c.owner)
+_REFUSALS: Final = (DataError, IntegrityError, sqlite3.DataError, sqlite3.IntegrityError)
+_WORKER: Final = "import"
+"""Holds a record in an import's transaction while parts of it are still to come."""
 
 Refused = Callable[[int, str], None]
 """Called with the number of a line, from 1, and what is wrong with it."""
@@ -83,7 +85,7 @@ def import_lines(url: URL, source: BinaryLines, refused: Refused) -> Imported:
         elif revision != REVISION:
             raise outdated(revision)
         with engine.connect() as connection:
-            return _Importer(connection, url.get_backend_name(), refused).run(source)
+            return _Importer(connection, refused).run(source)
     except FAILURES as error:
         raise store_error(error) from error
     finally:
@@ -104,12 +106,11 @@ def numbered_lines(source: BinaryLines, longest: int) -> Iterator[tuple[int, byt
 
 
 class _Importer:
-    """One import over a connection. `_open` is the record whose frames may follow, with its line's number and
-    the last of its events that is there; `_point` is what a failure of it goes back to."""
+    """One import over a connection. `_open` is the record whose frames may follow, `_number` its line's
+    number and `_last` the number of its last event so far; `_point` is the savepoint before it."""
 
-    def __init__(self, connection: Connection, dialect: str, refused: Refused) -> None:
+    def __init__(self, connection: Connection, refused: Refused) -> None:
         self._connection = connection
-        self._dialect = dialect
         self._report = refused
         self._done = Imported()
         self._open: ReadRecord | None = None
@@ -117,11 +118,11 @@ class _Importer:
         self._last = -1
         self._point: NestedTransaction | None = None
         self._left_out = ""
-        """The id of a record that was refused or is present: its frames are read past."""
+        """The id of a record that was refused or exists: its frames are skipped."""
 
     def run(self, source: BinaryLines) -> Imported:
         begun, records = time.monotonic(), 0
-        # what comes from a program may be long in coming, and nobody is to wait for a lock so long
+        # a pipe may be slow, and other writers must not wait for its lock
         most = _BATCH_RECORDS if source.seekable() else 1
         for number, line in numbered_lines(source, LONGEST_LINE):
             if line is not None and not line.strip():
@@ -152,32 +153,32 @@ class _Importer:
         self._report(number, why)
 
     def _begin_record(self, number: int, found: ReadRecord) -> None:
-        row = found.row
-        if row.lease_until is not None:
-            ended = interrupted(found.response, whole=False)
-            row = replace(
-                row, status=ended.status, response=encode(ended), lease_worker=None, lease_until=None
-            )
+        row, last = found.row, -1 if found.frames is None else found.frames.last
+        if last != row.last_sequence or row.lease_until is not None:
+            row = replace(row, lease_worker=_WORKER, lease_until=0.0)
+        output = [] if is_hidden(row.owner) else output_names(found.response)
         self._left_out = row.id
         self._point = self._connection.begin_nested()
         try:
-            if not put_new(self._connection, self._dialect, row):
-                self._go_back()
-                self._there(number, row.id, row.owner)
-                return
-            put_input(self._connection, self._dialect, row.id, found.input)
-            if not is_hidden(row.owner):
-                put_output_names(self._connection, self._dialect, row.id, found.response)
-            self._left_out = ""
-            self._open, self._number, self._last = found, number, -1
-            self._put(found.frames)
-            if self._last == row.last_sequence:
-                self._end_record()
-        except (DataError, IntegrityError) as error:
-            self._fail(number, f"the database refuses it: {type(error.orig).__name__}")
+            is_new = execute(self._connection, Write(row, found.frames, found.input, output))
+        except _REFUSALS as error:
+            cause = error.orig if isinstance(error, DBAPIError) else error
+            self._fail(number, f"the database refuses it: {type(cause).__name__}")
+            return
+        if not is_new:
+            self._go_back()
+            self._there(number, row.id, row.owner)
+            return
+        self._left_out = ""
+        if row is found.row:
+            self._keep()
+            return
+        self._open, self._number, self._last = found, number, last
+        if last == row.last_sequence:
+            self._end_record()
 
     def _there(self, number: int, response_id: str, owner: str) -> None:
-        there = self._connection.scalar(_OWNER.where(responses.c.id == response_id))
+        there = self._connection.scalar(queries.OWNER, {"of_id": response_id})
         if there is None or there.removeprefix(HIDDEN) != owner.removeprefix(HIDDEN):
             self._refuse(number, "a response with this id already exists and belongs to another owner")
         else:
@@ -193,28 +194,43 @@ class _Importer:
         elif found.frames.first != self._last + 1 or found.frames.last > self._open.row.last_sequence:
             self._fail(number, "frames do not follow those before")
         else:
-            self._put(found.frames)
+            self._change(self._open.row, 0.0, found.frames)
+            self._last = found.frames.last
 
-    def _put(self, frames: Frames | None) -> None:
-        assert self._open is not None
-        put_frames(self._connection, self._dialect, self._open.row.id, frames)
-        if frames is not None:
-            self._last = frames.last
+    def _change(
+        self, row: Row, lease_until: float | None, frames: Frames | None = None, ended: Response | None = None
+    ) -> None:
+        changes = RunChanges(
+            of_id=row.id,
+            of_worker=_WORKER,
+            updated_at=row.updated_at,
+            lease_until=lease_until,
+            response=None if ended is None else encode(ended),
+            status=None if ended is None else ended.status,
+        )
+        execute(self._connection, Write(changes, frames))
 
     def _end_record(self) -> None:
         """The record was read completely."""
         found = self._open
-        if found is None or self._point is None:
+        if found is None:
             self._left_out = ""
             return
         if self._last != found.row.last_sequence:
             self._fail(self._number, f"the frames after event {self._last} are missing")
             return
-        if found.row.lease_until is not None:
-            events = closing_events(interrupted(found.response, whole=False), self._last)
-            closing = Frames(self._last + 1, self._last + len(events), encode_sse(events))
-            self._put(closing)
-            self._connection.execute(queries.SET_LAST, {"of_id": found.row.id, "last_sequence": closing.last})
+        if found.row.lease_until is None:
+            self._change(found.row, None)
+        else:
+            ended = interrupted(found.response, whole=False)
+            events = closing_events(ended, self._last)
+            frames = Frames(self._last + 1, self._last + len(events), encode_sse(events))
+            self._change(found.row, None, frames, ended)
+        self._keep()
+
+    def _keep(self) -> None:
+        """The record is imported."""
+        assert self._point is not None
         self._point.commit()
         self._done.new += 1
         self._open = self._point = None
@@ -233,15 +249,15 @@ class _Importer:
         self._open = self._point = None
 
 
-_PATIENCE: Final = 30.0  # seconds to wait for a lock
+_TIMEOUT: Final = 30.0  # seconds to wait for a lock
 
 
 def back_up(url: URL, target: Path) -> int:
-    """Copy the database as it is at one moment, without what was deleted from it, to a file of the user's own
-    that is not there yet; its size in bytes. Blocks; writers are not held up. Raises StoreError, and
-    SettingsError for what can't be asked for.
+    """Copy a snapshot of the database, without deleted data, to a new file that only its user can read;
+    returns its size in bytes. Blocks; writers do not wait. Raises StoreError, and SettingsError if the target
+    exists or the database is not SQLite.
 
-    The file has its name when it is whole, checked and on disk, and not before.
+    The file gets its name when it is complete, checked and on disk.
     """
     if not is_sqlite(url):
         raise SettingsError("store postgresql: is backed up by pg_dump (see docs/backup.md)")
@@ -255,7 +271,7 @@ def back_up(url: URL, target: Path) -> int:
     try:
         _copy(file_of(url), unfinished)
         size = unfinished.stat().st_size
-        os.link(unfinished, target)  # unlike a renaming, never over a file that has come meanwhile
+        os.link(unfinished, target)  # unlike a renaming, does not replace a file made meanwhile
         _sync(target.parent)
         return size
     except sqlite3.Error as error:
@@ -268,7 +284,7 @@ def back_up(url: URL, target: Path) -> int:
 
 
 def _copy(source: Path, target: Path) -> None:
-    with closing(sqlite3.connect(source, timeout=_PATIENCE, isolation_level=None)) as opened:
+    with closing(sqlite3.connect(source, timeout=_TIMEOUT, isolation_level=None)) as opened:
         opened.execute("VACUUM INTO ?", (str(target),))
     with closing(sqlite3.connect(target)) as copy:
         (found,) = copy.execute("PRAGMA quick_check(1)").fetchone()

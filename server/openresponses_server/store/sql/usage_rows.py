@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache, partial
+from importlib import import_module
 from typing import Any, Final
 
 from msgspec.structs import asdict
@@ -25,7 +26,6 @@ from sqlalchemy import (
 
 from openresponses_server.store import usage
 from openresponses_server.store.sql.database import Database
-from openresponses_server.store.sql.queries import insert_into
 from openresponses_server.store.sql.tables import agents, days, writers
 from openresponses_server.store.usage import (
     MOST,
@@ -34,7 +34,7 @@ from openresponses_server.store.usage import (
     AgentCounts,
     Counts,
     DayCounts,
-    Spent,
+    UsageRows,
     day_of,
 )
 
@@ -72,18 +72,18 @@ class SqlUsage:
         self._dialect = dialect
         self._clock = clock
 
-    async def add_usage(self, writer: str, number: int, batch: Spent) -> None:
+    async def add_usage(self, writer: str, number: int, batch: UsageRows) -> None:
         numbered = {"writer": writer, "number": number, "written_at": self._clock()}
         await self._database.write(partial(_add, dialect=self._dialect, numbered=numbered, batch=batch))
 
-    async def usage_of(self, owner: str, since: str = "") -> Spent:
+    async def usage_of(self, owner: str, since: str = "") -> UsageRows:
         return await self._database.read(partial(_found, owner=owner, since=since))
 
-    async def forget_usage(self, before: float) -> None:
-        await self._database.write(partial(_forget, before=before))
+    async def remove_usage(self, before: float) -> None:
+        await self._database.write(partial(_remove, before=before))
 
 
-def _found(connection: Connection, owner: str, since: str) -> Spent:
+def _found(connection: Connection, owner: str, since: str) -> UsageRows:
     found = connection.execute(_DAYS_OF, {"of_owner": owner, "since": since})
     rows = [DayCounts(row.owner, row.day, row.model, _counts_of(row)) for row in found]
     used = [
@@ -98,10 +98,10 @@ def _found(connection: Connection, owner: str, since: str) -> Spent:
         )
         for row in connection.execute(_AGENTS_OF, {"of_owner": owner})
     ]
-    return Spent(rows, used)
+    return UsageRows(rows, used)
 
 
-def _forget(connection: Connection, before: float) -> None:
+def _remove(connection: Connection, before: float) -> None:
     connection.execute(_FORGET_DAYS, {"day": day_of(before)})
     for statement in _FORGET_UNUSED:
         connection.execute(statement, {"before": before})
@@ -111,7 +111,7 @@ def _counts_of(row: Any) -> Counts:
     return Counts(*(getattr(row, name) for name in NAMES))
 
 
-def _add(connection: Connection, dialect: str, numbered: dict[str, Any], batch: Spent) -> None:
+def _add(connection: Connection, dialect: str, numbered: dict[str, Any], batch: UsageRows) -> None:
     if not connection.execute(_number(dialect), numbered).rowcount:
         return  # added before, and only the answer was lost
     rows = _within_bounds(connection, batch.days)
@@ -130,8 +130,8 @@ def _add(connection: Connection, dialect: str, numbered: dict[str, Any], batch: 
 
 
 def _within_bounds(connection: Connection, rows: Sequence[DayCounts]) -> list[DayCounts]:
-    """These rows; further models of a day that has many become one, and days that an owner has no room for
-    are forgotten, the oldest first."""
+    """The rows to add: models beyond a day's limit are summed under `OTHERS`, and an owner's oldest days are
+    deleted to make room."""
     sizes: dict[str, Counter[str]] = {}
     for some in _portions({row.owner for row in rows}):
         for found in connection.execute(_SIZES, {"of_owners": some}):
@@ -172,10 +172,15 @@ def _fewer_models(connection: Connection, owner: str, day: str, rows: Iterable[D
     return [*kept, others] if others.counts.requests else kept
 
 
+def _insert_into(dialect: str, table: Table) -> Any:
+    """An INSERT that has this database's own clauses; the other's code is not loaded."""
+    return import_module(f"sqlalchemy.dialects.{dialect}").insert(table)
+
+
 @cache
 def _number(dialect: str) -> Any:
     """Record the batch; the row count is 0 if it was added before."""
-    statement = insert_into(dialect, writers)
+    statement = _insert_into(dialect, writers)
     excluded = statement.excluded
     noted = statement.on_conflict_do_update(
         index_elements=[writers.c.writer],
@@ -187,15 +192,15 @@ def _number(dialect: str) -> Any:
 
 @cache
 def _add_days(dialect: str) -> Any:
-    statement = insert_into(dialect, days)
+    statement = _insert_into(dialect, days)
     keys = [days.c.owner, days.c.day, days.c.model]
     return statement.on_conflict_do_update(index_elements=keys, set_=_sums(days, statement))
 
 
 @cache
 def _add_agents(dialect: str) -> Any:
-    """The latest request's facts replace those before."""
-    statement = insert_into(dialect, agents)
+    """The model, tokens and time of the latest request replace earlier ones."""
+    statement = _insert_into(dialect, agents)
     later = statement.excluded.used_at >= agents.c.used_at
     latest: dict[str, Any] = {
         name: case((later, statement.excluded[name]), else_=agents.c[name])
@@ -207,7 +212,7 @@ def _add_agents(dialect: str) -> Any:
 
 
 def _sums(table: Table, statement: Any) -> dict[str, Any]:
-    """Each count with what is added, at most `MOST`: a sum never leaves its column's range."""
+    """The sum of each count, at most `MOST`, so that it fits its column."""
     return {name: _sum(table.c[name], statement.excluded[name]) for name in NAMES}
 
 

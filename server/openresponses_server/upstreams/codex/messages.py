@@ -14,13 +14,13 @@ from openresponses_server.upstreams.base import called
 METHOD_NOT_FOUND: Final = -32601  # JSON-RPC 2.0, "Error object"
 
 
-class Named(Struct):
+class ObjectWithId(Struct):
     """An object of which only the id is read."""
 
     id: str = ""
 
 
-class TurnState(Named):
+class TurnState(ObjectWithId):
     """A turn and its status."""
 
     status: str = ""
@@ -169,14 +169,14 @@ def busy(name: str, *, key: bool) -> UpstreamError:
     error = UpstreamError(
         status,
         f"the {called(name)} has too many turns{whose} at once; ask again later",
-        code="rate_limit_exceeded" if key else "server_is_overloaded",
+        code="rate_limit_exceeded" if key else "service_unavailable",
         cause=f"its queue{whose} is full",
     )
     error.headers["retry-after"] = _SOON
     return error
 
 
-class Question(NamedTuple):
+class QuestionKind(NamedTuple):
     """A kind of question that Codex sends. `accept` and `refuse` are the answers; `asks`: it is a request for
     permission, which can be passed to a client."""
 
@@ -190,16 +190,16 @@ class Question(NamedTuple):
 _DECISIONS: Final = ({"decision": "accept"}, {"decision": "decline"})
 _NO_FORM: Final = {"content": None, "_meta": None}
 QUESTIONS: Final = {
-    "item/commandExecution/requestApproval": Question("command_execution", *_DECISIONS),
-    "item/fileChange/requestApproval": Question("file_change", *_DECISIONS),
-    "item/permissions/requestApproval": Question(
+    "item/commandExecution/requestApproval": QuestionKind("command_execution", *_DECISIONS),
+    "item/fileChange/requestApproval": QuestionKind("file_change", *_DECISIONS),
+    "item/permissions/requestApproval": QuestionKind(
         "permissions", {"permissions": {}, "scope": "turn"}, {"permissions": {}, "scope": "turn"}
     ),
-    "mcpServer/elicitation/request": Question(
+    "mcpServer/elicitation/request": QuestionKind(
         "mcp_elicitation", {"action": "accept", **_NO_FORM}, {"action": "decline", **_NO_FORM}
     ),
-    "item/tool/requestUserInput": Question("user_input", {"answers": {}}, {"answers": {}}, asks=False),
-    "item/tool/call": Question(
+    "item/tool/requestUserInput": QuestionKind("user_input", {"answers": {}}, {"answers": {}}, asks=False),
+    "item/tool/call": QuestionKind(
         "tool_call",
         {"contentItems": [], "success": False},
         {"contentItems": [], "success": False},

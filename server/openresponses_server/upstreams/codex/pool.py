@@ -22,9 +22,15 @@ from openresponses_server.settings import CodexSettings
 from openresponses_server.settings.data_folder import data_folder, make_private
 from openresponses_server.tasks import end_tasks
 from openresponses_server.upstreams.codex import messages
-from openresponses_server.upstreams.codex.messages import Named
+from openresponses_server.upstreams.codex.messages import ObjectWithId
 from openresponses_server.upstreams.codex.process import CodexProcess
-from openresponses_server.upstreams.codex.turns import CodexTurn, IdleThreads, Seen, Thread, TurnRequest
+from openresponses_server.upstreams.codex.turns import (
+    CodexTurn,
+    ConversationDigest,
+    IdleThreads,
+    Thread,
+    TurnRequest,
+)
 
 # What a command writes is read by later turns in its folder (`AGENTS.md` instructs all of them), so keys do
 # not share a folder, unless the settings name one. The folders are in the data folder, since
@@ -185,8 +191,8 @@ class Processes:
 class _Started(Struct):
     """The result of `thread/start` and `turn/start`."""
 
-    thread: Named = msgspec.field(default_factory=Named)
-    turn: Named = msgspec.field(default_factory=Named)
+    thread: ObjectWithId = msgspec.field(default_factory=ObjectWithId)
+    turn: ObjectWithId = msgspec.field(default_factory=ObjectWithId)
 
 
 class Pool:
@@ -206,7 +212,7 @@ class Pool:
         for."""
         if request.approvals:
             return self._go_on(request, owner)
-        thread = self._idle.pop(Seen(owner, conversation, request).digest())
+        thread = self._idle.pop(ConversationDigest(owner, conversation, request).digest())
         if thread is not None:
             try:
                 return await self._start_turn(thread, request)
@@ -214,10 +220,10 @@ class Pool:
                 if thread.process.failure is None:
                     raise
                 # it ended between two turns, so no turn is lost
-        thread = await self._new_thread(request, Seen(owner, conversation, request), owner)
+        thread = await self._new_thread(request, ConversationDigest(owner, conversation, request), owner)
         return await self._start_turn(thread, request)
 
-    async def _new_thread(self, request: TurnRequest, seen: Seen, owner: str) -> Thread:
+    async def _new_thread(self, request: TurnRequest, seen: ConversationDigest, owner: str) -> Thread:
         process = await self.processes.least_busy()
         settings = self._settings
         policy = settings.approval_policy or ("never" if settings.approvals == "never" else "on-request")
@@ -299,7 +305,7 @@ class Pool:
         assert turn is not None
         if turn.whole and turn.error is None:
             thread.process.turns_ended += 1
-            thread.seen.say(turn.said)
+            thread.seen.record(turn.said)
             thread.turn = None
             thread.process.listeners.pop(thread.id, None)
             for dropped in self._idle.put(thread, thread.seen.digest()):

@@ -200,7 +200,7 @@ class CodexProcess:
                 return await future
         except TimeoutError as error:
             raise messages.silent(self._name, f"answer {method}") from error
-        except _Refusal as error:
+        except _RpcError as error:
             raise messages.refused(self._name, method, self._clean(error.message)) from error
         finally:
             del self._waiting[number]
@@ -272,7 +272,7 @@ class CodexProcess:
         if future is None or future.done():
             return
         if message.error is not None:
-            future.set_exception(_Refusal(message.error.message))
+            future.set_exception(_RpcError(message.error.message))
         else:
             future.set_result(message.result)
 
@@ -335,7 +335,7 @@ class CodexProcess:
         self._transport.close()
 
 
-class _Refusal(Exception):
+class _RpcError(Exception):
     """An answer that is an error."""
 
     def __init__(self, message: str) -> None:

@@ -26,7 +26,7 @@ _ONE_LINE: Final = bytes.maketrans(b"\r", b" ")  # white space in JSON, but a li
 _MOST_QUESTIONS: Final = 64  # that wait at once
 
 
-class Question(NamedTuple):
+class CodexRequest(NamedTuple):
     """A question of Codex: its own id for the answer, and the request as received."""
 
     request_id: int | str
@@ -51,7 +51,7 @@ class CodexTurn:
         self._shown = False
         self.error: UpstreamError | None = None
         self.said: list[str] = []
-        self.questions: dict[str, Question] = {}
+        self.questions: dict[str, CodexRequest] = {}
 
     def notification_received(self, line: bytes, message: Incoming) -> None:
         turn_id = message.turn_id
@@ -75,7 +75,7 @@ class CodexTurn:
             self._process.refuse(message.id)
         elif question.asks and self._settings.approvals == "ask" and len(self.questions) < _MOST_QUESTIONS:
             approval_id = f"apr_{secrets.token_hex(16)}"
-            self.questions[approval_id] = Question(message.id, message.method, line)
+            self.questions[approval_id] = CodexRequest(message.id, message.method, line)
             self._shown = False
             self._changed.set()
         else:
@@ -168,7 +168,7 @@ class TurnRequest(Struct):
     approvals: list[dict[str, Any]]
 
 
-class Seen:
+class ConversationDigest:
     """The digest of a conversation, in order: the history of a request, and the items after it."""
 
     def __init__(self, owner: str, conversation: str, request: TurnRequest) -> None:
@@ -184,7 +184,7 @@ class Seen:
                 continue
             role = item.get("role")
             if role == _ASSISTANT:
-                self.say(part.get("text", "") for part in item["content"])
+                self.record(part.get("text", "") for part in item["content"])
             elif role == "user":
                 self._settle()
                 self.add_input([user_input(part) for part in item["content"]])
@@ -198,8 +198,8 @@ class Seen:
         for part in parts:
             self._hash.update(encode(part))
 
-    def say(self, texts: Iterable[str]) -> None:
-        """What the assistant said."""
+    def record(self, texts: Iterable[str]) -> None:
+        """Add what the assistant said."""
         self._said += texts
 
     def digest(self) -> bytes:
@@ -217,7 +217,7 @@ class Seen:
 class Thread:
     """A thread of a process, and the history that it has `seen`. `turn` is the running one."""
 
-    def __init__(self, thread_id: str, process: CodexProcess, seen: Seen, owner: str) -> None:
+    def __init__(self, thread_id: str, process: CodexProcess, seen: ConversationDigest, owner: str) -> None:
         self.id = thread_id
         self.process = process
         self.seen = seen

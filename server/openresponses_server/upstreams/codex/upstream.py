@@ -26,12 +26,12 @@ _ACCOUNT_LENGTH: Final = 32
 _MOST_MODELS: Final = 1000
 
 
-class _Model(Struct):
+class _ListedModel(Struct):
     model: str = ""
 
 
-class _Models(Struct):
-    data: list[_Model] = []
+class _CodexModels(Struct):
+    data: list[_ListedModel] = []
 
 
 class CodexUpstream:
@@ -75,7 +75,7 @@ class CodexUpstream:
         process = await pool.processes.least_busy()
         result = await process.request("model/list", {})
         try:
-            found = msgspec.json.decode(result, type=_Models).data
+            found = msgspec.json.decode(result, type=_CodexModels).data
         except (msgspec.DecodeError, RecursionError) as error:
             raise messages.invalid(self.name, "its list of models can't be read") from error
         return [ReportedModel(each.model) for each in found[:_MOST_MODELS] if each.model]

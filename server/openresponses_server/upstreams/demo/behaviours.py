@@ -344,7 +344,7 @@ def behaviour_of(turn: DemoTurn) -> Behaviour:
     return BEHAVIOURS["text"]
 
 
-def say(text: str, field: str = "content") -> Iterator[Step]:
+def text_deltas(text: str, field: str = "content") -> Iterator[Step]:
     """The text word by word."""
     return ({"delta": {field: piece}} for piece in _PIECE.findall(text))
 
@@ -352,7 +352,7 @@ def say(text: str, field: str = "content") -> Iterator[Step]:
 def _text(turn: DemoTurn) -> Iterator[Step]:
     if turn.effort not in (None, "none"):
         yield from _think(turn)
-    yield from say(_json_answer(turn) or _answer(turn))
+    yield from text_deltas(_json_answer(turn) or _answer(turn))
     yield STOP
 
 
@@ -379,12 +379,12 @@ def _json_answer(turn: DemoTurn) -> str | None:
 
 def _think(turn: DemoTurn) -> Iterator[Step]:
     thought = f"The user wrote {len(turn.text.split())} words. I shall answer them plainly."
-    return say(thought, "reasoning_content")
+    return text_deltas(thought, "reasoning_content")
 
 
 def _reasoning(turn: DemoTurn) -> Iterator[Step]:
     yield from _think(turn)
-    yield from say(_answer(turn))
+    yield from text_deltas(_answer(turn))
     yield STOP
 
 
@@ -408,7 +408,7 @@ def _tools(turn: DemoTurn) -> Iterator[Step]:
 
 
 def _refusal(turn: DemoTurn) -> Iterator[Step]:
-    yield from say("I can't help with that.", "refusal")
+    yield from text_deltas("I can't help with that.", "refusal")
     yield STOP
 
 
@@ -421,20 +421,20 @@ def _long(turn: DemoTurn) -> Iterator[Step]:
 
 
 def _failure(turn: DemoTurn) -> Iterator[Step]:
-    yield from say("This answer ends in a ")
+    yield from text_deltas("This answer ends in a ")
     yield {"error": {"type": "server_error", "code": "demo_failure", "message": "Failed as asked."}}
 
 
 def _ending(reason: str) -> Play:
     def play(turn: DemoTurn) -> Iterator[Step]:
-        yield from say("This answer stops before its ")
+        yield from text_deltas("This answer stops before its ")
         yield {"finish_reason": reason}
 
     return play
 
 
 def _cut(turn: DemoTurn) -> Iterator[Step]:
-    yield from say("This stream is cut before its ")
+    yield from text_deltas("This stream is cut before its ")
 
 
 def _words(pattern: str) -> re.Pattern[str]:

@@ -1,32 +1,32 @@
 """Known providers and local servers, one file of data each, so that `--upstream ollama` is enough.
 
-A profile is what a user would else have to find out: the address, the variable of the key, the dialect and
-its options. A quirk that no option of a dialect names gets an option there, never a branch here. A folder of
-the user's may hold more of them, read from this machine only; what is in one that is used is judged whole.
+A profile has what users would otherwise have to find out: the address, the variable of the key, the dialect
+and its options. A quirk of a provider becomes an option of the dialect, never a branch here. Users may have a
+folder with more profiles; one that is used is checked whole.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from functools import cache
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 from msgspec import Struct
 
 from openresponses_server.settings import SettingsError
 from openresponses_server.settings.files import about, did_you_mean, located, read_config, wrong_fields
+from openresponses_server.upstreams.catalog import bare_name, best_match
 from openresponses_server.upstreams.dialects import DIALECTS, HttpDialect, without_password
-
-# The options of a dialect as files give them: what one server wants where servers of a dialect differ.
 
 
 def options_of(kind: type[Struct], fields: dict[str, Any], whose: str = "") -> Struct:
-    """These options. Raises SettingsError about `.options` and the one that is wrong; its message begins with
-    `whose`."""
+    """Convert a dialect's options from a file. Raises SettingsError about the wrong option, with a message
+    that begins with `whose`."""
     unknown = sorted(fields.keys() - set(kind.__struct_fields__))
     if unknown:
         known = ", ".join(kind.__struct_fields__) + did_you_mean(unknown[0], kind.__struct_fields__)
@@ -38,54 +38,86 @@ def options_of(kind: type[Struct], fields: dict[str, Any], whose: str = "") -> S
         raise SettingsError(f"{whose}options: {message}", f".options{at.removesuffix('`')}") from error
 
 
+class DialectOptions(NamedTuple):
+    """The options of one upstream. `layers` are pairs of options for all models and options by pattern of a
+    model's name, such as `qwen3*`; what comes later goes before."""
+
+    kind: type[Struct]
+    layers: Sequence[tuple[dict[str, Any], dict[str, dict[str, Any]]]] = ()
+
+    def of(self, model: str, whose: str = "") -> Struct:
+        """The options for this model. Raises SettingsError as `options_of` does."""
+        names = dict.fromkeys((model.lower(), bare_name(model.lower())))
+        fields: dict[str, Any] = {}
+        for general, by_model in self.layers:
+            fields |= general
+            pattern = next(filter(None, (best_match(name, by_model) for name in names)), None)
+            if pattern is not None:
+                fields |= by_model[pattern]
+        return options_of(self.kind, fields, whose)
+
+    def check(self, whose: str) -> None:
+        """Raises SettingsError for options that are wrong, of whatever model."""
+        self.of("", whose)
+        for _, by_model in self.layers:
+            check_model_options(self.kind, by_model, whose)
+
+
+def check_model_options(kind: type[Struct], by_model: dict[str, dict[str, Any]], whose: str = "") -> None:
+    """Raises SettingsError about `.model_options` and the one that is wrong."""
+    for pattern, fields in by_model.items():
+        try:
+            options_of(kind, fields)
+        except SettingsError as error:
+            at = error.at.removeprefix("$").replace(".options", f".model_options.{pattern}", 1)
+            raise SettingsError(f"{whose}model_options.{pattern}: {error.message}", at) from error
+
+
 Table = TypeVar("Table", bound=Struct)
 _SUFFIX: Final = ".toml"
 _NAME: Final = re.compile(r"\w+")
 _MOST_BYTES: Final = 64 * 1024
 
 
-class Spoken(Struct, frozen=True, forbid_unknown_fields=True):
-    """One dialect of a provider.
-
-    `url`: its address there, with or without `/v1`; a process has none.
-    `options`: what it wants where servers of the dialect differ.
-    """
+class ProfileDialect(Struct, frozen=True, forbid_unknown_fields=True):
+    """One dialect of a provider."""
 
     url: str | None = None
+    """The provider's address for this dialect, with or without `/v1`; None for a process."""
     options: dict[str, Any] = {}
+    """The dialect's options for this provider."""
+    model_options: dict[str, dict[str, Any]] = {}
+    """The same for single models, by name in lower case, with `*` and `?` as wildcards."""
 
 
 class Profile(Struct, frozen=True, forbid_unknown_fields=True):
-    """One provider.
-
-    `title`: its name, as it writes it.
-    `dialect`: the one of `dialects` to use unless settings name another.
-    `dialects`: what it speaks, each a table of its own.
-    `api_key_env`: the environment variable that usually holds its key; without, no key is needed.
-    `start`: the command that starts a server on one's own machine; of a program that is run by this server,
-    the one that has to be run before.
-    """
+    """One provider."""
 
     title: str
+    """The provider's name, as it spells it."""
     dialect: str
-    dialects: dict[str, Spoken]
+    """The default one of `dialects`."""
+    dialects: dict[str, ProfileDialect]
+    """By name, each a table of its own."""
     api_key_env: str | None = None
+    """The environment variable that usually has the key; without one, no key is needed."""
     start: str | None = None
+    """The command that starts a local server, or that a program needs to have been run before."""
 
 
 def names(folder: Path | None = None) -> list[str]:
-    """All profiles, by name: those of the folder and those that are known anyway."""
-    return sorted({*_files(folder), *_known()})
+    """The names of all profiles: those of the folder and those of this package."""
+    return sorted({*_files(folder), *_shipped_names()})
 
 
 def profile(name: str, folder: Path | None = None) -> Profile:
-    """The profile of this name; one of the folder counts before a known one. Raises SettingsError when it is
-    unknown, and naming its file and line when it can't be used."""
+    """The profile of this name; one of the folder replaces one of this package. Raises SettingsError if it is
+    unknown, or with its file and line if it can't be used."""
     own = _files(folder).get(name)
     if own is not None:
         return _read(name, own)
-    if name not in _known():
-        if _is_place(name):
+    if name not in _shipped_names():
+        if _looks_like_address(name):
             raise SettingsError(
                 f"{without_password(name)!r} is not a known provider; as an address it has its scheme: "
                 f"http://{without_password(name)}, or https://",
@@ -94,12 +126,12 @@ def profile(name: str, folder: Path | None = None) -> Profile:
         among = names(folder)
         close = did_you_mean(name, among)
         raise SettingsError(f"profile {name!r} is not one of: {', '.join(among)}{close}", ".profile")
-    return _shipped(name)
+    return _shipped_profile(name)
 
 
-def _is_place(name: str) -> bool:
-    """Whether it looks like an address without a scheme: a host with a port, one of a domain with a path, one
-    of a domain with several parts; this machine, or an IPv6 address."""
+def _looks_like_address(name: str) -> bool:
+    """Whether it looks like an address without a scheme: a host with a port, a domain with a path or with
+    several parts, localhost, or an IPv6 address."""
     if name.startswith(("localhost", "[")):
         return True
     host, slash, _ = name.partition("/")
@@ -112,12 +144,12 @@ def _is_place(name: str) -> bool:
     return bool(dot and last) if slash else "." in domain[:-1] and _NAME.fullmatch(last) is not None
 
 
-def _known() -> list[str]:
+def _shipped_names() -> list[str]:
     return [_name(each) for each in resources.files(__name__).iterdir() if each.name.endswith(_SUFFIX)]
 
 
 @cache
-def _shipped(name: str) -> Profile:
+def _shipped_profile(name: str) -> Profile:
     with resources.as_file(resources.files(__name__).joinpath(name + _SUFFIX)) as path:
         return _read(name, path)
 
@@ -127,7 +159,7 @@ def _name(file: Traversable) -> str:
 
 
 def _files(folder: Path | None) -> dict[str, Path]:
-    """Name → file of the folder. Links that lead out of it do not count, nor what is hidden."""
+    """Names → files of the folder, without hidden files and links to outside."""
     if folder is None:
         return {}
     try:
@@ -161,7 +193,8 @@ def _converted(fields: Any, kind: type[Table], at: str = "$") -> Table:
 def _checked(fields: dict[str, Any]) -> Profile:
     dialects = fields.get("dialects")
     for spoken, table in dialects.items() if isinstance(dialects, dict) else ():
-        _converted(table, Spoken, f"$.dialects.{spoken}")  # alone, so that what is wrong names its table
+        # each alone, so that an error names its table
+        _converted(table, ProfileDialect, f"$.dialects.{spoken}")
     found = _converted(fields, Profile)
     if found.dialect not in found.dialects:
         raise SettingsError(f"dialect {found.dialect!r} has no table [dialects.{found.dialect}]", "$.dialect")
@@ -171,6 +204,7 @@ def _checked(fields: dict[str, Any]) -> Profile:
                 close = did_you_mean(spoken, DIALECTS)
                 raise SettingsError(f"dialect {spoken!r} is not one of: {', '.join(DIALECTS)}{close}")
             options_of(DIALECTS[spoken].side.options, each.options)
+            check_model_options(DIALECTS[spoken].side.options, each.model_options)
             if each.url is None and isinstance(DIALECTS[spoken], HttpDialect):
                 raise SettingsError("Object missing required field `url`")
             try:

@@ -4,7 +4,6 @@ status, chunks, pauses and end."""
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -19,21 +18,22 @@ from openresponses_bridge.errors import WireError
 from openresponses_bridge.protocol.codec import decode_json, encode
 from openresponses_bridge.protocol.response import ErrorBody, ErrorPayload
 from openresponses_server.http.client.failures import ConnectionLost
-from openresponses_server.http.client.pool import Connections
+from openresponses_server.http.client.pool import ConnectionPool
 from openresponses_server.http.flow import TaskSource
-from openresponses_server.observation.recordings.captures import Unreadable
+from openresponses_server.observation.recordings.captures import UnreadableCapture
 from openresponses_server.observation.recordings.reader import (
     Changed,
+    Clock,
     Exchange,
     Recording,
     read_recording,
     speed_of,
     wanted,
 )
-from openresponses_server.observation.recordings.records import Answered, Chunk, Ended, Record
+from openresponses_server.observation.recordings.records import Chunk, Record, RecordedEnd, RecordedStatus
 from openresponses_server.observation.recordings.writer import Tap
 from openresponses_server.settings import Playback, SettingsError, Timeouts
-from openresponses_server.upstreams.connections import Connect, HttpResponse, Requests
+from openresponses_server.upstreams.base import HttpClient, HttpClientFactory, HttpResponse
 from openresponses_server.upstreams.dialects import HttpDialect
 from openresponses_server.upstreams.recording.recorded import TIMEOUT, RecordingRequests
 
@@ -71,7 +71,7 @@ class PlayedRequests:
         reading = _Reading(self._recording, exchange, self._speed)
         try:
             return await self._answer(reading)
-        except _Unreadable:
+        except _PlaybackFailure:
             reading.close()
             _log.warning("recording.unreadable", upstream=self._name, file=str(self._recording.path))
             what = f"the recording of {self._name!r} has changed since it was read, or can't be read any more"
@@ -82,12 +82,12 @@ class PlayedRequests:
 
     async def _answer(self, reading: _Reading) -> HttpResponse:
         while (record := await reading.next()) is not None:
-            if isinstance(record, Ended):
+            if isinstance(record, RecordedEnd):
                 await reading.reach(record.at)
                 if record.code == TIMEOUT or record.how == "left":
                     raise TimeoutError  # the client had stopped waiting
                 raise ConnectionLost(record.reason)
-            if isinstance(record, Answered):
+            if isinstance(record, RecordedStatus):
                 await reading.reach(record.at)
                 return PlayedAnswer(
                     record.status, record.headers, TaskSource(partial(_piece, reading)), reading
@@ -179,29 +179,27 @@ async def _piece(reading: _Reading) -> bytes:
         await reading.reach(record.at)
     if isinstance(record, Chunk):
         return record.data
-    if isinstance(record, Ended) and record.how in ("finished", "left"):
+    if isinstance(record, RecordedEnd) and record.how in ("finished", "left"):
         return b""
-    if isinstance(record, Ended) and record.code == TIMEOUT:
+    if isinstance(record, RecordedEnd) and record.code == TIMEOUT:
         raise TimeoutError
-    raise ConnectionLost(record.reason if isinstance(record, Ended) else "the recording stops here")
+    raise ConnectionLost(record.reason if isinstance(record, RecordedEnd) else "the recording stops here")
 
 
-class _Unreadable(ConnectionLost):
+class _PlaybackFailure(ConnectionLost):
     """The recording has changed, or can no longer be read."""
 
 
 class _Reading:
-    """The records of one exchange and its clock, which runs `speed` times as fast; without a speed nothing
-    waits."""
+    """The records of one exchange, at the times of a clock."""
 
     def __init__(self, recording: Recording, exchange: Exchange, speed: float | None) -> None:
         self._records = recording.records(exchange)
         self._ready: list[Record] = []
-        self._speed = speed
-        self._asked_at = exchange.asked.at
-        self._began = time.monotonic()
+        self._clock = Clock(speed)
+        self._clock.advance(exchange.asked.at)
 
-    async def next(self) -> Answered | Chunk | Ended | None:
+    async def next(self) -> RecordedStatus | Chunk | RecordedEnd | None:
         """The next record except the request; None at the end."""
         while True:
             if not self._ready:
@@ -209,21 +207,18 @@ class _Reading:
             if not self._ready:
                 return None
             record = self._ready.pop()
-            if isinstance(record, Answered | Chunk | Ended):
+            if isinstance(record, RecordedStatus | Chunk | RecordedEnd):
                 return record
 
     async def _several(self) -> list[Record]:
         try:
             return await asyncio.to_thread(_several, self._records)
         except (Changed, OSError) as error:
-            raise _Unreadable("the recording can't be read any more") from error
+            raise _PlaybackFailure("the recording can't be read any more") from error
 
     async def reach(self, at: float) -> None:
         """Wait until this time of the recording."""
-        left = 0.0
-        if self._speed is not None:
-            left = self._began + (at - self._asked_at) / self._speed - time.monotonic()
-        await asyncio.sleep(max(left, 0.0))
+        await asyncio.sleep(self._clock.advance(at))
 
     def close(self) -> None:
         with suppress(ValueError):  # a thread still reads: the file is closed afterwards
@@ -248,7 +243,7 @@ class PlayedUpstream:
     def __init__(self, path: Path, dialect: str | None) -> None:
         try:
             self.recording: Recording = read_recording(path)
-        except Unreadable as error:
+        except UnreadableCapture as error:
             raise SettingsError(f"{path}: {error}", ".url") from error
         except OSError as error:
             raise SettingsError(f"{path}: {error.strerror or error}", ".url") from error
@@ -264,26 +259,26 @@ class PlayedUpstream:
             what = "no exchanges with an upstream" if not found else f"no exchanges in {self.dialect}"
             raise SettingsError(f"{path} has {what}", ".url")
 
-    def connect(self, playback: Playback) -> Connect:
+    def connect(self, playback: Playback) -> HttpClientFactory:
         """The factory of the player, instead of connections."""
 
-        def answering(name: str, _timeouts: Timeouts) -> Requests:
+        def answering(name: str, _timeouts: Timeouts) -> HttpClient:
             return PlayedRequests(self.recording, self.exchanges, playback, name)
 
         return answering
 
 
 def recorded_connect(
-    tap: Tap, dialect: HttpDialect, url: str, secrets: Iterable[str], connect: Connect | None = None
-) -> Connect:
+    tap: Tap, dialect: HttpDialect, url: str, secrets: Iterable[str], connect: HttpClientFactory | None = None
+) -> HttpClientFactory:
     """The factory of recorded connections to an upstream at this address, or of recorded `connect`. Raises
     ValueError for an invalid address."""
     base = dialect.address(url)
     password = urlsplit(base).password or ""
     hidden = [*secrets, password, unquote(password)]
 
-    def connected(name: str, timeouts: Timeouts) -> Requests:
-        requests = (connect or Connections)(name, timeouts)
+    def connected(name: str, timeouts: Timeouts) -> HttpClient:
+        requests = (connect or ConnectionPool)(name, timeouts)
         return RecordingRequests(requests, tap(name), name, dialect.dialect.name, base, hidden)
 
     return connected

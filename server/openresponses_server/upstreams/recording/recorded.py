@@ -4,21 +4,24 @@ nothing."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from typing import Any, Final
 
 import msgspec
 
 from openresponses_server.errors import UpstreamError, error_body
-from openresponses_server.http.client.failures import words_of
+from openresponses_server.http.client.failures import public_reason
 from openresponses_server.http.flow import Content, Discard, Sink, Source
 from openresponses_server.observation.recordings.masking import (
+    MOST_SECRETS,
     Secrets,
+    hidden_in_body,
     model_of,
     secrets_in,
 )
-from openresponses_server.observation.recordings.records import Asked
+from openresponses_server.observation.recordings.records import RecordedRequest
 from openresponses_server.observation.recordings.writer import (
     ExchangeRecorder,
     RecordingPolicy,
@@ -28,13 +31,15 @@ from openresponses_server.observation.recordings.writer import (
 from openresponses_server.tasks import on_thread
 from openresponses_server.upstreams.base import (
     DRAIN_SECONDS,
+    FAILURES,
     LOSSES_HEADER,
+    HttpClient,
+    HttpResponse,
     Upstream,
     UpstreamReply,
     UpstreamRequest,
     UpstreamWrapper,
 )
-from openresponses_server.upstreams.connections import FAILURES, HttpResponse, Requests
 from openresponses_server.upstreams.dialects import without_password
 
 TIMEOUT: Final = "timeout"
@@ -50,7 +55,7 @@ class RecordingRequests:
 
     def __init__(
         self,
-        requests: Requests,
+        requests: HttpClient,
         policy: RecordingPolicy,
         name: str,
         dialect: str,
@@ -74,9 +79,10 @@ class RecordingRequests:
         try:
             answer = await self._requests.request(method, url, headers=headers, data=data)
         except FAILURES as error:
-            late = isinstance(error, TimeoutError)
-            code, reason = (TIMEOUT, "it did not answer in time") if late else (UNREACHABLE, words_of(error))
-            recorder.end("failed", code, reason)
+            if isinstance(error, TimeoutError):
+                recorder.end("failed", TIMEOUT, "it did not answer in time")
+            else:
+                recorder.end("failed", UNREACHABLE, public_reason(error))
             raise
         except asyncio.CancelledError:
             recorder.end("left", reason="nobody waited for the answer")
@@ -87,7 +93,7 @@ class RecordingRequests:
     async def _begin(
         self, target: RecordingTarget, url: str, headers: Mapping[str, str], body: bytes
     ) -> ExchangeRecorder:
-        asked = Asked(
+        asked = RecordedRequest(
             0,
             0,
             dialect=self._dialect,
@@ -98,7 +104,7 @@ class RecordingRequests:
             request_id=headers.get("x-request-id", ""),
             run=target.run,
         )
-        secrets = Secrets([*self._secrets, *target.secrets, *secrets_in(headers)])
+        secrets = [*self._secrets, *target.secrets, *secrets_in(headers)]
         return await recorder_of(target, secrets, asked, body)
 
     async def close(self) -> None:
@@ -166,34 +172,40 @@ class _RecordedContent(_RecordedSource):
         self._content = content
 
     @property
-    def heard(self) -> bool:
-        return self._content.heard
+    def has_received(self) -> bool:
+        return self._content.has_received
 
-    @heard.setter
-    def heard(self, heard: bool) -> None:
-        self._content.heard = heard
+    @has_received.setter
+    def has_received(self, has_received: bool) -> None:
+        self._content.has_received = has_received
 
     @property
-    def waits(self) -> bool:
-        return self._content.waits
+    def is_waiting(self) -> bool:
+        return self._content.is_waiting
 
 
 def _cut_connection(error: Exception) -> tuple[Any, ...]:
-    return ("cut", TIMEOUT if isinstance(error, TimeoutError) else LOST, words_of(error))
+    return ("cut", TIMEOUT if isinstance(error, TimeoutError) else LOST, public_reason(error))
 
 
 async def recorder_of(
-    target: RecordingTarget, secrets: Secrets, asked: Asked, body: bytes
+    target: RecordingTarget, known: Sequence[str | None], asked: RecordedRequest, body: bytes
 ) -> ExchangeRecorder:
-    """The recorder of this exchange, with the model in the body; a thread masks a large body, or any body if
-    there are many secrets."""
+    """The recorder of this exchange, with the model in the body. The `known` secrets and those in the body
+    are masked; a thread masks a large body, or any body if there are many secrets."""
 
-    def shown() -> Asked:
+    def found() -> Secrets:
+        return Secrets([*known, *hidden_in_body(body, MOST_SECRETS)])
+
+    def shown(secrets: Secrets) -> RecordedRequest:
         secrets.make_ready()
         return masked_request(msgspec.structs.replace(asked, model=model_of(body)), body, secrets)
 
-    is_long = len(body) >= _LARGE or secrets.are_many
-    return ExchangeRecorder(target.file, secrets, await on_thread(shown, begun=True) if is_long else shown())
+    is_long = len(body) >= _LARGE
+    secrets = await on_thread(found, begun=True) if is_long else found()
+    is_long = is_long or secrets.are_many
+    masked = await on_thread(partial(shown, secrets), begun=True) if is_long else shown(secrets)
+    return ExchangeRecorder(target.file, secrets, masked)
 
 
 _NO_ANSWER = {UpstreamError.TIMEOUT: TIMEOUT, UpstreamError.UNREACHABLE: UNREACHABLE}
@@ -215,7 +227,7 @@ class RecordedUpstream(UpstreamWrapper):
             async with self.inner.open(request) as reply:
                 yield reply
             return
-        asked = Asked(
+        asked = RecordedRequest(
             0,
             0,
             dialect=self._dialect,
@@ -225,9 +237,7 @@ class RecordedUpstream(UpstreamWrapper):
             request_id=request.request_id,
             run=target.run,
         )
-        recorder = await recorder_of(
-            target, Secrets([request.client_key, *target.secrets]), asked, request.body
-        )
+        recorder = await recorder_of(target, [request.client_key, *target.secrets], asked, request.body)
         accepted = False
         ending: tuple[Any, ...] = _LEFT
         try:

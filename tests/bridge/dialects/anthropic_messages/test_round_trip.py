@@ -9,7 +9,7 @@ from openresponses_bridge.diagnostics import Diagnostics
 from openresponses_bridge.dialects.anthropic_messages import message as whole_message
 from openresponses_bridge.seal import Sealer
 from tests.support.anthropic import Fed, add_up
-from tests.support.anthropic_made import messages, streams
+from tests.support.anthropic_strategies import messages, streams
 from tests.support.machines import WIRES, plain
 
 

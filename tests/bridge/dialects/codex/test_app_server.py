@@ -275,7 +275,7 @@ ERROR = {"message": "boom", "codexErrorInfo": "other"}
             "too_many_requests",
         ),
         ({"httpConnectionFailed": {"httpStatusCode": 404}}, "not_found", "not_found"),
-        ({"httpConnectionFailed": {"httpStatusCode": 529}}, "server_is_overloaded", "server_error"),
+        ({"httpConnectionFailed": {"httpStatusCode": 529}}, "service_unavailable", "server_error"),
         ({"responseStreamDisconnected": {"httpStatusCode": 418}}, "server_error", "server_error"),
         ({"responseStreamDisconnected": {"httpStatusCode": None}}, "upstream_error", "server_error"),
     ],

@@ -18,7 +18,7 @@ WIRES = ("openresponses", "openai")
 ENDINGS: dict[str, tuple[str, str | None]] = {
     "error_drop": ("failed", "upstream_error"),
     "error_http429": ("failed", "rate_limit_exceeded"),
-    "error_http429_retries": ("failed", "server_is_overloaded"),
+    "error_http429_retries": ("failed", "service_unavailable"),
     "error_http500": ("failed", "server_error"),
     "error_response_failed": ("failed", "upstream_error"),
     "incomplete": ("incomplete", "max_output_tokens"),

@@ -7,7 +7,7 @@ import pytest
 from openresponses_bridge.dialects.codex import DIALECT, Generation, Inbound
 from openresponses_bridge.dialects.codex.app_server import AppServer
 from openresponses_bridge.dialects.codex.legacy import Legacy
-from openresponses_bridge.dialects.codex.proxy import Proxy
+from openresponses_bridge.dialects.codex.proxy import ProxyReader
 from openresponses_bridge.dialects.codex.routes import ROUTES, Action
 from openresponses_bridge.dialects.codex.turn import TurnEmitter
 from openresponses_bridge.dialects.codex.types import notification_of
@@ -18,7 +18,7 @@ from tests.support.machines import machine
 READERS: dict[Generation, type[Any]] = {
     Generation.LEGACY: Legacy,
     Generation.APP_SERVER: AppServer,
-    Generation.RESPONSE: Proxy,
+    Generation.RESPONSE: ProxyReader,
 }
 ROWS = [(generation, name) for generation, rows in ROUTES.items() for name in rows]
 
@@ -117,7 +117,7 @@ def test_names_that_an_upstream_chose_are_short_and_printable_in_notes() -> None
     ],
 )
 def test_a_capture_is_recognised_by_any_generations_first_frame(first: dict[str, Any]) -> None:
-    assert DIALECT.recording.recognises(first)
+    assert DIALECT.capture.recognises(first)
 
 
 @pytest.mark.parametrize(
@@ -137,4 +137,4 @@ def test_a_capture_is_recognised_by_any_generations_first_frame(first: dict[str,
     ],
 )
 def test_what_other_dialects_begin_with_is_not_codex(first: dict[str, Any]) -> None:
-    assert not DIALECT.recording.recognises(first)
+    assert not DIALECT.capture.recognises(first)

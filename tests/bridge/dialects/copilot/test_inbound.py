@@ -307,4 +307,4 @@ def test_an_answer_begins_with_a_delta_that_is_all_its_text(
     text: str, added: str, index: int, begins: bool
 ) -> None:
     frame = {"text": text, "index": index, "delta": {"text": added}}
-    assert DIALECT.recording.begins(frame, None) is begins
+    assert DIALECT.capture.begins(frame, None) is begins

@@ -154,7 +154,7 @@ class Performance:
         )
 
     def _argue(self, index: int, arguments: str) -> None:
-        if index in self.run.machine._blocks.calls.by_index:
+        if index in self.run.machine._blocks.calls:
             self.run("tool_call", index, arguments=arguments)
 
 

@@ -175,7 +175,7 @@ def test_encrypted_reasoning_is_asked_for_where_nothing_is_stored() -> None:
 # ── items ──────────────────────────────────────────────────────────────────────────────────────────────────
 def test_ids_and_statuses_are_stripped_where_asked() -> None:
     call = {**CALL, "id": "fc_1", "status": "completed"}
-    answer = {**ANSWER, "id": "fo_1", "status": "completed"}
+    answer = {**ANSWER, "id": "fco_1", "status": "completed"}
     assert body({"input": [call, answer]})["input"] == [call, answer]
     assert body({"input": [call, answer]}, item_ids=False, item_statuses=False)["input"] == [CALL, ANSWER]
 
@@ -191,8 +191,8 @@ def test_items_of_openais_own_keep_their_form() -> None:
         {"type": "custom_tool_call_output", "call_id": "c1", "output": [{"type": "input_text", "text": "1"}]},
         {"type": "shell_call", "call_id": "c2", "action": {"commands": ["ls"]}},
         {"type": "shell_call_output", "call_id": "c2", "output": [{"stdout": "a", "stderr": ""}]},
-        {"type": "tool_search_call", "arguments": None, "id": "ts"},
-        {"type": "web_search_call", "id": "ws", "status": "completed", "action": {"type": "search"}},
+        {"type": "tool_search_call", "arguments": None, "id": "tsc_1"},
+        {"type": "web_search_call", "id": "ws_1", "status": "completed", "action": {"type": "search"}},
         {"type": "additional_tools", "role": "developer", "tools": [FUNCTION]},
     ]
     made, diagnostics = sent({"input": items})
@@ -201,7 +201,7 @@ def test_items_of_openais_own_keep_their_form() -> None:
 
 
 def test_items_under_our_slug_go_back_to_their_own_name() -> None:
-    item = {"type": "openai:web_search_call", "id": "ws", "status": "completed"}
+    item = {"type": "openai:web_search_call", "id": "ws_1", "status": "completed"}
     assert body({"input": [item]})["input"] == [{**item, "type": "web_search_call"}]
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from openresponses_server.agents.coding.running import run_agent
 
-pytestmark = pytest.mark.timeout(30)
+pytestmark = pytest.mark.timeout(120)
 
 RUNNER = """
 import sys

@@ -22,7 +22,7 @@ from tests.support.processes import free_port
 from tests.support.serving import serving
 from tests.support.upstream import ScriptedUpstream
 
-pytestmark = pytest.mark.timeout(30)
+pytestmark = pytest.mark.timeout(120)
 
 UPSTREAM_KEY = "sk-upstream-0123456789"
 

@@ -67,7 +67,7 @@ def test_the_page_folds_as_the_server_does() -> None:
     named = list(streams())
     asked = json.dumps([stream for _, stream in named])
     command = [NODE, str(Path(__file__).with_name("fold.mjs")), FOLD.as_uri()]
-    run = subprocess.run(command, input=asked, capture_output=True, text=True, check=True, timeout=50)
+    run = subprocess.run(command, input=asked, capture_output=True, text=True, check=True, timeout=60)
     answers = json.loads(run.stdout)
     assert len(answers) == len(named) > 100
     for (name, stream), answer in zip(named, answers, strict=True):

@@ -56,7 +56,7 @@ def run(
     asked = {"title": title, "key": KEY, "request": request, "observations": observations, "pairs": pairs}
     asked["trace"] = trace
     command = [NODE, str(Path(__file__).with_name("page.mjs")), modules()]
-    done = subprocess.run(command, input=json.dumps(asked), capture_output=True, text=True, timeout=50)
+    done = subprocess.run(command, input=json.dumps(asked), capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 

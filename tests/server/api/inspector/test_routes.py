@@ -278,14 +278,14 @@ def test_a_capture_of_comments_is_read_in_pieces_while_its_client_waits(
     app: InProcess, data: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = list[bool]()
-    piece = routes._piece
+    piece = routes._next_chunk
 
     def counted(lines: Iterator[bytes]) -> tuple[bytes, bool]:
         found = piece(lines)
         made.append(found[1])
         return found
 
-    monkeypatch.setattr(routes, "_piece", counted)
+    monkeypatch.setattr(routes, "_next_chunk", counted)
     assert capture(app, data).status == (200 if b"data" in data else 400)
     assert len(made) > 40
     made.clear()

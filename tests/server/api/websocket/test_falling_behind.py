@@ -27,7 +27,7 @@ from tests.support.serving import call, serving, wait_for
 from tests.support.sockets import Socket, opened_socket
 from tests.support.upstream import CUT, HANG, Script, ScriptedUpstream, chunk, text
 
-pytestmark = pytest.mark.timeout(30)
+pytestmark = pytest.mark.timeout(120)
 BUFFER = 65536  # bytes that the system keeps on either side of a connection
 PIECES = 60
 FLOOD = [chunk(content="x" * 10_000)] * PIECES
@@ -42,7 +42,7 @@ def settings_of(upstream: ScriptedUpstream, write_seconds: float = 30.0, **more:
 def server(upstream: ScriptedUpstream) -> Iterator[str]:
     """One that does not wait long for a client, and has room for two readers."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(clients, "_PATIENCE", 0.2)
+        patch.setattr(clients, "_TIMEOUT", 0.2)
         with serving(settings_of(upstream), BUFFER) as base:
             yield base
 
@@ -134,7 +134,7 @@ def test_s8_socket_that_falls_behind_counts_as_a_reader(server: str, upstream: S
         for places, each in enumerate(sockets, 1):
             ids.append(begun(each, model="flood")[1])
             wait_until(lambda places=places: readers(server) == min(places, 2))
-        time.sleep(0.8)  # the run's patience with the third, and the interval of looking
+        time.sleep(0.8)  # the run's timeout with the third, and the interval of looking
         events = []
         while not events or events[-1]["type"] != "error":
             events.append(sockets[2].receive())
@@ -153,7 +153,7 @@ def readers(base: str) -> int:
 
 
 def wait_until(true: Any) -> None:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while not true():
         assert time.monotonic() < deadline
         time.sleep(0.02)
@@ -162,7 +162,7 @@ def wait_until(true: Any) -> None:
 def test_s8_socket_that_is_never_read_is_closed_and_its_run_is_whole(
     upstream: ScriptedUpstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(clients, "_PATIENCE", 0.2)
+    monkeypatch.setattr(clients, "_TIMEOUT", 0.2)
     upstream.scripts["flood"] = Script([*FLOOD, *text("end")])
     with serving(settings_of(upstream, write_seconds=0.4), BUFFER) as server, narrow_socket(server) as opened:
         _, response_id = begun(opened, model="flood")
@@ -192,7 +192,7 @@ def test_interruption_within_a_batch_sends_no_event_twice(
     upstream: ScriptedUpstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A response that is cancelled while its client takes nothing, and the run still waits for it."""
-    monkeypatch.setattr(clients, "_PATIENCE", 20.0)
+    monkeypatch.setattr(clients, "_TIMEOUT", 20.0)
     upstream.scripts["block"] = Script([b"".join(FLOOD), HANG])
     with serving(settings_of(upstream), BUFFER) as base, narrow_socket(base) as opened:
         first, response_id = begun(opened, model="block")

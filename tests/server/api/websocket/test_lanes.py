@@ -16,7 +16,7 @@ from tests.support.serving import serving
 from tests.support.sockets import LAST, Socket, opened_socket, violations
 from tests.support.upstream import Script, ScriptedUpstream, chunk, text
 
-pytestmark = pytest.mark.timeout(30)
+pytestmark = pytest.mark.timeout(120)
 SLOW = [chunk(content="a"), 0.5, *text("b")]
 Events = list[dict[str, Any]]
 

@@ -15,7 +15,7 @@ from tests.support.serving import call, respond, serving, wait_for
 from tests.support.sockets import opened_socket
 from tests.support.upstream import CUT, HANG, Script, ScriptedUpstream, chunk, refusal, text
 
-pytestmark = pytest.mark.timeout(30)
+pytestmark = pytest.mark.timeout(120)
 NOT_FOUND = "previous_response_not_found"
 TOOL = {"type": "function", "name": "get_time", "parameters": {"type": "object", "properties": {}}}
 

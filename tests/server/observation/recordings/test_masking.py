@@ -101,18 +101,19 @@ def test_a_name_is_looked_at_once_however_many_values_it_has(monkeypatch: pytest
     looked = list[str]()
 
     class Named(masking._Named):
-        def __init__(self, name: str) -> None:
+        def __init__(self, name: str, value: Any) -> None:
             looked.append(name)
-            super().__init__(name)
+            super().__init__(name, value)
 
     monkeypatch.setattr(masking, "_Named", Named)
     value = {"n" * 1000: ["a"] * 1000, "password": ["b"] * 1000, "headers": {"x": "c", "y": ["d"]}}
     masked = masked_value(value)
     assert masked["password"] == [MASK] * 1000
+    assert masked["headers"] == {"x": MASK, "y": [MASK]}
     assert len(looked) == 4
     looked.clear()
-    assert list(hidden_in(value)) == [*["b"] * 1000, "c"]
-    assert len(looked) == 5
+    assert list(hidden_in(value)) == [*["b"] * 1000, "c", "d"]
+    assert len(looked) == 4
 
 
 def test_headers() -> None:
@@ -139,6 +140,15 @@ def test_headers() -> None:
         ({"api_key": "a", "apiKey": "b", "max_tokens": 5}, {"api_key": M, "apiKey": M, "max_tokens": 5}),
         ({"authorization": "x", "auth_token": ["y"]}, {"authorization": M, "auth_token": [M]}),
         ({"tools": [{"server_url": "wss://u:p@h"}]}, {"tools": [{"server_url": f"wss://{M}@h"}]}),
+        ({"server_url": "https://h/mcp?v=1#x"}, {"server_url": f"https://h/{M}"}),
+        ({"server_url": "https://h:8/"}, {"server_url": "https://h:8/"}),
+        ({"server_url": "https://u:p/a@h"}, {"server_url": M}),
+        (
+            {"domain_secrets": [{"domain": "d", "name": "n", "value": "v"}]},
+            {"domain_secrets": [{"domain": "d", "name": "n", "value": M}]},
+        ),
+        ({"env": {"A": "v"}, "environment": {"B": "w"}}, {"env": {"A": M}, "environment": {"B": M}}),
+        ({"environment": {"type": "local"}}, {"environment": {"type": "local"}}),
         ({"headers": {"X-A": "v", "n": 1}}, {"headers": {"X-A": M, "n": 1}}),
         ({"password": {"type": "string"}}, {"password": {"type": "string"}}),
         ("what is a password?", "what is a password?"),

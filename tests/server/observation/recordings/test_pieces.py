@@ -11,9 +11,15 @@ import pytest
 
 from openresponses_server.limits.requests import check_json
 from openresponses_server.observation.recordings import captures as reader
-from openresponses_server.observation.recordings.captures import Unreadable, read_capture, with_pauses
+from openresponses_server.observation.recordings.captures import UnreadableCapture, read_capture
 from openresponses_server.observation.recordings.observing import observed, observed_file
-from openresponses_server.observation.recordings.records import Answered, Asked, Begun, Chunk, encode_record
+from openresponses_server.observation.recordings.records import (
+    Chunk,
+    RecordedRequest,
+    RecordedStatus,
+    RecordingStart,
+    encode_record,
+)
 from openresponses_server.settings import Limits
 
 _CALL = b'{"index":0,"id":"c","function":{"name":"f","arguments":"{}"}}'
@@ -49,16 +55,16 @@ def test_lines_without_payloads_are_pauses(lines: list[bytes], after: bytes) -> 
     hostile = [*filter(None, [after, after and b"\n"]), *lines * (MANY // len(lines))]
     seen, steps = 0, 0
     try:
-        for _ in observed(with_pauses(counted(hostile, read))):
+        for _ in observed(counted(hostile, read)):
             assert read[0] - seen <= MOST
             seen, steps = read[0], steps + 1
-    except Unreadable:
+    except UnreadableCapture:
         assert read[0] - seen <= MOST
     assert steps >= MANY // MOST or read[0] < MANY
 
 
 def test_records_that_complete_no_line_are_pauses() -> None:
-    asked = [Begun(1), Asked(1, 0, dialect="chat"), Answered(1, 0, 200)]
+    asked = [RecordingStart(1), RecordedRequest(1, 0, dialect="chat"), RecordedStatus(1, 0, 200)]
     data = b"".join(map(encode_record, [*asked, *[Chunk(1, 0, text="")] * MANY]))
     pauses = sum(not line for line in _until_unreadable(observed_file(data)))
     assert pauses >= 2 * (MANY // MOST)  # they are read twice
@@ -67,7 +73,7 @@ def test_records_that_complete_no_line_are_pauses() -> None:
 def _until_unreadable(lines: Iterator[bytes]) -> Iterator[bytes]:
     try:
         yield from lines
-    except Unreadable:
+    except UnreadableCapture:
         return
 
 
@@ -82,7 +88,7 @@ def test_a_frame_of_many_lines_is_decoded_once(said: bytes, monkeypatch: pytest.
 
     monkeypatch.setattr(reader, "decode_json", counting)
     capture = [b"data: " + CHAT % b"" + b"\n", b"\n", *[b"data: " + said + b"\n"] * 5000]
-    with pytest.raises(Unreadable):
+    with pytest.raises(UnreadableCapture):
         list(read_capture(capture))
     assert decoded[0] <= 3 * len(b"".join(capture))
 
@@ -104,5 +110,5 @@ def test_a_payload_of_too_many_values_is_refused_before_it_is_decoded() -> None:
     calls = b'"tool_calls":[' + b",".join([_CALL] * 20_000) + b"]"
     few = b"data: " + CHAT % b'"content":"a"' + b"\n\n"
     assert list(islice(observed_file(few, check=check), 3))
-    with pytest.raises(Unreadable, match="line 1: The JSON has more values than the limit of 50000"):
+    with pytest.raises(UnreadableCapture, match="line 1: The JSON has more values than the limit of 50000"):
         list(observed_file(b"data: " + CHAT % calls + b"\n\n", check=check))

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from openresponses_server.observation.recordings.captures import Unreadable
+from openresponses_server.observation.recordings.captures import UnreadableCapture
 from openresponses_server.observation.recordings.reader import Changed, read_recording, wanted
 from openresponses_server.observation.recordings.records import Chunk, is_recording
 
@@ -72,7 +72,7 @@ def test_exchanges_at_the_same_time_are_kept_apart_by_their_numbers(tmp_path: Pa
     ],
 )
 def test_what_is_wrong_is_named_with_its_line(tmp_path: Path, lines: list[Any], said: str) -> None:
-    with pytest.raises(Unreadable) as raised:
+    with pytest.raises(UnreadableCapture) as raised:
         read_recording(written(tmp_path / "r", *lines))
     assert str(raised.value).startswith(said)
 
@@ -80,7 +80,7 @@ def test_what_is_wrong_is_named_with_its_line(tmp_path: Path, lines: list[Any], 
 def test_a_file_that_ends_within_a_line_says_so(tmp_path: Path) -> None:
     path = written(tmp_path / "r", HEAD, asked(), answered(), chunk())
     path.write_bytes(path.read_bytes()[:-9])
-    with pytest.raises(Unreadable, match=r"line 4: .* \(the file ends within this line\)"):
+    with pytest.raises(UnreadableCapture, match=r"line 4: .* \(the file ends within this line\)"):
         read_recording(path)
 
 

@@ -10,11 +10,11 @@ from structlog.testing import capture_logs
 
 from openresponses_server.observation.recordings.masking import Secrets
 from openresponses_server.observation.recordings.reader import read_recording
-from openresponses_server.observation.recordings.records import Asked, decode_record
+from openresponses_server.observation.recordings.records import RecordedRequest, decode_record
 from openresponses_server.observation.recordings.writer import ExchangeRecorder, RecordingFile, files_in
 
 NOTHING = Secrets([])
-ASKED = Asked(0, 0, dialect="chat", model="m")
+ASKED = RecordedRequest(0, 0, dialect="chat", model="m")
 
 
 def new(path: Path, **more: Any) -> RecordingFile:

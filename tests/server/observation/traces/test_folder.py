@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from openresponses_server.observation.recordings.records import Asked
+from openresponses_server.observation.recordings.records import RecordedRequest
 from openresponses_server.observation.trace_folder import Traces
 from openresponses_server.settings import SettingsError, Tracing, load_settings
 
@@ -63,22 +63,22 @@ def test_none_is_begun_when_there_is_no_room(tmp_path: Path) -> None:
     traces = Traces(Tracing(folder=str(tmp_path), total_bytes=MB))
     kept(tmp_path, "a", "x", 10, 0)
     traces.sweep(NOW)
-    assert traces._made("k", "resp_1") is not None
+    assert traces._create("k", "resp_1") is not None
     traces._used = 2 * MB
-    assert traces._made("k", "resp_2") is None
+    assert traces._create("k", "resp_2") is None
     traces.sweep(NOW)
-    assert traces._made("k", "resp_3") is not None
+    assert traces._create("k", "resp_3") is not None
 
 
 def test_ids_that_are_no_names_of_files_are_not_traced(tmp_path: Path) -> None:
     traces = Traces(Tracing(folder=str(tmp_path)))
     for wrong in ("../x", "", "a/b", "x" * 101, "a\0"):
-        assert traces._made("", wrong) is None
+        assert traces._create("", wrong) is None
         assert traces.find("", wrong) is None
         traces.delete("", wrong)
-    assert traces._made("", "resp_1") is not None
-    assert traces._made("", "resp_1") is None  # nothing is written over
-    assert traces.begin(Asked(0, 0), {}, "", None) is not None
+    assert traces._create("", "resp_1") is not None
+    assert traces._create("", "resp_1") is None  # nothing is written over
+    assert traces.begin(RecordedRequest(0, 0), {}, "", None) is not None
 
 
 def test_the_flag_is_put_over_the_table_of_the_file(tmp_path: Path) -> None:

@@ -14,12 +14,12 @@ import pytest
 
 from openresponses_server.observation.recordings.reader import read_recording
 from openresponses_server.observation.recordings.records import (
-    Answered,
-    Asked,
     Chunk,
-    Ended,
-    Noted,
+    Note,
     Record,
+    RecordedEnd,
+    RecordedRequest,
+    RecordedStatus,
     decode_record,
 )
 from openresponses_server.settings import Playback, Retries, Settings, Tracing, UpstreamSettings
@@ -75,10 +75,10 @@ def trace_of(app: InProcess, reply: Reply, headers: Any = ()) -> list[Record]:
     return [record for record in records[1:] if record is not None]
 
 
-def legs(records: list[Record]) -> dict[str, list[Asked]]:
-    found: dict[str, list[Asked]] = {}
+def legs(records: list[Record]) -> dict[str, list[RecordedRequest]]:
+    found: dict[str, list[RecordedRequest]] = {}
     for record in records:
-        if isinstance(record, Asked):
+        if isinstance(record, RecordedRequest):
             found.setdefault(record.leg, []).append(record)
     return found
 
@@ -88,7 +88,7 @@ def chunks(records: list[Record], exchange: int) -> list[bytes]:
 
 
 def notes(records: list[Record]) -> list[tuple[str, str, str]]:
-    return [(each.kind, each.where, each.what) for each in records if isinstance(each, Noted)]
+    return [(each.kind, each.where, each.what) for each in records if isinstance(each, Note)]
 
 
 def test_the_four_records_of_a_response(app: InProcess, upstream: ScriptedUpstream) -> None:
@@ -109,7 +109,7 @@ def test_the_four_records_of_a_response(app: InProcess, upstream: ScriptedUpstre
     assert came[1] == pieces[2]
     assert b"".join(came) == b"".join(piece for piece in pieces if isinstance(piece, bytes))
     assert b"".join(chunks(records, client.exchange)) == reply.body
-    ends = [each for each in records if isinstance(each, Ended)]
+    ends = [each for each in records if isinstance(each, RecordedEnd)]
     assert [each.how for each in ends] == ["finished", "finished"]
     assert ("end", "completed", "") in notes(records)
     moments = [each.at for each in records]
@@ -137,7 +137,7 @@ def test_retries_and_failover_are_noted_where_they_happen(app: InProcess, upstre
     upstream.scripts = {"m": refusal(503, message="busy"), "other": Script(text("Hi"))}
     records = trace_of(app, ask(app))
     assert [each.upstream for each in legs(records)["upstream"]] == ["one", "one", "two"]
-    assert [each.status for each in records if isinstance(each, Answered)] == [503, 503, 200, 200]
+    assert [each.status for each in records if isinstance(each, RecordedStatus)] == [503, 503, 200, 200]
     found = notes(records)
     assert ("retry", "one", "is asked again") in found
     assert ("failover", "two", "is asked instead of one") in found
@@ -146,12 +146,12 @@ def test_retries_and_failover_are_noted_where_they_happen(app: InProcess, upstre
 def test_repairs_losses_and_failures_are_noted(app: InProcess, upstream: ScriptedUpstream) -> None:
     upstream.scripts["m"] = Script([chunk(content="x"), 0.02, CUT])
     records = trace_of(app, ask(app, stream=True, tools=[{"type": "web_search"}]))
-    kinds = {each.kind for each in records if isinstance(each, Noted)}
+    kinds = {each.kind for each in records if isinstance(each, Note)}
     assert kinds >= {"loss", "end"}
-    (end,) = (each for each in records if isinstance(each, Noted) and each.kind == "end")
+    (end,) = (each for each in records if isinstance(each, Note) and each.kind == "end")
     assert end.where == "failed"
     assert "lost" in end.what or "ended" in end.what
-    cut = [each.how for each in records if isinstance(each, Ended)]
+    cut = [each.how for each in records if isinstance(each, RecordedEnd)]
     assert cut == ["cut", "finished"]
 
 
@@ -182,7 +182,7 @@ def test_several_choices_are_one_trace(app: InProcess, upstream: ScriptedUpstrea
     records = trace_of(app, app.call("POST", "/v1/chat/completions", body))
     assert len(legs(records)["client"]) == 1
     assert len({each.run for each in legs(records)["upstream"]}) == len(legs(records)["upstream"])
-    assert len({each.run for each in records if isinstance(each, Noted) and each.kind == "end"}) == 2
+    assert len({each.run for each in records if isinstance(each, Note) and each.kind == "end"}) == 2
 
 
 def test_a_turn_on_a_websocket(app: InProcess, upstream: ScriptedUpstream) -> None:
@@ -210,7 +210,7 @@ def test_a_response_in_the_background_goes_on_in_its_trace(
         app.run(asyncio.sleep(0.01))
     records = trace_of(app, reply)
     assert json.loads(chunks(records, 1)[0])["status"] == "queued"
-    assert [each.how for each in records if isinstance(each, Ended)] == ["finished", "finished"]
+    assert [each.how for each in records if isinstance(each, RecordedEnd)] == ["finished", "finished"]
     assert ("end", "completed", "") in notes(records)
 
 
@@ -300,8 +300,8 @@ def test_it_is_off_unless_it_is_asked_for(upstream: ScriptedUpstream) -> None:
         assert app.call("GET", f"/v1/responses/{reply.json['id']}/trace").status == 404
         assert "Tracing" not in {each.cls.__name__ for each in app.app.user_middleware}  # type: ignore[attr-defined]
         one = app.app.state.service.router.resolve("m").upstream
-        connections = getattr(one, "inner", one)._connections  # behind what makes spans
-        assert type(connections).__name__ == "Connections"
+        client = getattr(one, "inner", one)._client  # behind what makes spans
+        assert type(client).__name__ == "ConnectionPool"
     finally:
         app.close()
 
@@ -351,7 +351,7 @@ def test_a_full_disk_changes_no_answer(
     assert reply.json["output"][0]["content"] == expected
     assert written > 900
     records = trace_of(app, reply)
-    assert isinstance(records[0], Asked)
+    assert isinstance(records[0], RecordedRequest)
 
 
 def test_a_folder_that_cannot_be_made_changes_no_answer(upstream: ScriptedUpstream, tmp_path: Path) -> None:

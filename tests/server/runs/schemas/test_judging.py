@@ -17,7 +17,7 @@ import structlog
 from openresponses_bridge.schemas.checking import check_schema
 from openresponses_server.isolated import IsolatedProcess, isolated_command
 from openresponses_server.runs.schema_judge import objection
-from openresponses_server.runs.schema_workers import ANY_OBJECT, Question, SchemaJudge
+from openresponses_server.runs.schema_workers import ANY_OBJECT, SchemaCheck, SchemaJudge
 from openresponses_server.settings import Limits, Settings, UpstreamSettings
 from tests.support.serving import call, respond, serving, stream
 from tests.support.upstream import Script, ScriptedUpstream, text
@@ -108,7 +108,7 @@ def test_cost_that_the_engine_does_not_have(schema: dict[str, Any], value: Any) 
 def judged(seconds: float, *questions: tuple[dict[str, Any], str]) -> list[str | None]:
     async def ask() -> list[str | None]:
         with closing(SchemaJudge(seconds)) as judge:
-            return await asyncio.gather(*(judge.objection(Question(*each)) for each in questions))
+            return await asyncio.gather(*(judge.objection(SchemaCheck(*each)) for each in questions))
 
     return asyncio.run(ask())
 
@@ -128,7 +128,7 @@ def test_slow_schemas_of_one_key_leave_a_process_to_others() -> None:
         with closing(SchemaJudge(0.6)) as judge:
 
             async def one(owner: str, question: tuple[dict[str, Any], str]) -> None:
-                await judge.objection(Question(*question), owner)
+                await judge.objection(SchemaCheck(*question), owner)
                 ended.append(owner)
 
             bombs = [asyncio.create_task(one("bomber", BOMB)) for _ in range(4)]
@@ -199,7 +199,7 @@ def test_processes_are_kept_and_end_with_the_judge() -> None:
     async def ask() -> list[IsolatedProcess]:
         with closing(SchemaJudge(5)) as judge:
             for _ in range(3):
-                assert await judge.objection(Question({"const": 1}, "1")) is None
+                assert await judge.objection(SchemaCheck({"const": 1}, "1")) is None
             (kept,) = judge._idle
             assert kept._process.poll() is None
         return [kept]
@@ -215,7 +215,7 @@ def asked_alone(*lines: Any) -> subprocess.CompletedProcess[bytes]:
         ours.sendall(b"".join(json.dumps(line).encode() + b"\n" for line in lines))
         ours.shutdown(socket.SHUT_WR)
         done = subprocess.run(
-            isolated_command("openresponses_server.runs.schema_judge"), stdin=theirs, timeout=30
+            isolated_command("openresponses_server.runs.schema_judge"), stdin=theirs, timeout=60
         )
         ours.setblocking(False)
         done.stdout = ours.recv(1000) if done.returncode == 0 else b""

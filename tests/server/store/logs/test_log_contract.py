@@ -45,7 +45,7 @@ async def added(log: EventLog, each: Frames) -> bool:
         assert log.at_hand
         return True
     assert not said.done()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         about, there = await said
     assert about is each
     return there
@@ -205,7 +205,7 @@ async def test_closed_log_stays_for_a_while(open_log: OpenLog) -> None:
     await log.append("r", frames(1, 1))
     await log.close("r")
     assert await read_all(log) == frames(0, 1).data
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while await there(log):
             await asyncio.sleep(0.05)
 
@@ -215,7 +215,7 @@ async def test_s4_slow_reader_does_not_hold_the_run(log: EventLog) -> None:
     await log.append("r", frames(0, 0))
     slow = log.read("r")
     got = [await anext(slow)]
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         for number in range(1, 400):
             await log.append("r", frames(number, number, "y" * 3000))
         await log.close("r")

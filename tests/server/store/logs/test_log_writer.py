@@ -12,7 +12,7 @@ from openresponses_server.store.writers import LogWriter
 from tests.support.stores import frames
 from tests.support.waiting import until
 
-pytestmark = pytest.mark.timeout(20)
+pytestmark = pytest.mark.timeout(120)
 
 
 class FarLog(MemoryLog):
@@ -76,7 +76,7 @@ async def writer(log: FarLog, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[
 
 
 async def logged(log: FarLog) -> bytes:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         return b"".join([each.data async for each in log.read("r")])
 
 
@@ -132,7 +132,7 @@ async def test_answer_that_comes_too_late_is_not_for_what_comes_after(
     log: FarLog, writer: LogWriter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said: list[Callable[[], None]] = []
-    monkeypatch.setattr("openresponses_server.store.writers._PATIENCE", 0.05)
+    monkeypatch.setattr("openresponses_server.store.writers._TIMEOUT", 0.05)
     monkeypatch.setattr(log, "_say", lambda _run, each, answered: said.append(lambda: answered(each, True)))
     await writer.written(frames(0, 0))
     await until(lambda: not writer._failing)

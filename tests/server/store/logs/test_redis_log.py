@@ -23,7 +23,7 @@ def server() -> Iterator[OwnRedis]:
 async def log(server: OwnRedis) -> AsyncIterator[RedisLog]:
     server.stop()
     server.start()
-    opened = RedisLog(server.url, patience=5.0)
+    opened = RedisLog(server.url, timeout=5.0)
     yield opened
     await opened.shutdown()
 
@@ -81,7 +81,7 @@ async def test_log_that_was_lost_is_gone(server: OwnRedis, log: RedisLog) -> Non
 
 
 async def test_down_for_long_is_an_error_for_writer_and_reader(server: OwnRedis) -> None:
-    log = RedisLog(server.url, patience=0.3)
+    log = RedisLog(server.url, timeout=0.3)
     await log.open("r")
     server.stop()
     for call in (log.append("r", frames(0, 0)), log.open("s"), log.close("r"), read_all(log)):

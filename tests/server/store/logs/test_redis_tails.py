@@ -13,7 +13,7 @@ from tests.support.services import OwnRedis, own_redis
 from tests.support.stores import frame, frames
 from tests.support.waiting import until
 
-pytestmark = pytest.mark.timeout(30)
+pytestmark = pytest.mark.timeout(120)
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +26,7 @@ def server() -> Iterator[OwnRedis]:
 async def log(server: OwnRedis) -> AsyncIterator[RedisLog]:
     with redis.Redis.from_url(server.url) as admin:
         admin.flushall()
-    opened = RedisLog(server.url, patience=2.0)
+    opened = RedisLog(server.url, timeout=2.0)
     yield opened
     await opened.shutdown()
 

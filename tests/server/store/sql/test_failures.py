@@ -27,7 +27,7 @@ def sent(words: str) -> StoreError:
 )
 def test_refusal_lasts_and_is_reported_to_the_operator_alone(words: str) -> None:
     error = sent(f"{_TO} FATAL:  {words}")
-    assert (error.code, error.lasting, error.details) == (StoreError.UNUSABLE, True, words)
+    assert (error.code, error.permanent, error.details) == (StoreError.UNUSABLE, True, words)
     assert error.message == "The session store refuses access."
 
 
@@ -44,15 +44,15 @@ def test_refusal_lasts_and_is_reported_to_the_operator_alone(words: str) -> None
 )
 def test_outage_may_pass_and_has_its_reason(words: str, details: str) -> None:
     error = sent(words)
-    assert (error.code, error.lasting, error.details) == (StoreError.UNAVAILABLE, False, details)
+    assert (error.code, error.permanent, error.details) == (StoreError.UNAVAILABLE, False, details)
     assert error.message == "The session store can't be reached."
 
 
 def test_one_host_of_several_that_may_come_back_is_waited_for() -> None:
     both = f'- host: a: {_TO} FATAL:  role "me" does not exist\n- host: b: {_TO} FATAL:  is starting up'
-    assert not sent(both).lasting
+    assert not sent(both).permanent
 
 
 def test_password_that_is_asked_for_and_not_given() -> None:
     error = sent(f"{_TO} fe_sendauth: no password supplied")
-    assert (error.lasting, error.details) == (True, "a password is needed, and none was given")
+    assert (error.permanent, error.details) == (True, "a password is needed, and none was given")

@@ -13,12 +13,12 @@ from openresponses_bridge.protocol.codec import decode_event
 from openresponses_bridge.protocol.input_items import MessageParam
 from openresponses_bridge.sse import SSEDecoder
 from openresponses_server.store.base import NOBODY, Lease, ResponseStore, StoreError
-from openresponses_server.store.frames import Frames
+from openresponses_server.store.frames import PIECE_BYTES, Frames
 from openresponses_server.store.sql import transfer
 from openresponses_server.store.sql.locations import database_url
 from openresponses_server.store.sql.transfer import Imported, import_lines, numbered_lines
 from openresponses_server.store.stores import open_store
-from tests.support.stores import Place, frames, messages, record, streamed
+from tests.support.stores import Place, failing_table, frames, messages, record, streamed
 
 LATE = 4e9
 
@@ -228,6 +228,20 @@ async def test_what_was_in_progress_is_interrupted_and_never_made(
     assert type(events[-1]).__name__ == "ResponseFailed"
     assert got.last_sequence == len(events) - 1
     assert await imported(shared_place.url, await exported(source)) == ((0, 1, 0), [])
+
+
+async def test_record_that_the_database_refuses_is_named_and_the_others_are_imported(
+    shared_place: Place, lines: list[bytes]
+) -> None:
+    source = open_store("memory:")
+    await source.put(record("refused"), frames(0, 1, "x" * PIECE_BYTES))
+    refused = await exported(source)
+    others = [line for line in lines if b"long" not in line[:40]]
+    with failing_table(shared_place, "response_pieces"):
+        counts, said = await imported(shared_place.url, [*others[:2], *refused, *others[2:]])
+    assert counts == (5, 0, 1)
+    assert said[0].startswith("3: the database refuses it: ")
+    assert await imported(shared_place.url, [*others, *refused]) == ((1, 5, 0), [])
 
 
 async def test_database_of_another_revision_is_refused(

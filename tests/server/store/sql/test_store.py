@@ -192,13 +192,17 @@ async def test_s1_nothing_counts_as_stored_whose_file_goes_before_the_commit_is_
     store, path = watched
     database: Any = store._database  # type: ignore[attr-defined]
 
-    def replace(_connection: Any) -> None:
-        move(path, path.with_name("away"))
-        if noticed:  # by another call, which uses the file that is there now
-            path.touch()
-            database._file.know()
+    def replace(statement: str) -> None:
+        if statement == "COMMIT" and not path.with_name("away").exists():
+            move(path, path.with_name("away"))
+            if noticed:  # by another call, which uses the file that is there now
+                path.touch()
+                database._file.know()
 
-    event.listen(database._writer, "commit", replace, once=True)
+    def watch(connection: Any, *_: Any) -> None:
+        connection.set_trace_callback(replace)
+
+    event.listen(database._writer, "checkout", watch)
     with pytest.raises(StoreError, match="deleted"):
         await store.put(record("s"))
 

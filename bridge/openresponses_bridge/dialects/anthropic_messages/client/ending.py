@@ -43,6 +43,7 @@ _TYPE_OF_CODE: dict[str, str] = {
     "insufficient_quota": "billing_error",
     "server_is_overloaded": "overloaded_error",
     "server_overloaded": "overloaded_error",
+    "service_unavailable": "overloaded_error",
     "context_length_exceeded": "invalid_request_error",
     "invalid_prompt": "invalid_request_error",
     "invalid_request": "invalid_request_error",

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 from openresponses_bridge.calls.identity import ToolIdentityMap
+from openresponses_bridge.calls.json_text import tool_input
 from openresponses_bridge.diagnostics import Diagnostics
 from openresponses_bridge.dialects.anthropic_messages import types as t
 from openresponses_bridge.dialects.anthropic_messages.client.outbound import Outbound
-from openresponses_bridge.dialects.anthropic_messages.types import tool_input
 from openresponses_bridge.emitter.finished import events_of, is_cut_call
 from openresponses_bridge.protocol.response import Response
 from openresponses_bridge.seal import Sealer

@@ -6,7 +6,7 @@ into blocks only to attach citations, and a message for each block would be many
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import msgspec
 
@@ -138,21 +138,27 @@ class HostedBlock:
 _COMMON = t.TextDelta
 
 
-class Block(Protocol):
-    """An open block. `begin` gets what the block holds at its start; in a whole message that is
-    everything."""
+class BlockReader(Protocol):
+    """Translates one open block."""
 
-    def begin(self) -> list[Event]: ...
+    def begin(self) -> list[Event]:
+        """Translate the content that the block begins with: in a whole message, all of it."""
+        ...
 
-    def feed(self, delta: t.Delta) -> list[Event]: ...
+    def feed(self, delta: t.Delta) -> list[Event]:
+        """Translate a delta."""
+        ...
 
-    def stop(self) -> list[Event]: ...
+    def stop(self) -> list[Event]:
+        """The block has ended."""
+        ...
 
 
 class TextBlock:
     """Visible text. Its citations are sent at its end, when their range is known."""
 
     __slots__ = ("_citations", "_context", "_send", "_start", "_text")
+    field: Final = "text"
 
     def __init__(self, context: MessageContext, block: dict[str, Any]) -> None:
         self._context = context
@@ -167,15 +173,15 @@ class TextBlock:
 
     def feed(self, delta: t.Delta) -> list[Event]:
         if type(delta) is _COMMON:
-            text = delta.text
-            if not text:
-                return []
-            self._context.position += len(text)
-            return self._send(text)
+            return self.append(delta.text) if delta.text else []
         if type(delta) is t.CitationsDelta:
             self._citations.append(delta.citation)
             return []
         return self._context.misplaced(delta, "text")
+
+    def append(self, text: str) -> list[Event]:
+        self._context.position += len(text)
+        return self._send(text)
 
     def stop(self) -> list[Event]:
         if not self._citations:
@@ -209,6 +215,7 @@ class ThinkingBlock:
     """Thinking, and the signature without which it can't be sent back."""
 
     __slots__ = ("_block", "_context", "_signature", "_text")
+    field: Final = "thinking"
 
     def __init__(self, context: MessageContext, block: dict[str, Any]) -> None:
         self._context = context
@@ -218,19 +225,18 @@ class ThinkingBlock:
 
     def begin(self) -> list[Event]:
         self._signature.append(self._context.text_of(self._block, "signature"))
-        return self._append(self._context.text_of(self._block, "thinking"))
+        text = self._context.text_of(self._block, "thinking")
+        return self.append(text) if text else []
 
     def feed(self, delta: t.Delta) -> list[Event]:
         if type(delta) is t.ThinkingDelta:
-            return self._append(delta.thinking)
+            return self.append(delta.thinking) if delta.thinking else []
         if type(delta) is t.SignatureDelta:
             self._signature.append(delta.signature or "")
             return []
         return self._context.misplaced(delta, "thinking")
 
-    def _append(self, text: str | None) -> list[Event]:
-        if not text:
-            return []
+    def append(self, text: str) -> list[Event]:
         self._text.append(text)
         self._context.position = 0
         return self._context.machine.reasoning(text)
@@ -276,6 +282,7 @@ class ToolUseBlock:
     start."""
 
     __slots__ = ("_block", "_context", "_fragments", "_index")
+    field: Final = "partial_json"
 
     def __init__(self, context: MessageContext, block: dict[str, Any]) -> None:
         self._context = context
@@ -294,11 +301,11 @@ class ToolUseBlock:
     def feed(self, delta: t.Delta) -> list[Event]:
         if type(delta) is not t.InputJsonDelta:
             return self._context.misplaced(delta, "tool_use")
-        fragment = delta.partial_json
-        if not fragment:
-            return []
-        self._fragments = self._fragments or not fragment.isspace()
-        return self._context.machine.tool_call(self._index, None, None, fragment)
+        return self.append(delta.partial_json) if delta.partial_json else []
+
+    def append(self, text: str) -> list[Event]:
+        self._fragments = self._fragments or not text.isspace()
+        return self._context.machine.tool_call(self._index, None, None, text)
 
     def stop(self) -> list[Event]:
         machine = self._context.machine
@@ -314,7 +321,10 @@ class ToolUseBlock:
         return []
 
 
-BLOCKS: dict[str, type[Block]] = {
+AppendingBlock = TextBlock | ThinkingBlock | ToolUseBlock
+"""Blocks that `append` the string of a delta's `field`, and of such a delta nothing else."""
+
+BLOCKS: dict[str, type[BlockReader]] = {
     "text": TextBlock,
     "thinking": ThinkingBlock,
     "redacted_thinking": RedactedBlock,
@@ -323,8 +333,8 @@ BLOCKS: dict[str, type[Block]] = {
 }
 
 
-def open_block(context: MessageContext, block: dict[str, Any]) -> Block:
+def open_block(context: MessageContext, block: dict[str, Any]) -> BlockReader:
     """A block of the class for this kind."""
     make: Any = BLOCKS.get(block["type"], HostedBlock)
-    opened: Block = make(context, block)
+    opened: BlockReader = make(context, block)
     return opened

@@ -11,7 +11,12 @@ from msgspec import Struct
 from openresponses_bridge.diagnostics import Diagnostics
 from openresponses_bridge.dialects.anthropic_messages import types as t
 from openresponses_bridge.dialects.anthropic_messages.types import SLUG
-from openresponses_bridge.dialects.anthropic_messages.upstream.blocks import Block, MessageContext, open_block
+from openresponses_bridge.dialects.anthropic_messages.upstream.blocks import (
+    AppendingBlock,
+    BlockReader,
+    MessageContext,
+    open_block,
+)
 from openresponses_bridge.dialects.anthropic_messages.upstream.ending import (
     END_TURN,
     StopState,
@@ -23,6 +28,8 @@ from openresponses_bridge.dialects.base import (
     INVALID_JSON,
     INVALID_SHAPE,
     BaseInbound,
+    FrameString,
+    FrameTemplate,
     counted,
     cut_after,
     failure,
@@ -165,14 +172,16 @@ class Inbound(BaseInbound):
         "_stop_state",
         "_usage",
         "diagnostics",
+        "template",
     )
 
     def __init__(self, machine: ResponseStream, sealer: Sealer | None = None) -> None:
         self.diagnostics = machine.diagnostics
+        self.template = FrameTemplate()
         self._machine = machine
         self._context = MessageContext(machine, sealer or Sealer())
         self._usage = UsageCounter(machine.diagnostics)
-        self._blocks: dict[int, Block] = {}
+        self._blocks: dict[int, BlockReader] = {}
         self._id: str | None = None  # of the message, None before its start
         self._stop_state = StopState(machine.diagnostics)
         self._frames = 0
@@ -193,9 +202,14 @@ class Inbound(BaseInbound):
 
     def feed(self, data: bytes, event: str = "") -> list[Event]:
         """Read one frame's payload. `event` is the SSE event's name, for servers that leave `type` out."""
-        self._frames += 1
+        template = self.template
+        if template.learned:
+            if (alike := template.payload.feed(data)) is not None:
+                return alike
+            template.reset()
         if not self._live:
             return self._outside(data, event)
+        self._frames += 1
         try:
             try:
                 frame: t.Frame = strict(data)
@@ -204,11 +218,14 @@ class Inbound(BaseInbound):
             if type(frame) is _COMMON:  # the common case first
                 block, delta = self._blocks.get(frame.index), frame.delta
                 if block is not None and delta is not None:
-                    return block.feed(delta)
+                    events = block.feed(delta)
+                    if len(events) == 1 and template.enabled and isinstance(block, AppendingBlock):
+                        template.learn(data, event, self._position, _string_of(delta, block))
+                    return events
             return self._handlers[type(frame)](frame)
         except WireError as error:
             code = INVALID_JSON if error.code == error.INVALID_JSON else INVALID_SHAPE
-            message = f"frame {self._frames} of the upstream's stream: {error.message}"
+            message = f"frame {self._position} of the upstream's stream: {error.message}"
             return self._fail(failure(code, message))
         except BridgeError as error:
             # the machine refused what the frames contain: the upstream's failure
@@ -222,13 +239,17 @@ class Inbound(BaseInbound):
         if self._stop_state.reason is not None:
             self.diagnostics.repair("message_stop", "missing, the stop reason was there")
             return events + self._finish()
-        return events + self._fail(cut_after(self._frames))
+        return events + self._fail(cut_after(self._position))
+
+    @property
+    def _position(self) -> int:
+        """The number of the newest frame."""
+        return self._frames + self.template.fed
 
     def _outside(self, data: bytes, event: str) -> list[Event]:
         if self._ended:
             self.diagnostics.ignored("frame", "came after the end")
             return []
-        self._frames -= 1
         return self._begin() + self.feed(data, event)
 
     def _begin(self) -> list[Event]:
@@ -369,14 +390,28 @@ class Inbound(BaseInbound):
             events += self._machine.finish(self._stop_state.reason)
         except BridgeError as error:
             return events + self._fail(error)
-        self._live, self._ended = False, True
+        self._mark_ended()
         return events
 
-    def _fail(self, error: ErrorPayload | BridgeError) -> list[Event]:
+    def _mark_ended(self) -> None:
         self._live, self._ended = False, True
+        self.template.reset()
+
+    def _fail(self, error: ErrorPayload | BridgeError) -> list[Event]:
+        self._mark_ended()
         if self._machine.phase in TERMINAL_PHASES:
             self.diagnostics.ignored("frame", "came after the response had ended")
             return []
         if self._blocks:
             self.diagnostics.warning("frame", f"{len(self._blocks)} open at the failure")
         return self._machine.fail(error)
+
+
+def _string_of(delta: t.Delta, block: AppendingBlock) -> FrameString:
+    """The string of a delta that its block has appended."""
+    field = block.field
+    return FrameString(
+        getattr(delta, field),
+        lambda data: getattr(getattr(strict(data), "delta", None), field, None),
+        block.append,
+    )

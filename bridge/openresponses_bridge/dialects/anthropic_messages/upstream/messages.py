@@ -7,14 +7,16 @@ from base64 import b64decode
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+from openresponses_bridge.calls.call_ids import sent_call_id
 from openresponses_bridge.calls.identity import ToolIdentityMap
+from openresponses_bridge.calls.json_text import WRAPPED, is_wrapped, tool_input
 from openresponses_bridge.calls.presentation import CallView, OutputView, call_view, output_view, pair
 from openresponses_bridge.diagnostics import Diagnostics
 from openresponses_bridge.dialects.anthropic_messages import thinking
 from openresponses_bridge.dialects.anthropic_messages.carried import JOINT, NOTHING, CarriedFields, place
 from openresponses_bridge.dialects.anthropic_messages.models import MessagesOptions
-from openresponses_bridge.dialects.anthropic_messages.types import SLUG, tool_input
-from openresponses_bridge.dialects.base import HISTORY, Entry
+from openresponses_bridge.dialects.anthropic_messages.types import SLUG
+from openresponses_bridge.dialects.base import CONTINUE, CONTINUED, HISTORY, Entry
 from openresponses_bridge.errors import InvalidRequestError
 from openresponses_bridge.seal import Sealer, SealError
 
@@ -164,8 +166,9 @@ class AlternatingMessages:
         self._tool_ids.add(candidate)
         return candidate
 
-    def finished(self) -> list[dict[str, Any]]:
-        """The messages; empty when there are no blocks."""
+    def finished(self, *, prefill: bool = True) -> list[dict[str, Any]]:
+        """The messages; empty when there are no blocks. Without `prefill` the model refuses to go on with a
+        text of its own, and is asked to."""
         turns = [turn for turn in map(self._trimmed, self._turns) if turn["content"]]
         merged: list[dict[str, Any]] = []
         for turn in turns:
@@ -176,8 +179,12 @@ class AlternatingMessages:
         if merged and merged[0]["role"] != "user":
             self._diagnostics.repair("messages", "a user message put before the assistant's first")
             merged.insert(0, {"role": "user", "content": [{"type": "text", "text": _OPENING}]})
-        if merged and merged[-1]["role"] == "assistant":
-            self._trim_prefill(merged[-1]["content"][-1])
+        if merged and merged[-1]["role"] == "assistant" and merged[-1]["content"][-1]["type"] == "text":
+            if prefill:
+                self._trim_prefill(merged[-1]["content"][-1])
+            else:
+                self._diagnostics.repair("messages", CONTINUED)
+                merged.append({"role": "user", "content": [{"type": "text", "text": CONTINUE}]})
         return merged
 
     def _trimmed(self, turn: dict[str, Any]) -> dict[str, Any]:
@@ -188,7 +195,7 @@ class AlternatingMessages:
         return turn
 
     def _trim_prefill(self, last: Block) -> None:
-        if last["type"] == "text" and last["text"] != last["text"].rstrip():
+        if last["text"] != last["text"].rstrip():
             last["text"] = last["text"].rstrip()
             self._diagnostics.repair("messages", "white space cut from the end of the assistant's last text")
 
@@ -216,8 +223,11 @@ class MessagesBuilder:
         options: MessagesOptions,
         diagnostics: Diagnostics,
         carried: CarriedFields = NOTHING,
+        *,
+        prefill: bool = True,
     ) -> None:
         self._entries = entries
+        self._prefill = prefill
         self._carried = carried
         # places count the items of the client's own request
         own = sum(entry.param != HISTORY for entry in entries)
@@ -261,7 +271,7 @@ class MessagesBuilder:
             else:
                 self._handlers.get(entry.item.type, self._other)(entry.item, index)
         self._output(len(self._entries))
-        return self._turns.finished()
+        return self._turns.finished(prefill=self._prefill)
 
     def _marks(self, index: int, part: int | None = None) -> Block:
         """The fields of the client's own block that its content part can't hold."""
@@ -300,8 +310,12 @@ class MessagesBuilder:
         if answer is None:
             self._diagnostics.loss("function_call", "was cut and never run, left out")
             return
-        tool_id = self._turns.tool_id(call.call_id)
-        block = {"type": "tool_use", "id": tool_id, "name": call.name, "input": tool_input(call.arguments)}
+        where = self._entries[index].where
+        tool_id = self._turns.tool_id(sent_call_id(call.call_id, None, self._diagnostics, where))
+        given = tool_input(call.arguments)
+        if is_wrapped(given, call.arguments):
+            self._diagnostics.repair(f"{where}.arguments", WRAPPED)
+        block = {"type": "tool_use", "id": tool_id, "name": call.name, "input": given}
         block |= self._marks(index)
         self._turns.add("assistant", [block])
         self._open.append((tool_id, answer))

@@ -44,6 +44,7 @@ from openresponses_bridge.dialects.base import (
     loss,
     normalize_entries,
     sent,
+    with_answers,
 )
 from openresponses_bridge.errors import InvalidRequestError
 from openresponses_bridge.protocol.codec import encode
@@ -233,6 +234,7 @@ FIELDS: Final[Outcomes] = {
 _HOTTEST = 1.0  # Anthropic's temperatures end where OpenAI's have their middle
 # values of `include` that are sent anyway
 _INCLUDES = frozenset({"reasoning.encrypted_content"})
+_UNTHINKING: Final = {"type": "disabled"}
 _PLANNED = ("enabled", "adaptive")  # kinds of thinking that are efforts in the protocol
 _TIERS = {"auto": "auto", "default": "standard_only"}
 
@@ -265,8 +267,12 @@ def to_messages(
     active = active_tools(request.tools, items, earlier)
     functions, others = present_tools(active, identities, diagnostics)
     choice = ToolChoice(request, functions, identities, diagnostics)
+    if options.unanswered_calls == "answer":
+        entries = with_answers(entries, identities, diagnostics)
     enforced, instructed = text_format(request, facts, diagnostics)
-    builder = MessagesBuilder(entries, identities, sealer or Sealer(), options, diagnostics, carried)
+    builder = MessagesBuilder(
+        entries, identities, sealer or Sealer(), options, diagnostics, carried, prefill=facts.prefill
+    )
     messages = builder.build(request.instructions)
     if not messages:
         raise InvalidRequestError(
@@ -289,7 +295,8 @@ def to_messages(
     body |= _requested(planned, carried, facts, body["max_tokens"])
     if enforced is not None:
         body["output_config"] = {**body.get("output_config", {}), "format": enforced}
-    body |= _sampling(request, facts, "thinking" in body, diagnostics)
+    thinks = body.get("thinking", _UNTHINKING).get("type") != "disabled"
+    body |= _sampling(request, facts, thinks, diagnostics)
     body |= apply(request, FIELDS, diagnostics) | _about(request, diagnostics)
     body |= carried.body
     body["stream"] = options.stream
@@ -331,6 +338,8 @@ def _thinking(
     diagnostics: Diagnostics,
 ) -> dict[str, Any]:
     effort = effort_of(request)
+    if effort == "none" and facts.thinks_unasked:
+        return {"thinking": _UNTHINKING}
     if effort is None or effort == "none":
         return {}
     if choice.forces and "tools" in body:

@@ -7,7 +7,7 @@ on every choice, null until it is known.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Literal, TypedDict
+from typing import Any, Literal, TypedDict
 
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
@@ -19,6 +19,7 @@ from openresponses_bridge.dialects.chat_completions.types import (
     ChatUsage,
 )
 from openresponses_bridge.protocol.response import ErrorPayload
+from openresponses_bridge.seal import Sealer
 
 CHUNK = "chat.completion.chunk"
 COMPLETION = "chat.completion"
@@ -73,6 +74,9 @@ class AnswerMessage(Struct, omit_defaults=True, kw_only=True):
     annotations: list[object] | UnsetType = UNSET
     tool_calls: list[object] | UnsetType = UNSET
     function_call: ChatFunction | UnsetType = UNSET
+    reasoning_details: list[dict[str, Any]] | UnsetType = UNSET
+    extra_content: dict[str, Any] | UnsetType = UNSET
+    images: list[object] | UnsetType = UNSET
 
 
 class AnswerChoice(Struct):
@@ -122,6 +126,7 @@ class OutboundOptions(TypedDict, total=False):
     text_after_tool_call: TextAfterToolCall
     custom_tools: CustomForm
     legacy_functions: bool
+    sealer: Sealer | None
 
 
 class ChoicesOptions(OutboundOptions, total=False):

@@ -72,6 +72,9 @@ class Folding:
         self._logprobs: list[ChatLogProb] = []
         self._calls: dict[int, tuple[ChatToolCall, list[str]]] = {}
         self._function: tuple[str, list[str]] | None = None
+        self._details: list[dict[str, Any]] = []
+        self._extra: dict[str, Any] = {}
+        self._images: list[Any] = []
 
     def feed(self, chunk: StreamChunk) -> None:
         self._first = self._first or chunk
@@ -87,6 +90,9 @@ class Folding:
             if text := getattr(delta, name):
                 self._texts.setdefault(name, []).append(text)
         self._annotations += delta.annotations or ()
+        self._details += delta.reasoning_details or ()
+        self._extra |= delta.extra_content or {}
+        self._images += delta.images or ()
         for call in delta.tool_calls or ():
             known = self._calls.setdefault(call.index or 0, (call, []))
             fragment = call.custom.input if call.custom else call.function and call.function.arguments
@@ -113,6 +119,9 @@ class Folding:
             annotations=self._annotations or UNSET,
             tool_calls=[_call(*known) for known in self._calls.values()] or UNSET,
             function_call=UNSET if self._function is None else _function(*self._function),
+            reasoning_details=self._details or UNSET,
+            extra_content=self._extra or UNSET,
+            images=self._images or UNSET,
         )
         logprobs = ChatLogProbs(self._logprobs) if self._logprobs else None
         if error is not None:
@@ -129,4 +138,5 @@ def _call(begun: ChatToolCall, fragments: list[str]) -> ChatToolCall:
     if begun.custom is not None:
         return ChatToolCall(None, begun.id, "custom", None, ChatCustom(begun.custom.name, text))
     name = begun.function.name if begun.function else None
-    return ChatToolCall(None, begun.id, "function", ChatFunction(name, text))
+    extra = begun.extra_content
+    return ChatToolCall(None, begun.id, "function", ChatFunction(name, text), extra_content=extra)

@@ -13,10 +13,12 @@ from msgspec import UNSET
 
 from openresponses_bridge.diagnostics import Diagnostics
 from openresponses_bridge.dialects.base import Fields, invalid
+from openresponses_bridge.dialects.chat_completions.carried import Carried, seal_carried
 from openresponses_bridge.errors import InvalidRequestError
 from openresponses_bridge.protocol import content as ct
 from openresponses_bridge.protocol import input_items as ii
 from openresponses_bridge.protocol.unknown import UnknownPart
+from openresponses_bridge.seal import Sealer
 
 _DETAILS = ("low", "high", "auto", "original")
 
@@ -93,8 +95,9 @@ def content_of(message: Fields, readers: dict[str, _Reader]) -> str | list[Any] 
 class MessageReader:
     """Takes messages in order; `items` is the input, complete after `close()`."""
 
-    def __init__(self, diagnostics: Diagnostics) -> None:
+    def __init__(self, diagnostics: Diagnostics, sealer: Sealer) -> None:
         self._diagnostics = diagnostics
+        self._sealer = sealer
         self._expected: dict[str, list[tuple[str, type[Any]]]] = {}  # id → (place, kind of its output)
         self._legacy: dict[str, list[str]] = {}  # function's name → ids made for its calls
         self._count = 0
@@ -150,8 +153,19 @@ class MessageReader:
         """Read reasoning, which goes by several names; under more than one it is the same text."""
         texts = [message.get(name, str) for name in ("reasoning_content", "reasoning", "reasoning_text")]
         text = next(filter(None, texts), None)
-        if text:
-            self.items.append(ii.ReasoningParam([], content=[ct.ReasoningTextContent(text)]))
+        details = [detail.whole() for detail in message.each("reasoning_details")]
+        kept = seal_carried(self._sealer, Carried(details=details)) if details else UNSET
+        if text or details:
+            content = [ct.ReasoningTextContent(text)] if text else UNSET
+            self.items.append(ii.ReasoningParam([], content=content, encrypted_content=kept))
+        self._extra_content(message, None)
+
+    def _extra_content(self, of: Fields, call_id: str | None) -> None:
+        """What Google wants back with a message or a call."""
+        extra = of.get("extra_content", dict)
+        if extra:
+            kept = seal_carried(self._sealer, Carried(extra=extra, call_id=call_id))
+            self.items.append(ii.ReasoningParam([], encrypted_content=kept))
 
     def _call(self, call: Fields) -> None:
         call_id = call.need("id", str)
@@ -159,6 +173,7 @@ class MessageReader:
             raise invalid(call.at("id"), "is empty")
         kind = call.one_of("type", ("function", "custom")) or "function"
         call.skip("index")
+        self._extra_content(call, call_id)
         inner = call.inner(kind)
         name = inner.need("name", str)
         if not name:

@@ -17,6 +17,7 @@ from openresponses_bridge.calls.identity import ToolIdentityMap
 from openresponses_bridge.calls.presentation import call_view
 from openresponses_bridge.diagnostics import Diagnostics
 from openresponses_bridge.dialects.base import CANCELLED, CUT, failure
+from openresponses_bridge.dialects.chat_completions.carried import image_of, open_carried
 from openresponses_bridge.dialects.chat_completions.client.chunks import (
     CHUNK,
     DONE,
@@ -50,6 +51,7 @@ from openresponses_bridge.protocol.items import CustomToolCall, FunctionCall
 from openresponses_bridge.protocol.response import ErrorPayload, Response
 from openresponses_bridge.protocol.unknown import UnknownEvent
 from openresponses_bridge.protocol.usage import Usage
+from openresponses_bridge.seal import Sealer
 
 # A client gets tool calls with dense indexes, id and name first, then fragments; it has one field for
 # reasoning, or none.
@@ -250,6 +252,7 @@ class Outbound:
     where reasoning goes. `text_after_tool_call="drop"` ends the text where a tool call begins, for
     clients that can't take more. `custom_tools` is how free-text calls leave. `legacy_functions` gives the
     first call as `function_call`, for clients that sent `functions`: they have no place for another one.
+    `sealer` opens what an upstream of this dialect wants back; without it that is a loss.
     """
 
     def __init__(
@@ -264,7 +267,10 @@ class Outbound:
         text_after_tool_call: TextAfterToolCall = "pass",
         custom_tools: CustomForm = "custom",
         legacy_functions: bool = False,
+        sealer: Sealer | None = None,
     ) -> None:
+        self._sealer = sealer
+        self._extra: dict[str, Any] | None = None  # of the call that comes next
         self.diagnostics = Diagnostics()
         self._choice = choice
         self._id = id or ""
@@ -389,7 +395,9 @@ class Outbound:
             return []
         if item.namespace:
             self.diagnostics.loss("tool_calls.namespace", "can't be expressed")
-        return self._call(self._calls.begin(event.output_index, item))
+        begun = self._calls.begin(event.output_index, item)
+        begun.extra_content, self._extra = self._extra, None
+        return self._call(begun)
 
     def _on_arguments(self, event: Any) -> list[Chunk]:
         return self._call(self._calls.append(event.output_index, event.delta))
@@ -412,7 +420,7 @@ class Outbound:
             return self._call(self._calls.end(event.output_index, item))
         if isinstance(item, it.ReasoningItem):
             if item.encrypted_content:
-                self.diagnostics.loss("reasoning.encrypted_content", "can't be expressed")
+                return self._carry(item.encrypted_content)
         elif isinstance(item, it.Message):
             if item.phase:
                 self.diagnostics.loss("message.phase", "can't be expressed")
@@ -420,8 +428,22 @@ class Outbound:
             return self._other(event.output_index, item)
         return []
 
+    def _carry(self, encrypted: str) -> list[Chunk]:
+        """What the upstream wants back: with the next call, or with the message."""
+        carried = None if self._sealer is None else open_carried(self._sealer, encrypted)
+        if carried is None:
+            self.diagnostics.loss("reasoning.encrypted_content", "can't be expressed")
+        elif carried.call_id is not None:
+            self._extra = carried.extra
+        else:
+            return self._content(ChatDelta(reasoning_details=carried.details, extra_content=carried.extra))
+        return []
+
     def _other(self, output_index: int, item: it.Item) -> list[Chunk]:
         """A shell or patch call is a function call to a client of Chat; the rest has no form there."""
+        image = image_of(item)
+        if image is not None:
+            return self._content(ChatDelta(images=[image]))
         view = call_view(item, _NOBODY)
         if view is None or getattr(item, "status", None) == "incomplete":
             self.diagnostics.loss(f"item.{item.type}", "has no form in a chunk")

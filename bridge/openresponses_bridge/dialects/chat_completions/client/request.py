@@ -14,6 +14,7 @@ from openresponses_bridge.protocol import request as rq
 from openresponses_bridge.protocol import tools as tl
 from openresponses_bridge.protocol.response import JsonObjectFormat, TextFormat
 from openresponses_bridge.protocol.unknown import UnknownFormat, UnknownTool, UnknownToolChoice
+from openresponses_bridge.seal import Sealer
 
 _MODES = ("none", "auto", "required")
 _ALLOWED_MODES = ("auto", "required")
@@ -176,15 +177,18 @@ def _is_legacy(fields: Fields) -> bool:
     return "functions" in fields and "tools" not in fields
 
 
-def from_chat(body: bytes | str | Mapping[str, Any]) -> tuple[rq.CreateResponse, Diagnostics]:
+def from_chat(
+    body: bytes | str | Mapping[str, Any], sealer: Sealer | None = None
+) -> tuple[rq.CreateResponse, Diagnostics]:
     """(request, what was lost on the way). `n` and the form of the answer are `answer_options`'s.
+    `sealer` seals what only an upstream of this dialect can read.
 
     Raises InvalidRequestError with `param`, as `messages[0].content[1].image_url`: malformed fields,
     calls without an answer and answers without a call (`unpaired_tool_call`).
     """
     diagnostics = Diagnostics()
     fields = body_of(body)
-    reader = MessageReader(diagnostics)
+    reader = MessageReader(diagnostics, sealer or Sealer())
     fields.need("messages", list)
     for message in fields.each("messages"):
         reader.message(message)

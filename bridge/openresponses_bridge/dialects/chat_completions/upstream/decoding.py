@@ -51,6 +51,7 @@ class StrictDelta(Struct, gc=False):
     annotations: None = None
     audio: None = None
     images: None = None
+    extra_content: None = None
 
 
 class StrictChoice(Struct, gc=False):
@@ -190,11 +191,27 @@ _NO_COMPLETION_DETAILS = CompletionTokensDetails()
 
 def usage_of(usage: ChatUsage, diagnostics: Diagnostics) -> Usage:
     """Counts in the schema's names; what is missing is 0."""
-    prompt = usage.prompt_tokens_details or _NO_PROMPT_DETAILS
-    completion = usage.completion_tokens_details or _NO_COMPLETION_DETAILS
-    cached = prompt.cached_tokens or usage.prompt_cache_hit_tokens or usage.cached_tokens or 0
+    details = usage.prompt_tokens_details or usage.input_tokens_details
+    prompt = details or _NO_PROMPT_DETAILS
+    completion = usage.completion_tokens_details or usage.output_tokens_details or _NO_COMPLETION_DETAILS
+    cached = (
+        prompt.cached_tokens
+        or usage.prompt_cache_hit_tokens
+        or usage.cached_tokens
+        or usage.num_cached_tokens
+        or usage.cache_read_input_tokens
+        or 0
+    )
+    written = (
+        prompt.cache_write_tokens or prompt.cache_creation_tokens or usage.cache_creation_input_tokens or 0
+    )
     reasoning = completion.reasoning_tokens or usage.reasoning_tokens or 0
-    sent, made, total = usage.prompt_tokens or 0, usage.completion_tokens or 0, usage.total_tokens
+    sent, made = usage.prompt_tokens or 0, usage.completion_tokens or usage.output_tokens or 0
+    total = usage.total_tokens
+    if not sent:
+        sent = usage.input_tokens or 0
+        if details is None and sent:  # Anthropic's, which counts cached input beside it
+            sent += (usage.cache_read_input_tokens or 0) + (usage.cache_creation_input_tokens or 0)
     if reasoning and total == sent + made + reasoning:
         # xAI counts reasoning beside the completion, the schema within the output
         diagnostics.repair("usage.completion_tokens", "did not include the reasoning tokens, added")
@@ -205,7 +222,7 @@ def usage_of(usage: ChatUsage, diagnostics: Diagnostics) -> Usage:
         cached_tokens=cached,
         reasoning_tokens=reasoning,
         total_tokens=total,
-        cache_write_tokens=prompt.cache_write_tokens or 0,
+        cache_write_tokens=written,
         estimated=usage.estimated is True,
     )
 

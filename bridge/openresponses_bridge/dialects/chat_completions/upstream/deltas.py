@@ -5,18 +5,28 @@ Within a chunk the order is that of generation: reasoning, text, refusal, citati
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterable, Sequence
 from enum import Enum, auto
 from functools import partial
-from typing import Any, NamedTuple
+from operator import itemgetter
+from typing import Any, Final
 
+from openresponses_bridge.calls.identity import ToolIdentityMap
+from openresponses_bridge.dialects.base import FrameString
+from openresponses_bridge.dialects.chat_completions.carried import (
+    Carried,
+    KeptDetails,
+    image_call,
+    seal_carried,
+)
+from openresponses_bridge.dialects.chat_completions.options import THINK_TAGS, ChatOptions
 from openresponses_bridge.dialects.chat_completions.types import (
     ChatAnnotation,
     ChatDelta,
     ChatFunction,
     ChatLogProbs,
     ChatToolCall,
-    ReasoningDetail,
 )
 from openresponses_bridge.dialects.chat_completions.upstream.decoding import (
     StrictDelta,
@@ -24,6 +34,7 @@ from openresponses_bridge.dialects.chat_completions.upstream.decoding import (
     content_of,
     logprobs_of,
 )
+from openresponses_bridge.dialects.chat_completions.upstream.text_calls import TextCall, TextCalls
 from openresponses_bridge.dialects.chat_completions.upstream.tool_calls import (
     LEGACY_INDEX,
     Fragment,
@@ -32,15 +43,18 @@ from openresponses_bridge.dialects.chat_completions.upstream.tool_calls import (
 from openresponses_bridge.emitter.stream import ResponseStream
 from openresponses_bridge.protocol.content import LogProb, UrlCitation
 from openresponses_bridge.protocol.events import Event
+from openresponses_bridge.seal import Sealer
 
-# `<think>…</think>` at the head of a text → reasoning apart from text, however it is cut.
+# Think tags in a text → reasoning apart from text, however it is cut.
 #
-# Models without a reasoning parser before them open their answer with the tag. Only there does it
-# mean reasoning: later it is text. White space beside the tags is theirs, not the answer's, so an empty
-# `<think></think>` leaves nothing behind (field case 16).
+# Models without a reasoning parser before them open their answer with a tag. Only there does it mean
+# reasoning, unless the options say more: later it is text. White space beside the tags is theirs, not the
+# answer's, so an empty `<think></think>` leaves nothing behind (field case 16).
 
-OPEN = "<think>"
-CLOSE = "</think>"
+Piece = tuple[bool, str]
+"""Whether it is reasoning, and its text."""
+
+_SPACE: Final = re.compile(r"\s*")
 
 
 class _At(Enum):
@@ -51,18 +65,43 @@ class _At(Enum):
     TEXT = auto()
 
 
-_WITHIN = (_At.OPENED, _At.THINKING)
+_first_of: Final = itemgetter(0)
+_WITHIN: Final = (_At.OPENED, _At.THINKING)
 
 
 class ThinkTags:
-    """Splits fragments into (reasoning, text). After `decided` everything is text as it stands.
+    """Splits fragments into pieces of reasoning and of text. `tags` are pairs, an opening and a closing one.
+    `opened`: the model's template has opened the first, so that the text begins within it. `later`: tags
+    behind the first letter of the answer count too.
 
     `is_flushed` while nothing is held back and no tag is open.
     """
 
-    __slots__ = ("_at", "_blank", "_held", "is_flushed")
+    __slots__ = (
+        "_at",
+        "_begins",
+        "_blank",
+        "_close",
+        "_held",
+        "_later",
+        "_longest",
+        "_opened",
+        "_openings",
+        "_tags",
+        "is_flushed",
+    )
 
-    def __init__(self) -> None:
+    def __init__(
+        self, tags: Sequence[tuple[str, str]] = THINK_TAGS, *, opened: bool = False, later: bool = False
+    ) -> None:
+        self._tags = dict(tags)
+        self._openings = re.compile("|".join(map(re.escape, self._tags)))
+        self._longest = max(map(len, self._tags))
+        self._opened = opened
+        self._later = later
+        # how tags begin, until the text has begun, where only one at its head counts
+        self._begins = "" if opened or later else "".join(map(_first_of, self._tags))
+        self._close = next(iter(self._tags.values()))
         self._at = _At.HEAD
         self._held = ""
         self._blank: list[str] = []  # white space at the head, before what is held
@@ -71,97 +110,158 @@ class ThinkTags:
     @property
     def decided(self) -> bool:
         """No tag can come any more: the caller may pass text by."""
-        return self._at is _At.TEXT
+        return self._at is _At.TEXT and not self._later
 
-    def feed(self, text: str) -> tuple[str, str]:
-        """The next fragment → what of it is known to be reasoning, and what to be text."""
+    def feed(self, text: str) -> list[Piece]:
+        """The next fragment → what is known of it by now, in order."""
+        first = text[:1]
+        if self._begins and first > " " and first not in self._begins and first.isascii():
+            self._begins, self._at = "", _At.TEXT  # it begins as answers mostly do
+            return [(False, text)]
         text, self._held = self._held + text, ""
-        reasoning = ""
-        if self._at is _At.HEAD:
-            if not self._blank and text[:1] != OPEN[0] and text[:1] > " " and text[:1].isascii():
-                self._at, self.is_flushed = _At.TEXT, True  # it begins as answers mostly do
-                return "", text
-            text = self._head(text)
-        if self._at in _WITHIN:
-            reasoning, text = self._thinking(text)
-        if self._at is _At.CLOSED:
-            text = text.lstrip()
-            self._at = _At.TEXT if text else _At.CLOSED
+        self._begins = self._begins if not text else ""
+        found: list[Piece] = []
+        position, end = 0, len(text)
+        while position < end:
+            position = self._step(text, position, found)
         self.is_flushed = not (self._held or self._blank) and self._at not in _WITHIN
-        return reasoning, text
+        return _joined(found)
 
-    def close(self) -> tuple[str, str]:
-        """No more text comes: give what was held."""
+    def close(self) -> list[Piece]:
+        """Something else follows: give what was held. What comes then is text."""
         held, self._held = "".join(self._blank) + self._held, ""
         self._blank.clear()
         thinking, self._at = self._at in _WITHIN, _At.TEXT
         self.is_flushed = True
-        return (held, "") if thinking else ("", held)
+        return [(thinking, held)] if held else []
 
-    def _head(self, text: str) -> str:
-        start = text.lstrip()
-        if len(start) < len(text):
-            self._blank.append(text[: len(text) - len(start)])
-        if OPEN.startswith(start) and start != OPEN:
-            self._held = start
-            return ""
+    def _step(self, text: str, position: int, found: list[Piece]) -> int:
+        """Read on from this position, up to the next one."""
+        if self._at is _At.THINKING:
+            return self._think(text, position, found)
+        if self._at is _At.TEXT:
+            return self._text(text, position, found)
+        start = _end_of_space(text, position)
+        if self._at is _At.HEAD:
+            return self._head(text, position, start, found)
+        if start < len(text):  # white space beside a tag is the tag's
+            self._at = _At.THINKING if self._at is _At.OPENED else _At.TEXT
+        return start
+
+    def _head(self, text: str, position: int, start: int, found: list[Piece]) -> int:
+        if start > position:
+            self._blank.append(text[position:start])
+        tag = self._openings.match(text, start)
+        begun = text[start : start + self._longest]
+        if tag is None and any(opening.startswith(begun) for opening in self._tags):
+            self._held = text[start:]
+            return len(text)
         blank = "".join(self._blank)
         self._blank.clear()
-        if start.startswith(OPEN):
-            self._at = _At.OPENED
-            return start[len(OPEN) :]
-        self._at = _At.TEXT
-        return blank + start
-
-    def _thinking(self, text: str) -> tuple[str, str]:
-        if self._at is _At.OPENED:
-            text = text.lstrip()
-            if not text:
-                return "", ""
+        if tag is not None:
+            return self._open(tag)
+        if self._opened:
             self._at = _At.THINKING
-        reasoning, closed, answer = text.partition(CLOSE)
-        if closed:
+        else:
+            self._at = _At.TEXT
+            found.append((False, blank))
+        return start
+
+    def _open(self, tag: re.Match[str]) -> int:
+        self._at, self._close = _At.OPENED, self._tags[tag[0]]
+        return tag.end()
+
+    def _think(self, text: str, position: int, found: list[Piece]) -> int:
+        at = text.find(self._close, position)
+        if at >= 0:
+            found.append((True, text[position:at]))
             self._at = _At.CLOSED
-            return reasoning, answer
-        size = _overlap(reasoning)
-        self._held = reasoning[len(reasoning) - size :]
-        return reasoning[: len(reasoning) - size], ""
+            return at + len(self._close)
+        return self._buffer(text, position, (self._close,), True, found)
+
+    def _text(self, text: str, position: int, found: list[Piece]) -> int:
+        tag = self._openings.search(text, position) if self._later else None
+        if tag is not None:
+            found.append((False, text[position : tag.start()]))
+            return self._open(tag)
+        return self._buffer(text, position, self._tags if self._later else (), False, found)
+
+    def _buffer(
+        self, text: str, position: int, tags: Iterable[str], thinking: bool, found: list[Piece]
+    ) -> int:
+        """Hold back the end of the text that may be the beginning of a tag."""
+        size = max((overlap(text, position, tag) for tag in tags), default=0)
+        at = len(text) - size
+        found.append((thinking, text[position:at]))
+        self._held = text[at:]
+        return len(text)
 
 
-def _overlap(text: str) -> int:
-    """How many characters at the end of `text` may be the beginning of the closing tag."""
-    for size in range(min(len(CLOSE) - 1, len(text)), 0, -1):
-        if CLOSE.startswith(text[-size:]):
+def overlap(text: str, position: int, tag: str) -> int:
+    """How many characters at the end of the text, from this position on, may be the beginning of the tag."""
+    for size in range(min(len(tag) - 1, len(text) - position), 0, -1):
+        if text.endswith(tag[:size]):
             return size
     return 0
 
 
+def _end_of_space(text: str, position: int) -> int:
+    match = _SPACE.match(text, position)
+    return position if match is None else match.end()
+
+
+def _joined(pieces: list[Piece]) -> list[Piece]:
+    """Neighbours of one kind as one piece, without empty ones."""
+    found: list[tuple[bool, list[str]]] = []
+    for thinking, text in pieces:
+        if text and found and found[-1][0] == thinking:
+            found[-1][1].append(text)
+        elif text:
+            found.append((thinking, [text]))
+    return [(thinking, "".join(texts)) for thinking, texts in found]
+
+
 Text = Callable[[str], list[Event]]
-
-
-class ChunkString(NamedTuple):
-    """The single string of a chunk: its `text`, `read`, which decodes it from any such chunk, and `apply`,
-    which feeds the next one to the machine, or returns None and does nothing for one that needs a closer
-    look."""
-
-    text: str
-    read: Callable[[bytes], object]
-    apply: Callable[[str], list[Event] | None]
 
 
 class DeltaReader:
     """Reads one choice. `text` accepts plain text; it is the machine's own method as soon as no think tag can
     come and no log probabilities wait. Raises what the machine raises."""
 
-    __slots__ = ("_diagnostics", "_machine", "_probabilities", "_resolver", "_think", "text")
+    __slots__ = (
+        "_carried",
+        "_details",
+        "_diagnostics",
+        "_extra",
+        "_machine",
+        "_probabilities",
+        "_resolver",
+        "_sealer",
+        "_text_calls",
+        "_think",
+        "text",
+    )
 
-    def __init__(self, machine: ResponseStream, think_tags: bool) -> None:
+    def __init__(
+        self, machine: ResponseStream, options: ChatOptions, sealer: Sealer, identities: ToolIdentityMap
+    ) -> None:
         self._machine = machine
+        self._sealer = sealer
+        self._details: KeptDetails | None = None
+        self._extra: dict[str, Any] | None = None  # of the message
+        self._carried: set[int] = set()  # slots of the calls whose extra content was sent
         self._diagnostics = machine.diagnostics
         self._resolver = ToolCallResolver(machine.diagnostics)
-        self._think = ThinkTags() if think_tags else None
+        self._think: ThinkTags | None = None
+        if options.think != "off":
+            opened = options.think == "opened"
+            self._think = ThinkTags(options.think_tags, opened=opened, later=options.later_think_tags)
+        self._text_calls = (
+            TextCalls(options.text_tool_calls, identities) if options.text_tool_calls and identities else None
+        )
         self._probabilities: list[LogProb] = []
-        self.text: Text = self._buffered_text if think_tags else machine.text
+        buffers = self._think is not None or self._text_calls is not None
+        self.text: Text = self._buffered_text if buffers else machine.text
 
     def continued(self, delta: StrictDelta) -> list[Event] | None:
         """Read a delta that has exactly one of text, reasoning and a call's fragment. Returns None, and does
@@ -173,9 +273,16 @@ class DeltaReader:
             return None if calls else self._machine.reasoning(raw)
         if not calls or not (self._think is None or self._think.is_flushed):
             return None
+        if calls[0].extra_content or self._details is not None or self._extra is not None:
+            return None
+        if self._text_calls is not None and not self._text_calls.is_flushed:
+            return None
         fragment, function = calls[0], calls[0].function
-        events = None if function is None else self.continue_call(fragment, function, function.arguments)
-        return self.call(fragment) if events is None else events
+        if function is not None:
+            call = self._resolver.find_continued(fragment, function, function.arguments)
+            if call is not None:
+                return self._machine.tool_call(call.slot, None, None, call.last)
+        return self.call(fragment)
 
     def continue_call(
         self, fragment: ChatToolCall, function: ChatFunction, arguments: object
@@ -185,19 +292,21 @@ class DeltaReader:
         call = self._resolver.find_continued(fragment, function, arguments)
         return None if call is None else self._machine.tool_call(call.slot, None, None, call.last)
 
-    def string_of(self, delta: StrictDelta) -> ChunkString | None:
+    def string_of(self, delta: StrictDelta) -> FrameString | None:
         """The string of this delta and how to apply the next one, for chunks that differ in it alone. None
         while text is buffered."""
         if delta.tool_calls:
             fragment, function = delta.tool_calls[0], delta.tool_calls[0].function
-            if function is None or not isinstance(function.arguments, str):
+            if function is None or not isinstance(function.arguments, str) or not function.arguments:
                 return None
-            return ChunkString(
+            if fragment.extra_content:
+                return None
+            return FrameString(
                 function.arguments, arguments_of, partial(self.continue_call, fragment, function)
             )
-        if not delta.content or self._think is not None or self._probabilities:
+        if not delta.content or self.text == self._buffered_text:
             return None
-        return ChunkString(delta.content, content_of, self._machine.text)
+        return FrameString(delta.content, content_of, self._machine.text)
 
     def delta(self, delta: ChatDelta, logprobs: ChatLogProbs | None, events: list[Event]) -> None:
         """All that a chunk's delta says; the events are appended as they come."""
@@ -211,19 +320,48 @@ class DeltaReader:
         self._content(message, logprobs, events)
         for call in message.tool_calls or ():
             events += self.flush()
-            events += self._fragment(self._resolver.whole(call))
+            events += self._call(self._resolver.whole(call), call)
 
     def call(self, call: ChatToolCall) -> list[Event]:
         """Read one fragment of a tool call. The caller has flushed the text."""
-        return self._fragment(self._resolver.resolve(call))
-
-    def _fragment(self, fragment: Fragment | None) -> list[Event]:
+        fragment = self._resolver.resolve(call)
+        if call.extra_content:
+            return self._call(fragment, call)
         return [] if fragment is None else self._machine.tool_call(*fragment)
+
+    def _call(self, fragment: Fragment | None, call: ChatToolCall) -> list[Event]:
+        """A fragment, or a whole call, behind what has to come back to the upstream with it."""
+        events: list[Event] = []
+        slot = self._resolver.slot_at(call.index) if fragment is None else fragment.slot
+        if call.extra_content and slot is not None and slot not in self._carried:
+            self._carried.add(slot)
+            carried = Carried(extra=call.extra_content, call_id=self._resolver.id_of(slot))
+            events = self._carry(carried)
+        return events if fragment is None else events + self._machine.tool_call(*fragment)
 
     def flush(self) -> list[Event]:
         """Send the buffered text, because something other than text follows."""
         think = self._think
-        return [] if think is None or think.is_flushed else self._split(*think.close())
+        events = [] if think is None or think.is_flushed else self._split(think.close())
+        if self._text_calls is not None and not self._text_calls.is_flushed:
+            events += self._texts(self._text_calls.close())
+        if self._details is not None or self._extra is not None:
+            events += self._carry_message()
+        return events
+
+    def _carry_message(self) -> list[Event]:
+        """Send what has to come back to the upstream with the message."""
+        events: list[Event] = []
+        details, self._details = self._details, None
+        extra, self._extra = self._extra, None
+        if details is not None and details.opaque:
+            events += self._carry(Carried(details=details.whole()))
+        if extra is not None:
+            events += self._carry(Carried(extra=extra))
+        return events
+
+    def _carry(self, carried: Carried) -> list[Event]:
+        return self._machine.reasoning_encrypted(seal_carried(self._sealer, carried))
 
     def close(self) -> list[Event]:
         """Nothing more comes."""
@@ -235,6 +373,8 @@ class DeltaReader:
         if logprobs is not None:
             self._keep_probabilities(delta, logprobs)
         self._reasoning(delta, events)
+        if delta.extra_content:
+            self._extra = delta.extra_content
         if isinstance(delta.content, str):
             events += self.text(delta.content)
         else:
@@ -247,28 +387,48 @@ class DeltaReader:
             self._annotate(annotation, events)
         if delta.audio:
             self._diagnostics.loss("delta.audio", "can't be expressed")
-        if delta.images:
-            self._diagnostics.loss("delta.images", "can't be expressed")
+        for image in delta.images or ():
+            self._image(image, events)
         if delta.function_call is not None:
             events += self.flush()
             events += self.call(ChatToolCall(LEGACY_INDEX, function=delta.function_call))
 
     def _buffered_text(self, text: str) -> list[Event]:
         """Text while think tags may come, or with log probabilities that wait for it."""
-        return self._split(*self._think.feed(text)) if self._think is not None else self._split("", text)
+        return self._split([(False, text)] if self._think is None else self._think.feed(text))
 
-    def _split(self, reasoning: str, text: str) -> list[Event]:
+    def _split(self, pieces: list[Piece]) -> list[Event]:
         events: list[Event] = []
-        if reasoning:
-            self._drop_probabilities()
-            events += self._machine.reasoning(reasoning)
-        if text:
-            probabilities, self._probabilities = self._probabilities, []
-            events += self._machine.text(text, probabilities)
+        for thinking, text in pieces:
+            if thinking:
+                self._drop_probabilities()
+                events += self._machine.reasoning(text)
+            elif text:
+                if self._details is not None:
+                    events += self._carry_message()
+                if self._text_calls is not None:
+                    events += self._texts(self._text_calls.feed(text))
+                    continue
+                probabilities, self._probabilities = self._probabilities, []
+                events += self._machine.text(text, probabilities)
         if self._think is not None and self._think.decided:
             self._think = None
-        if self._think is None and not self._probabilities:
+        buffers = self._think is not None or self._text_calls is not None or self._details is not None
+        if not buffers and not self._probabilities:
             self.text = self._machine.text
+        return events
+
+    def _texts(self, pieces: Sequence[str | TextCall]) -> list[Event]:
+        """Text, and calls that were written as text."""
+        events: list[Event] = []
+        for piece in pieces:
+            if isinstance(piece, str):
+                probabilities, self._probabilities = self._probabilities, []
+                events += self._machine.text(piece, probabilities)
+            else:
+                self._diagnostics.repair("content", "a call that was written as text")
+                function = ChatFunction(piece.name, piece.arguments)
+                events += self._machine.tool_call(*self._resolver.whole(ChatToolCall(function=function)))
         return events
 
     def _part(self, part: Any, events: list[Event]) -> None:
@@ -284,6 +444,14 @@ class DeltaReader:
             events += self._machine.refusal(_text_of(part.get("refusal")))
         else:
             self._diagnostics.loss("content", f"a part of type {kind}")
+
+    def _image(self, image: Any, events: list[Event]) -> None:
+        made = image_call(image)
+        if made is None:
+            self._diagnostics.loss("delta.images", "an image that is not within the answer")
+            return
+        events += self.flush()
+        events += self._machine.item(made)
 
     def _annotate(self, annotation: ChatAnnotation, events: list[Event]) -> None:
         cited = annotation.url_citation or annotation
@@ -313,6 +481,9 @@ class DeltaReader:
         said = False
         for detail in delta.reasoning_details or ():
             said = self._detail(detail, events) or said
+            self._details = self._details or KeptDetails()
+            self._details.add(detail)
+            self.text = self._buffered_text
         # servers that know several names say the same under each
         raw = delta.reasoning_content or delta.reasoning or delta.reasoning_text
         if raw and not said:
@@ -320,18 +491,17 @@ class DeltaReader:
         if delta.reasoning_opaque:
             events += self._machine.reasoning_encrypted(delta.reasoning_opaque)
 
-    def _detail(self, detail: ReasoningDetail, events: list[Event]) -> bool:
-        """True when the detail said in the clear what the plain field repeats."""
-        if detail.signature:
-            self._diagnostics.loss("reasoning_details.signature", "can't be expressed")
-        if detail.text:
-            events += self._machine.reasoning(detail.text)
-        elif detail.summary:
-            events += self._machine.reasoning_summary(detail.summary, detail.index or 0)
-        elif detail.data:
-            # thinking in the clear never goes there (field case 32)
-            events += self._machine.reasoning_encrypted(detail.data)
-        return bool(detail.text or detail.summary)
+    def _detail(self, detail: dict[str, Any], events: list[Event]) -> bool:
+        """True when the detail said in the clear what the plain field repeats. What is opaque is kept for the
+        upstream."""
+        text, summary, index = detail.get("text"), detail.get("summary"), detail.get("index")
+        if text and isinstance(text, str):
+            events += self._machine.reasoning(text)
+        elif summary and isinstance(summary, str):
+            events += self._machine.reasoning_summary(summary, index if type(index) is int else 0)
+        else:
+            return False
+        return True
 
 
 def _text_of(value: Any) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from openresponses_bridge.calls.identity import ToolIdentityMap
 from openresponses_bridge.diagnostics import Diagnostics
 from openresponses_bridge.dialects.base import (
     EMPTY,
@@ -23,6 +24,7 @@ from openresponses_bridge.dialects.base import (
     failure,
     name,
 )
+from openresponses_bridge.dialects.chat_completions.options import DEFAULT_OPTIONS, ChatOptions
 from openresponses_bridge.dialects.chat_completions.types import (
     ChatChoice,
     ChatDelta,
@@ -44,12 +46,17 @@ from openresponses_bridge.protocol.codec import decode_frame
 from openresponses_bridge.protocol.events import Event
 from openresponses_bridge.protocol.items import CustomToolCall, FunctionCall
 from openresponses_bridge.protocol.response import ErrorPayload, Response
+from openresponses_bridge.seal import Sealer
 from openresponses_bridge.state import TERMINAL_PHASES, ResponseStreamPhase
 
 _NO_REASON = frozenset({"null", "none"})
 # finish reasons that stand for a failure → its message
 FAILING_REASONS: dict[str, str] = {
     "error": "the upstream ended with an error",
+    "server_error": "the upstream ended with an error",
+    "internal_error": "the upstream ended with an error",
+    "internal_server_error": "the upstream ended with an error",
+    "failed": "the upstream ended with an error",
     "network_error": "the upstream lost the connection to its model",
     "insufficient_system_resource": "the upstream ran out of resources",
     "abort": "the upstream aborted the generation",
@@ -118,9 +125,11 @@ _CALLS = (FunctionCall, CustomToolCall)
 
 
 class Inbound(BaseInbound):
-    """One upstream stream into one machine. `think_tags`: a `<think>` that opens the text is reasoning.
+    """One upstream stream into one machine. `options` are those of the upstream.
     `choice`: read this one of several choices, the others by inbounds and machines of their own; the usage of
-    the stream is the first choice's. Without it the first one is read, and any other is a loss.
+    the stream is the first choice's. Without it the first one is read, and any other is a loss. `sealer`: for
+    what has to come back to the upstream as it is. `identities`: the tools of the request, for calls that are
+    written as text.
 
     The terminal event waits for `[DONE]` or `close()`, because usage may follow the finish reason.
     """
@@ -142,14 +151,22 @@ class Inbound(BaseInbound):
     )
 
     def __init__(
-        self, machine: ResponseStream, *, think_tags: bool = True, choice: int | None = None
+        self,
+        machine: ResponseStream,
+        *,
+        options: ChatOptions = DEFAULT_OPTIONS,
+        choice: int | None = None,
+        sealer: Sealer | None = None,
+        identities: ToolIdentityMap | None = None,
     ) -> None:
         self.diagnostics = machine.diagnostics
         self.template = FrameTemplate()
         self._machine = machine
         self._choice = choice
         self._number = choice or 0
-        self._deltas = DeltaReader(machine, think_tags)
+        self._deltas = DeltaReader(
+            machine, options, sealer or Sealer(), ToolIdentityMap() if identities is None else identities
+        )
         self._usage: ChatUsage | None = None
         self._finish = FinishState(machine.diagnostics)
         self._frames = 0
@@ -162,8 +179,8 @@ class Inbound(BaseInbound):
         """One frame's payload: a chunk, a whole completion, an error, or `[DONE]`."""
         template = self.template
         if template.learned:
-            if (events := template.payload.feed(data)) is not None:
-                return events
+            if (alike := template.payload.feed(data)) is not None:
+                return alike
             template.reset()
         if not self._live:
             return self._feed_outside(data)
@@ -181,10 +198,10 @@ class Inbound(BaseInbound):
         if chunk.usage is not None:
             if not self._number:
                 self._record_usage(chunk.usage)
-        elif self.template.enabled:
+        elif len(events) == 1 and template.enabled:
             string = self._deltas.string_of(choice.delta)
             if string is not None:
-                self.template.learn(data, self._position, string.text, string.read, string.apply)
+                template.learn(data, event, self._position, string)
         return events
 
     def close(self) -> list[Event]:
@@ -325,7 +342,9 @@ class Inbound(BaseInbound):
         return events
 
     def _record_usage(self, usage: ChatUsage) -> None:
-        if self._usage is not None and not (usage.prompt_tokens and usage.completion_tokens):
+        if self._usage is not None and not (
+            (usage.prompt_tokens or usage.input_tokens) and (usage.completion_tokens or usage.output_tokens)
+        ):
             self._report_usage()  # what this one leaves out was counted before
         self._usage = usage
 

@@ -8,20 +8,26 @@ brings the outputs of its calls with it wherever they stand in the input.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import Any
 
-from msgspec import Struct
+from msgspec import UNSET, UnsetType
 
+from openresponses_bridge.calls.call_ids import call_id_form, sent_call_id
 from openresponses_bridge.calls.identity import ToolIdentityMap
+from openresponses_bridge.calls.json_text import WRAPPED, is_wrapped, tool_input
 from openresponses_bridge.calls.presentation import CallView, OutputView, call_view, output_view, pair
 from openresponses_bridge.diagnostics import Diagnostics
-from openresponses_bridge.dialects.base import EFFORTS, Entry
+from openresponses_bridge.dialects.base import CONTINUE, CONTINUED, Entry
+from openresponses_bridge.dialects.chat_completions.carried import open_carried, placeholder
+from openresponses_bridge.dialects.chat_completions.options import ChatOptions
 from openresponses_bridge.dialects.chat_completions.types import ChatFunction, ChatMessage, ChatToolCall
 from openresponses_bridge.errors import InvalidRequestError
 from openresponses_bridge.protocol import content as ct
 from openresponses_bridge.protocol import input_items as params
 from openresponses_bridge.protocol import items
+from openresponses_bridge.protocol.codec import encode
 from openresponses_bridge.protocol.unknown import UnknownItem, UnknownPart
+from openresponses_bridge.seal import Sealer
 
 ChatPart = dict[str, Any]
 _IMAGE_DETAILS = {"original": "high"}  # Chat knows auto, low and high
@@ -104,53 +110,28 @@ _PARTS: dict[type[Any], Callable[[Any, Diagnostics, str], ChatPart | None]] = {
 _TEXT_KINDS: frozenset[type[Any]] = frozenset({kind for kind, made in _PARTS.items() if made is _text})
 
 
-class ChatOptions(Struct, frozen=True, kw_only=True):
-    """Options of an upstream, where servers differ."""
-
-    developer_role: Literal["system", "developer", "user"] = "system"
-    """The role of developer messages; every server knows `system`."""
-    max_tokens_field: Literal["max_completion_tokens", "max_tokens"] = "max_completion_tokens"
-    """The field for the output limit; older servers know `max_tokens` only."""
-    reasoning_field: Literal["reasoning_content", "reasoning", "reasoning_details"] | None = None
-    """The field for reasoning of earlier turns; None leaves it out, with a loss."""
-    reasoning_turns: Literal["all", "loop"] = "all"
-    """The reasoning that is sent: `all`, or that of the `loop` of tool calls since the user's last
-    message."""
-    missing_reasoning: str | None = None
-    """The reasoning in a message with tool calls that has none, for servers that require it."""
-    stream_usage: bool = True
-    """Ask for the usage chunk of a stream."""
-    forward_store: bool = False
-    """Pass on `store` and `metadata`, so that the upstream stores the completion too."""
-    json_schema: Literal["json_schema", "json_object"] = "json_schema"
-    """The form of a schema for the output; `json_object` is a loss."""
-    takes_n: bool = False
-    """Whether the server gives several choices to one request; otherwise it gets one request for each."""
-    tools_field: Literal["tools", "functions"] = "tools"
-    """The field for tools; servers that know `functions` only make one call an answer."""
-    efforts: frozenset[str] = EFFORTS
-    """The accepted levels of `reasoning.effort`; others are refused."""
-    omit: frozenset[str] = frozenset()
-    """Names of request fields that this upstream refuses; each use is a loss."""
-
-
-DEFAULT_OPTIONS = ChatOptions()
-
-
 class MessagesBuilder:
     """Builds the message list: `build(entries)`. Raises InvalidRequestError with the item's place."""
 
-    def __init__(self, identities: ToolIdentityMap, options: ChatOptions, diagnostics: Diagnostics) -> None:
+    def __init__(
+        self, identities: ToolIdentityMap, options: ChatOptions, diagnostics: Diagnostics, sealer: Sealer
+    ) -> None:
         self._identities = identities
+        self._sealer = sealer
         self._options = options
         self._diagnostics = diagnostics
+        self._empty = _EMPTY[options.empty_content]
         self._legacy = options.tools_field == "functions"
         self._roles = {"developer": options.developer_role}
+        self._call_ids = None if options.call_ids is None else call_id_form(options.call_ids)
         self._messages: list[ChatMessage] = []
         self._entries: Sequence[Entry] = ()
         self._views: list[CallView | OutputView | None] = []
         self._answers: dict[int, int | None] = {}
         self._reasoning: list[str] = []
+        self._details: list[dict[str, Any]] = []
+        self._extra: dict[str, Any] | None = None  # of the message that comes next
+        self._extras: dict[str, dict[str, Any]] = {}  # of calls; under no id that of the next one
         self._at = self._asked = 0  # the position that is read, and that of the user's last message
         self._turn: ChatMessage | None = None
         self._calls: list[tuple[CallView, int]] = []  # of the open turn, with the positions of their outputs
@@ -158,17 +139,16 @@ class MessagesBuilder:
     def build(self, entries: Sequence[Entry], instructions: str | None) -> list[ChatMessage]:
         """The whole conversation, `instructions` as its first message."""
         self._entries = entries
-        self._views = [
-            None
-            if type(e.item) is params.MessageParam
-            else call_view(e.item, self._identities) or output_view(e.item, self._identities)
-            for e in entries
-        ]
+        for position, entry in enumerate(entries):
+            item, view = entry.item, None
+            if type(item) is not params.MessageParam:
+                view = call_view(item, self._identities) or output_view(item, self._identities)
+            self._views.append(view)
+            if getattr(item, "role", None) == "user":
+                self._asked = position
         self._answers = pair(self._views, lambda index: entries[index].param)
         if instructions:
             self._messages.append(ChatMessage(role="system", content=instructions))
-        asked = [at for at, each in enumerate(entries) if getattr(each.item, "role", None) == "user"]
-        self._asked = asked[-1] if asked else 0
         for position, entry in enumerate(entries):
             self._at = position
             view = self._views[position]
@@ -178,8 +158,10 @@ class MessagesBuilder:
                 self._output(entry)
             else:
                 _HANDLERS[type(entry.item)](self, entry)
-        self._end_turn()
-        self._drop_reasoning("with no answer after it")
+        self._end_question()
+        if not self._options.prefill and self._messages and self._messages[-1].role == "assistant":
+            self._diagnostics.repair("messages", CONTINUED)
+            self._messages.append(ChatMessage(role="user", content=CONTINUE))
         return self._messages
 
     def _message(self, entry: Entry) -> None:
@@ -187,10 +169,26 @@ class MessagesBuilder:
         if item.role == "assistant":
             self._assistant(item, entry.where)
             return
-        self._end_turn()
-        self._drop_reasoning("with no answer after it")
+        self._end_question()
         content = chat_content(item.content, self._diagnostics, f"{entry.where}.content")
-        self._messages.append(ChatMessage(role=self._roles.get(item.role, item.role), content=content))
+        role = self._roles.get(item.role, item.role)
+        if self._options.system_messages == "one" and role in _INSTRUCTING:
+            self._instruct(role, content, entry.where)
+        else:
+            self._messages.append(ChatMessage(role=role, content=content))
+
+    def _instruct(self, role: str, content: str | list[ChatPart], where: str) -> None:
+        """A message of the system, where only the first message may be one."""
+        first = self._messages[0] if self._messages else None
+        if first is None:
+            self._messages.append(ChatMessage(role=role, content=content))
+        elif len(self._messages) == 1 and first.role in _INSTRUCTING:
+            first.content = _joined(first.content, content)
+            self._diagnostics.repair(where, "joined with the system message before it")
+        else:
+            reminder = _joined("<system-reminder>", content, "</system-reminder>", by="\n")
+            self._messages.append(ChatMessage(role="user", content=reminder))
+            self._diagnostics.repair(where, "a later system message, sent as a reminder of the user's")
 
     def _assistant(self, item: Any, where: str) -> None:
         if self._turn is not None:
@@ -208,14 +206,21 @@ class MessagesBuilder:
         text, refusal = "".join(texts), "".join(refusals)
         if text or refusal:
             turn = self._open_turn()
-            turn.content, turn.refusal = text or None, refusal or None
+            turn.content, turn.refusal = text or self._empty, refusal or None
 
     def _think(self, entry: Entry) -> None:
         item: Any = entry.item
+        carried = open_carried(self._sealer, item.encrypted_content) if item.encrypted_content else None
+        texts = [part.text for part in item.content or item.summary if part.text]
+        if carried is not None and carried.extra is not None:
+            self._return_extra(carried.extra, carried.call_id, entry.where)
+            if not texts:
+                return
         if self._turn is not None:
             self._end_turn()
-        texts = [part.text for part in item.content or item.summary if part.text]
-        if not texts:
+        if carried is not None and carried.details is not None and _DETAILS in self._options.returned:
+            self._details += carried.details
+        elif not texts:
             if item.encrypted_content:
                 self._diagnostics.loss(entry.where, "encrypted reasoning can't be expressed")
         elif self._options.reasoning_turns == "loop" and self._at < self._asked:
@@ -229,10 +234,36 @@ class MessagesBuilder:
                     entry.where, "a summary beside the reasoning itself can't be expressed"
                 )
 
+    def _return_extra(self, extra: dict[str, Any], call_id: str | None, where: str) -> None:
+        """Extra content of a call, or of the message around it."""
+        turn = self._turn
+        if "extra_content" not in self._options.returned:
+            self._diagnostics.loss(where, "extra content can't be expressed")
+        elif call_id is None and turn is not None:
+            turn.extra_content = extra
+        elif call_id is None:
+            self._extra = extra
+        elif (made := self._made(call_id)) is not None:
+            made.extra_content = extra
+        else:
+            self._extras[call_id] = extra
+
+    def _made(self, call_id: str) -> ChatToolCall | None:
+        """The call with this id, if it is the last one of the open turn."""
+        last = self._turn.tool_calls[-1] if self._turn is not None and self._turn.tool_calls else None
+        return last if last is not None and call_id and last.id == call_id else None
+
     def _call(self, call: CallView, answer: int | None, entry: Entry) -> None:
         if answer is None:
             self._diagnostics.loss(entry.where, "a call that was cut and never run, left out")
             return
+        given = call.call_id
+        call_id = sent_call_id(call.call_id, self._call_ids, self._diagnostics, entry.where)
+        arguments = call.arguments
+        if self._options.wrap_arguments and is_wrapped(wrapped := tool_input(arguments), arguments):
+            arguments = encode(wrapped).decode()
+            self._diagnostics.repair(f"{entry.where}.arguments", WRAPPED)
+        call = call._replace(call_id=call_id, arguments=arguments)
         function = ChatFunction(call.name, call.arguments)
         if self._legacy:
             if self._calls:  # a message has a place for one `function_call`
@@ -240,7 +271,8 @@ class MessagesBuilder:
             self._open_turn().function_call = function
         else:
             turn = self._open_turn()
-            made = ChatToolCall(None, call.call_id, "function", function)
+            extra = self._extras.pop(given, None) or self._extras.pop("", None) if self._extras else None
+            made = ChatToolCall(None, call.call_id, "function", function, extra_content=extra)
             turn.tool_calls = [*(turn.tool_calls or ()), made]
         self._calls.append((call, answer))
 
@@ -275,10 +307,13 @@ class MessagesBuilder:
 
     def _open_turn(self) -> ChatMessage:
         if self._turn is None:
-            self._turn = ChatMessage(role="assistant")
-            if self._reasoning:
+            self._turn = ChatMessage(role="assistant", content=self._empty)
+            if self._details:
+                self._turn.reasoning_details, self._details, self._reasoning = self._details, [], []
+            elif self._reasoning:
                 self._put_reasoning(self._turn, "\n\n".join(self._reasoning))
                 self._reasoning = []
+            self._turn.extra_content, self._extra = self._extra, None
         return self._turn
 
     def _put_reasoning(self, turn: ChatMessage, text: str) -> None:
@@ -288,12 +323,23 @@ class MessagesBuilder:
         elif field is not None:
             setattr(turn, field, text)
 
+    def _end_question(self) -> None:
+        """What the assistant has said before the user's next message, or the end, is complete."""
+        if self._turn is not None:
+            self._end_turn()
+        self._details = []
+        if self._reasoning:
+            self._reasoning = []
+            self._diagnostics.loss("input", "reasoning with no answer after it can't be expressed")
+
     def _end_turn(self, at_output: bool = False) -> None:
-        if self._turn is None:
-            return
+        assert self._turn is not None
         missing, field = self._options.missing_reasoning, self._options.reasoning_field
-        if missing is not None and self._turn.tool_calls and getattr(self._turn, field or _DETAILS) is None:
+        lacks = self._turn.reasoning_details is None and getattr(self._turn, field or _DETAILS) is None
+        if missing is not None and self._turn.tool_calls and lacks:
             self._put_reasoning(self._turn, missing)
+        if self._options.missing_signature is not None:
+            self._sign(self._turn, self._options.missing_signature)
         self._messages.append(self._turn)
         calls, self._calls, self._turn = self._calls, [], None
         attachments: list[ChatPart] = []
@@ -304,6 +350,13 @@ class MessagesBuilder:
             attachments += self._answer(position, call)
         if attachments:
             self._messages.append(ChatMessage(role="user", content=attachments))
+
+    def _sign(self, turn: ChatMessage, signature: str) -> None:
+        """Put a placeholder where the server requires a thought signature."""
+        first = turn.tool_calls[0] if turn.tool_calls else None
+        if first is not None and first.extra_content is None and turn.extra_content is None:
+            first.extra_content = placeholder(signature)
+            self._diagnostics.repair("tool_calls", "a call without a thought signature, a placeholder sent")
 
     def _answer(self, position: int, call: CallView) -> list[ChatPart]:
         """Append the tool message; give the parts that have no place in it."""
@@ -332,12 +385,19 @@ class MessagesBuilder:
         # a patch may say nothing, and its failing has no other place
         return f"failed: {view.output}" if view.failed else view.output or "done"
 
-    def _drop_reasoning(self, why: str) -> None:
-        if self._reasoning:
-            self._reasoning = []
-            self._diagnostics.loss("input", f"reasoning {why} can't be expressed")
+
+def _joined(*contents: str | list[ChatPart] | UnsetType | None, by: str = "\n\n") -> str | list[ChatPart]:
+    """Contents behind each other: one text, or parts where one of them has more than text."""
+    if all(isinstance(content, str) for content in contents):
+        return by.join(map(str, contents))
+    parts: list[ChatPart] = []
+    for content in contents:
+        parts += [{"type": "text", "text": content}] if isinstance(content, str) else content or ()
+    return parts
 
 
+_INSTRUCTING = frozenset({"system", "developer"})
+_EMPTY: dict[str, str | UnsetType | None] = {"absent": UNSET, "null": None, "": ""}
 _DETAILS = "reasoning_details"
 _TEXTS = (
     ct.InputTextContent,

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
-from msgspec.structs import replace
+from msgspec import UNSET
+from msgspec.structs import asdict, replace
 
 from openresponses_bridge.calls.declarations import (
     FunctionView,
@@ -18,6 +20,7 @@ from openresponses_bridge.calls.declarations import (
 from openresponses_bridge.calls.identity import ToolIdentityMap
 from openresponses_bridge.diagnostics import Diagnostics
 from openresponses_bridge.dialects.base import (
+    EFFORTS,
     HISTORY,
     METADATA_OF_CHAT,
     OURS,
@@ -32,19 +35,20 @@ from openresponses_bridge.dialects.base import (
     entries_of,
     kept_there,
     loss,
+    nearest_effort,
     normalize_entries,
     sent,
+    with_answers,
 )
+from openresponses_bridge.dialects.chat_completions.options import DEFAULT_OPTIONS, ChatOptions
 from openresponses_bridge.dialects.chat_completions.types import ChatFunctionDefinition, ChatRequest, ChatTool
-from openresponses_bridge.dialects.chat_completions.upstream.messages import (
-    DEFAULT_OPTIONS,
-    ChatOptions,
-    MessagesBuilder,
-)
+from openresponses_bridge.dialects.chat_completions.upstream.messages import MessagesBuilder
 from openresponses_bridge.errors import InvalidRequestError
-from openresponses_bridge.protocol.request import CreateResponse, JsonSchemaFormatParam
+from openresponses_bridge.protocol.request import CreateResponse, JsonSchemaFormatParam, TextParam
 from openresponses_bridge.protocol.response import JsonObjectFormat, TextFormat
 from openresponses_bridge.protocol.unknown import UnknownFormat
+from openresponses_bridge.schemas.rewriting import SchemaRewriter
+from openresponses_bridge.seal import Sealer
 
 # tool_choice, and the tools that it leaves: Chat has auto, none, required and one function.
 
@@ -179,13 +183,14 @@ def to_chat(
     model: str | None = None,
     options: ChatOptions = DEFAULT_OPTIONS,
     choices: int = 1,
+    sealer: Sealer | None = None,
 ) -> tuple[ChatRequest, Diagnostics]:
     """The request for an upstream, and what was lost on the way.
 
     `history` are the items of earlier turns (input and output, in order) that `previous_response_id`
     stands for. `tool_identities` takes the declared tools, for the machine that restores their calls.
     `model` is the upstream's name for the model, if it differs. `choices` go out as `n` where the upstream
-    takes it.
+    takes it. `sealer` opens what the upstream wants back as it came.
 
     Raises InvalidRequestError with `param`: an unpaired call or output, an item that is not known here,
     a tool choice that can't be kept, nothing to answer.
@@ -194,43 +199,75 @@ def to_chat(
     identities = ToolIdentityMap() if tool_identities is None else tool_identities
     request = configured(request, history)
     entries = normalize_entries(entries_of(request, history), diagnostics)
-    chosen = _tools(request, entries, identities, diagnostics)
-    messages = MessagesBuilder(identities, options, diagnostics).build(entries, request.instructions)
+    chosen = _tools(request, entries, identities, options, diagnostics)
+    if options.unanswered_calls == "answer":
+        entries = with_answers(entries, identities, diagnostics)
+    builder = MessagesBuilder(identities, options, diagnostics, sealer or Sealer())
+    messages = builder.build(entries, request.instructions)
     if not messages:
         raise _missing("input", "there is nothing to answer: give input or instructions")
     name = model or request.model
     if not name:
         raise _missing("model", "no model is given")
     fields = apply(request, FIELDS, diagnostics)
-    fields |= _offered(request, chosen, options, diagnostics)
+    if chosen.tools is not None:
+        fields |= _offered(request, chosen, options, diagnostics)
     fields["n"] = choices if choices > 1 and options.takes_n else None
     fields[options.max_tokens_field] = request.max_output_tokens
-    fields |= _logprobs(request) | _text(request, options, diagnostics) | _reasoning(request, options)
-    fields |= _stored(request, options) | _streamed(request, options)
-    _report(request, diagnostics)
+    if request.top_logprobs or _LOGPROBS in (request.include or ()):
+        fields |= {"logprobs": True, "top_logprobs": request.top_logprobs}
+    if request.text is not None:
+        fields |= _text(request.text, options, diagnostics)
+    if request.reasoning is not None or request.native is not UNSET:
+        fields |= _reasoning(request, options, diagnostics)
+    if options.forward_store and request.store:
+        fields |= {"store": True, "metadata": request.metadata}
+    else:
+        fields |= kept_there(request)
+    if request.stream:
+        usage = {"include_usage": True} if options.stream_usage else None
+        fields |= {"stream": True, "stream_options": usage}
+    if request.include:
+        _check_include(request.include, diagnostics)
     for field in sorted(options.omit & fields.keys()):
         if fields.pop(field) is not None:
             diagnostics.loss(field, "the upstream does not accept it")
     return ChatRequest(model=name, messages=messages, **fields), diagnostics
 
 
+_item_of: Final = attrgetter("item")
+_param_of: Final = attrgetter("param")
+
+
 def _tools(
-    request: CreateResponse, entries: list[Entry], identities: ToolIdentityMap, diagnostics: Diagnostics
+    request: CreateResponse,
+    entries: list[Entry],
+    identities: ToolIdentityMap,
+    options: ChatOptions,
+    diagnostics: Diagnostics,
 ) -> Chosen:
-    items = [entry.item for entry in entries]
-    earlier = sum([entry.param == HISTORY for entry in entries])
+    items = list(map(_item_of, entries))
+    earlier = list(map(_param_of, entries)).count(HISTORY)
     functions, others = present_tools(active_tools(request.tools, items, earlier), identities, diagnostics)
     for tool, where in others:
         kind = tool.type or "a tool without a type"
         diagnostics.loss(where, f"{kind} is not known to the upstream")
+    if options.schema_omit or options.schema_forms:
+        functions = [_rewritten(view, options, diagnostics) for view in functions]
     return choose(request.tool_choice, functions, identities, diagnostics)
+
+
+def _rewritten(view: FunctionView, options: ChatOptions, diagnostics: Diagnostics) -> FunctionView:
+    rewriter = SchemaRewriter(options.schema_omit, options.schema_forms)
+    parameters = rewriter.rewrite(view.parameters)
+    for change in rewriter.changes:
+        diagnostics.loss(f"tools.{view.name}.parameters", change)
+    return view._replace(parameters=parameters) if rewriter.changes else view
 
 
 def _offered(
     request: CreateResponse, chosen: Chosen, options: ChatOptions, diagnostics: Diagnostics
 ) -> dict[str, Any]:
-    if chosen.tools is None:
-        return {}
     if options.tools_field == "functions":
         if request.parallel_tool_calls:
             diagnostics.loss("parallel_tool_calls", "the upstream makes one call an answer")
@@ -246,16 +283,7 @@ def _missing(param: str, message: str) -> InvalidRequestError:
     return InvalidRequestError(InvalidRequestError.INVALID_VALUE, message, param=param)
 
 
-def _logprobs(request: CreateResponse) -> dict[str, Any]:
-    if not request.top_logprobs and _LOGPROBS not in (request.include or ()):
-        return {}
-    return {"logprobs": True, "top_logprobs": request.top_logprobs}
-
-
-def _text(request: CreateResponse, options: ChatOptions, diagnostics: Diagnostics) -> dict[str, Any]:
-    text = request.text
-    if text is None:
-        return {}
+def _text(text: TextParam, options: ChatOptions, diagnostics: Diagnostics) -> dict[str, Any]:
     found: dict[str, Any] = {"verbosity": text.verbosity or None}
     if text.format:
         format = _FORMATS[type(text.format)](text.format, diagnostics)
@@ -284,25 +312,22 @@ _FORMATS: dict[type[Any], Callable[[Any, Diagnostics], dict[str, Any] | None]] =
 }
 
 
-def _reasoning(request: CreateResponse, options: ChatOptions) -> dict[str, Any]:
-    effort = effort_of(request, options.efforts)
-    return {} if effort is None else {"reasoning_effort": effort}
-
-
-def _stored(request: CreateResponse, options: ChatOptions) -> dict[str, Any]:
-    # what is stored and its metadata are ours unless the upstream is to keep it as well, or a client of
-    # this very dialect has asked for it
-    given = kept_there(request)
-    return {"store": True, "metadata": request.metadata} if options.forward_store and request.store else given
-
-
-def _streamed(request: CreateResponse, options: ChatOptions) -> dict[str, Any]:
-    if not request.stream:
+def _reasoning(request: CreateResponse, options: ChatOptions, diagnostics: Diagnostics) -> dict[str, Any]:
+    effort = effort_of(request, EFFORTS | options.efforts)
+    unthinking = effort is None and request.native is not UNSET and request.native.unthinking
+    if options.thinking_off is not None and (effort == "none" or unthinking):
+        return asdict(options.thinking_off)
+    if effort is None:
         return {}
-    return {"stream": True, "stream_options": {"include_usage": True} if options.stream_usage else None}
+    level = nearest_effort(effort, options.efforts)
+    if level != effort:
+        said = "left out, the model has no levels" if level is None else f"sent as {level!r}"
+        diagnostics.loss("reasoning.effort", f"{effort!r} {said}")
+    found = {"reasoning_effort": level}
+    return found if options.thinking_on is None or effort == "none" else found | asdict(options.thinking_on)
 
 
-def _report(request: CreateResponse, diagnostics: Diagnostics) -> None:
-    for included in request.include or ():
+def _check_include(include: Sequence[str], diagnostics: Diagnostics) -> None:
+    for included in include:
         if included not in _INCLUDES:
             diagnostics.loss("include", f"{included[:64]!r} is not known to the upstream")

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from io import StringIO
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
@@ -130,22 +130,25 @@ class ToolCallResolver:
 
     def resolve(self, fragment: ChatToolCall) -> Fragment | None:
         """The call that a streamed fragment belongs to; None when it adds nothing."""
-        call_id = fragment.id or ""
+        index, call_id = fragment.index, fragment.id or ""
         name, arguments, kind = self._read(fragment)
-        if fragment.index is not None and self._is_announced(fragment.index, call_id, name):
-            return self._begin_announced(fragment.index, arguments) if arguments else None
+        known = self._by_id.get(call_id)
+        if index is not None and (known or self._announced) and self._is_announced(index, call_id, name):
+            return self._begin_announced(index, arguments) if arguments else None
+        call = None
         if not (call_id or name):
             if not arguments:
                 return None
-            known = self._by_index.get(fragment.index)
-            if known is not None:
-                return None if self._is_repeat(known, arguments) else self._continue(known, "", "", arguments)
-        if self._is_repeat(self._by_id.get(call_id), arguments):
+            known = call = self._by_index.get(index)
+        if known is not None and self._is_repeat(known, arguments):
             return None
-        if fragment.index is None:
-            self._repair("the index is missing")
-        call = self._find(call_id, fragment.index, name, arguments) or self._open(fragment.index, kind)
-        return self._continue(call, call_id, name, arguments)
+        if call is None:
+            if index is None:
+                self._repair("the index is missing")
+            call = self._find(call_id, index, name, arguments) or self._open(index, kind)
+        if call.announced_again and _starts_again(call, arguments):
+            return self._split(call, call.index, arguments)
+        return self._append(call, call_id, name, arguments)
 
     def whole(self, fragment: ChatToolCall) -> Fragment:
         """A call out of a complete message: always one of its own."""
@@ -158,15 +161,11 @@ class ToolCallResolver:
             return custom.name or "", custom.input or "", "custom"
         function = fragment.function or _NO_FUNCTION
         kind = "custom" if fragment.type == "custom" else "function"
-        return function.name or "", self._text(function.arguments), kind
-
-    def _text(self, arguments: str | dict[str, Any] | list[Any] | None) -> str:
-        if isinstance(arguments, str):
-            return arguments
-        if arguments is None:
-            return ""
-        self._repair("arguments were parsed already, written as JSON text again")
-        return msgspec.json.encode(arguments).decode()
+        arguments = "" if function.arguments is None else function.arguments
+        if not isinstance(arguments, str):
+            self._repair("arguments were parsed already, written as JSON text again")
+            arguments = msgspec.json.encode(arguments).decode()
+        return function.name or "", arguments, kind
 
     def _open(self, index: int | None, kind: str) -> Call:
         call = Call(len(self._calls), index, kind, index in self._by_index)
@@ -200,11 +199,6 @@ class ToolCallResolver:
             self._repair("the index changed within a call, the id was followed")
         return self._append(known, "", "", arguments)
 
-    def _continue(self, call: Call, call_id: str, name: str, arguments: str) -> Fragment:
-        if call.announced_again and _starts_again(call, arguments):
-            return self._split(call, call.index, arguments)
-        return self._append(call, call_id, name, arguments)
-
     def _split(self, known: Call, index: int | None, arguments: str) -> Fragment:
         """Another call with the name and the id of this one."""
         self._repair("two calls came under one id, kept apart")
@@ -223,19 +217,20 @@ class ToolCallResolver:
             call.write(arguments)
         return Fragment(call.slot, identified or None, named or None, arguments, call.type)
 
-    def _is_repeat(self, call: Call | None, arguments: str) -> bool:
-        if call is None or not _starts_again(call, arguments) or not _same_json(arguments, call.arguments):
+    def _is_repeat(self, call: Call, arguments: str) -> bool:
+        if not _starts_again(call, arguments) or not _same_json(arguments, call.arguments):
             return False
         self._repair("the whole arguments came again, dropped")
         return True
 
     def _find(self, call_id: str, index: int | None, name: str, arguments: str) -> Call | None:
         if call_id:
-            here = self._by_index.get(index) if index is not None else None
+            here = self._by_index.get(index)
             known = here if here is not None and here.id == call_id else self._by_id.get(call_id)
             if known is not None:
                 return self._find_by_id(known, index, name, arguments)
-            return self._find_by_unseen_id(index, name, arguments)
+            other = self._last if index is None else here
+            return None if other is None else self._find_by_unseen_id(other, index, name, arguments)
         if index is None:
             return self._find_unidentified(name, arguments)
         known = self._by_index.get(index)
@@ -256,10 +251,7 @@ class ToolCallResolver:
             self._repair("the index changed within a call, the id was followed")
         return known
 
-    def _find_by_unseen_id(self, index: int | None, name: str, arguments: str) -> Call | None:
-        known = self._by_index.get(index) if index is not None else self._last
-        if known is None:
-            return None
+    def _find_by_unseen_id(self, known: Call, index: int | None, name: str, arguments: str) -> Call | None:
         if not known.id and not _is_another(known, name, arguments) and not _starts_again(known, arguments):
             self._repair("the id came after the call's first fragment")
             return known
@@ -284,6 +276,15 @@ class ToolCallResolver:
             return None if self._last is None or _is_another(self._last, name, arguments) else self._last
         unfinished = [call for call in self._calls[-_LOOKED_BACK:] if not call.whole]
         return unfinished[0] if len(unfinished) == 1 else self._last
+
+    def slot_at(self, index: int | None) -> int | None:
+        """The slot of the call at this index; None when there is none."""
+        call = self._by_index.get(index)
+        return None if call is None else call.slot
+
+    def id_of(self, slot: int) -> str:
+        """The upstream's id of a call; empty when it gave none."""
+        return self._calls[slot].id
 
     @property
     def _last(self) -> Call | None:

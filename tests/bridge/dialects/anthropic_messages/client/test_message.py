@@ -2,10 +2,10 @@
 
 import pytest
 
+from openresponses_bridge.calls.json_text import tool_input
 from openresponses_bridge.decoder import ResponseAccumulator
 from openresponses_bridge.diagnostics import Diagnostics
 from openresponses_bridge.dialects.anthropic_messages import message
-from openresponses_bridge.dialects.anthropic_messages.types import tool_input
 from openresponses_bridge.protocol import items as it
 from openresponses_bridge.protocol.usage import Usage
 from tests.support.machines import machine

@@ -14,9 +14,9 @@ from openresponses_bridge.dialects.anthropic_messages.thinking import open_seale
 from openresponses_bridge.errors import InvalidRequestError
 from openresponses_bridge.protocol.codec import decode_request, encode
 from openresponses_bridge.seal import Sealer
-from tests.support.anthropic_made import messages as made_messages
 from tests.support.anthropic_requests import BUDGET, PNG
 from tests.support.anthropic_rules import violations
+from tests.support.anthropic_strategies import messages as made_messages
 from tests.support.machines import plain
 
 USER = {"role": "user", "content": "hi"}

@@ -8,8 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import UNSET
 
-from openresponses_bridge.dialects.chat_completions import AnswerOptions, answer_options, from_chat, to_chat
-from openresponses_bridge.dialects.chat_completions.upstream.messages import ChatOptions
+from openresponses_bridge.dialects.chat_completions import (
+    AnswerOptions,
+    ChatOptions,
+    answer_options,
+    from_chat,
+    to_chat,
+)
 from openresponses_bridge.errors import InvalidRequestError
 from openresponses_bridge.protocol import content as ct
 from openresponses_bridge.protocol import input_items as ii

@@ -6,10 +6,12 @@ from typing import Any
 import pytest
 
 from openresponses_bridge.dialects.chat_completions import Inbound
+from openresponses_bridge.dialects.chat_completions.carried import open_carried
 from openresponses_bridge.errors import ToolError
 from openresponses_bridge.protocol.content import LogProb, RefusalContent, TopLogProb, UrlCitation
 from openresponses_bridge.protocol.items import Message, ReasoningItem
 from openresponses_bridge.protocol.usage import Usage
+from openresponses_bridge.seal import Sealer
 from openresponses_bridge.state import ResponseStreamPhase
 from tests.support.chat import DONE, calls, chunk, completion, frame, new_machine, part, run, stopped
 
@@ -131,8 +133,10 @@ def test_reasoning_details_are_distinguished() -> None:
     assert isinstance(item, ReasoningItem)
     assert [part.text for part in item.content] == ["Hm."]  # type: ignore[union-attr]
     assert [part.text for part in item.summary] == ["In short."]  # type: ignore[union-attr]
-    assert item.encrypted_content == "b3BhcXVl"
-    assert ran.losses == ["reasoning_details.signature: can't be expressed"]
+    carried = open_carried(Sealer(), item.encrypted_content)
+    assert carried is not None
+    assert carried.details == details
+    assert ran.losses == []
 
 
 def test_reasoning_field_counts_when_its_details_are_opaque() -> None:
@@ -140,7 +144,9 @@ def test_reasoning_field_counts_when_its_details_are_opaque() -> None:
     item = stopped(chunk(reasoning="Hm.", reasoning_details=details)).output[0]
     assert isinstance(item, ReasoningItem)
     assert item.content[0].text == "Hm."  # type: ignore[union-attr, index]
-    assert item.encrypted_content == "b3BhcXVl"
+    carried = open_carried(Sealer(), item.encrypted_content)
+    assert carried is not None
+    assert carried.details == details
 
 
 def test_opaque_reasoning_is_encrypted_content() -> None:
@@ -228,7 +234,7 @@ def test_what_has_no_place_is_a_loss() -> None:
         "annotations: a citation of type file_citation",
         "annotations: a citation of type url_citation",
         "delta.audio: can't be expressed",
-        "delta.images: can't be expressed",
+        "delta.images: an image that is not within the answer",
         "citations: a list of sources without their places in the text",
     ]
 

@@ -31,9 +31,10 @@ TEXTS = {
 
 def split(pieces: list[str]) -> tuple[str, str]:
     tags = ThinkTags()
-    sent = [tags.feed(piece) for piece in pieces] + [tags.close()]
+    sent = [each for piece in pieces for each in tags.feed(piece)] + tags.close()
     assert tags.decided
-    return "".join(reasoning for reasoning, _ in sent), "".join(text for _, text in sent)
+    reasoning = "".join(text for thinking, text in sent if thinking)
+    return reasoning, "".join(text for thinking, text in sent if not thinking)
 
 
 @pytest.mark.parametrize("text", TEXTS)
@@ -55,15 +56,15 @@ def test_think_tags_cut_in_two_anywhere(text: str) -> None:
 def test_think_tags_hold_back_no_more_than_they_must() -> None:
     tags = ThinkTags()
     assert tags.is_flushed
-    assert tags.feed("<thi") == ("", "")
+    assert tags.feed("<thi") == []
     assert not tags.is_flushed
-    assert tags.feed("nk>a <") == ("a ", "")
-    assert tags.feed("b") == ("<b", "")
+    assert tags.feed("nk>a <") == [(True, "a ")]
+    assert tags.feed("b") == [(True, "<b")]
     assert not tags.is_flushed
-    assert tags.feed("</think>") == ("", "")
+    assert tags.feed("</think>") == []
     assert tags.is_flushed
     assert not tags.decided
-    assert tags.feed("c") == ("", "c")
+    assert tags.feed("c") == [(False, "c")]
     assert tags.decided
 
 
@@ -129,6 +130,6 @@ def test_length_while_thinking_keeps_the_reasoning_case_24() -> None:
 def test_an_empty_fragment_holds_nothing_back() -> None:
     """Servers send one beside the first fragment of a call: the head stays undecided, and nothing waits."""
     tags = ThinkTags()
-    assert tags.feed("") == ("", "")
+    assert tags.feed("") == []
     assert (tags.is_flushed, tags.decided) == (True, False)
-    assert tags.feed("<think>a</think>b") == ("a", "b")
+    assert tags.feed("<think>a</think>b") == [(True, "a"), (False, "b")]

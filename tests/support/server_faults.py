@@ -1,4 +1,5 @@
-"""Lies that a server can send, each with the scenarios that have to fail of it."""
+"""Faults that a server under test may have, each with the scenarios that have to fail because of it, and what
+a server may legally do otherwise."""
 
 from __future__ import annotations
 
@@ -10,15 +11,15 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 
 from openresponses_bridge.conformance.scenario import HttpRequest, ServerAnswer, Step, WebSocketMessage
-from tests.support.lying import (
+from tests.support.rewritten_answers import (
     DONE,
     JSON,
     SSE,
+    Condition,
     Edit,
     Exchange,
-    Holds,
-    Lie,
     Object,
+    Rewrite,
     always,
     at,
     body,
@@ -41,19 +42,21 @@ from tests.support.lying import (
 )
 
 _IDS = re.compile(rb"resp_[0-9a-f]{32}")
-EVERY = "every scenario whose answers the lie changes"
+EVERY = "every scenario whose answers are changed"
 
 
-class Row(NamedTuple):
-    """A lie, and the ids of the scenarios that fail of it: `EVERY` (`but` these), or exactly those named."""
+class Fault(NamedTuple):
+    """A fault of a server."""
 
     name: str
-    lie: Lie
+    rewrite: Rewrite
+    """Changes a correct answer into one with this fault."""
     fails: str = EVERY
+    """The ids of the scenarios that fail, or `EVERY`."""
     but: str = ""
+    """The ids of those that do not, with `EVERY`."""
 
 
-# ── edits ──────────────────────────────────────────────────────────────────────────────────────────────
 def set_to(**fields: Any) -> Edit:
     return lambda found: found.update(fields)
 
@@ -168,7 +171,6 @@ TEXT = "response.output_text.delta"
 ARGUMENTS = "response.function_call_arguments"
 
 
-# ── answers ────────────────────────────────────────────────────────────────────────────────────────────
 def error_of(status: int, message: str = "No.", code: str | None = None) -> ServerAnswer:
     error = {"type": "error", "code": code, "message": message, "param": "input"}
     return ServerAnswer(status=status, headers=JSON, body=json.dumps({"error": error}).encode())
@@ -180,33 +182,33 @@ def error_turn(code: str) -> ServerAnswer:
     return ServerAnswer(status=101, messages=[json.dumps(envelope).encode()])
 
 
-def headed(media_type: str) -> Lie:
+def with_media_type(media_type: str) -> Rewrite:
     return put(headers={"content-type": media_type})
 
 
-def earlier_answer(holds: Callable[[Step, ServerAnswer], object]) -> Lie:
-    """The last answer before for which this holds, again."""
+def earlier_answer(condition: Callable[[Step, ServerAnswer], object]) -> Rewrite:
+    """Answer with the latest earlier answer that fulfils this condition."""
 
-    def lie(step: Step, answer: ServerAnswer, before: list[Exchange]) -> ServerAnswer:
-        return next((known for made, known in reversed(before) if holds(made, known)), answer)
+    def rewrite(step: Step, answer: ServerAnswer, before: list[Exchange]) -> ServerAnswer:
+        return next((known for made, known in reversed(before) if condition(made, known)), answer)
 
-    return lie
+    return rewrite
 
 
 def id_in(step: Step) -> str:
     return step.path.partition("?")[0].split("/")[2] if isinstance(step, HttpRequest) else ""
 
 
-def made(store: bool | None = None) -> Lie:
+def made(store: bool | None = None) -> Rewrite:
     """The answer that made the response that the step asks for, if it asked for it to be stored (or not)."""
 
-    def lie(step: Step, answer: ServerAnswer, before: list[Exchange]) -> ServerAnswer:
+    def rewrite(step: Step, answer: ServerAnswer, before: list[Exchange]) -> ServerAnswer:
         for asking, known in before:
             if path_of(asking) == "POST /responses" and known.response.get("id") == id_in(step):
                 return known if store is None or known.response["store"] is store else answer
         return answer
 
-    return lie
+    return rewrite
 
 
 def not_found(step: Step, answer: ServerAnswer, before: list[Exchange]) -> ServerAnswer:
@@ -240,7 +242,7 @@ def marked_before(step: Step, answer: ServerAnswer, before: list[Exchange]) -> S
     return replace(answer, messages=[b"[DONE]", *answer.messages])
 
 
-def ask_with(name: str) -> Holds:
+def ask_with(name: str) -> Condition:
     return mentions(f'"{name}": ')
 
 
@@ -269,267 +271,275 @@ SAYING = (
 )
 CUT = "order.incomplete order.incomplete-whole"
 
-ROWS = [
+FAULTS = [
     # how answers travel
-    Row("a whole answer is not typed as JSON", when(served_whole, headed("text/plain")), but=BEGUN),
-    Row("a stream is not typed as one", when(served_stream, headed("text/plain")), but=LEFT),
-    Row("a stream is answered whole", when(served_stream, as_whole), but=LEFT),
-    Row("no [DONE]", when(served_stream, data(lambda text: text.replace(DONE, b"")))),
-    Row("[DONE] comes early", when(served_stream, data(lambda text: DONE + text)), but=LEFT),
-    Row(
+    Fault(
+        "a whole answer is not typed as JSON", when(served_whole, with_media_type("text/plain")), but=BEGUN
+    ),
+    Fault("a stream is not typed as one", when(served_stream, with_media_type("text/plain")), but=LEFT),
+    Fault("a stream is answered whole", when(served_stream, as_whole), but=LEFT),
+    Fault("no [DONE]", when(served_stream, data(lambda text: text.replace(DONE, b"")))),
+    Fault("[DONE] comes early", when(served_stream, data(lambda text: DONE + text)), but=LEFT),
+    Fault(
         "lines end with CR LF",
         when(served_stream, data(lambda text: text.replace(b"\n", b"\r\n"))),
         "transport.line-ends resume.from-where-it-broke",
     ),
-    Row(
+    Fault(
         "frames have no names",
         when(served_stream, data(lambda text: text.replace(b"event: ", b": "))),
         but=LEFT,
     ),
-    Row(
+    Fault(
         "a frame has another name",
         when(served_stream, data(lambda text: text.replace(b"event: response.in", b"event: in"))),
         but=LEFT,
     ),
-    Row(
+    Fault(
         "an event is not JSON",
         when(served_stream, data(lambda text: text.replace(b'{"type":', b'{"type"', 1))),
         but=LEFT,
     ),
-    Row("models have no ids", when(at("GET /models"), body(each("data", without("id"))))),
-    Row("models come in no list", when(at("GET /models"), body(set_to(object="models")))),
-    Row("an empty object is answered", when(served_whole, put(body=b"{}"))),
-    Row("everything is answered with 500", when(served, put(status=500)), but="resume.from-where-it-broke"),
+    Fault("models have no ids", when(at("GET /models"), body(each("data", without("id"))))),
+    Fault("models come in no list", when(at("GET /models"), body(set_to(object="models")))),
+    Fault("an empty object is answered", when(served_whole, put(body=b"{}"))),
+    Fault("everything is answered with 500", when(served, put(status=500)), but="resume.from-where-it-broke"),
     # what responses hold
-    Row("usage is missing", whole(without("usage")), but=BEGUN),
-    Row("usage is not a sum", whole(within("usage", set_to(total_tokens=1)))),
-    Row("usage is not a sum in streams", streamed(last(within("usage", set_to(total_tokens=1))))),
-    Row(
+    Fault("usage is missing", whole(without("usage")), but=BEGUN),
+    Fault("usage is not a sum", whole(within("usage", set_to(total_tokens=1)))),
+    Fault("usage is not a sum in streams", streamed(last(within("usage", set_to(total_tokens=1))))),
+    Fault(
         "created_at is a float",
         whole(lambda found: found.update(created_at=found["created_at"] + 0.5)),
         but=BEGUN,
     ),
-    Row("completed before it was created", whole(if_status("completed", set_to(completed_at=1)))),
-    Row("the status is not published", whole(set_to(status="done")), but="stored.background"),
-    Row("items have no ids", whole(each("output", without("id")))),
-    Row("items are of an unknown type", whole(each("output", set_to(type="note")))),
-    Row("two items have one id", whole(lambda found: found.update(output=found["output"] * 2))),
-    Row(
+    Fault("completed before it was created", whole(if_status("completed", set_to(completed_at=1)))),
+    Fault("the status is not published", whole(set_to(status="done")), but="stored.background"),
+    Fault("items have no ids", whole(each("output", without("id")))),
+    Fault("items are of an unknown type", whole(each("output", set_to(type="note")))),
+    Fault("two items have one id", whole(lambda found: found.update(output=found["output"] * 2))),
+    Fault(
         "every response has one id",
         when(lambda step, *_: isinstance(step, HttpRequest), one_id),
         "schema.ids",
     ),
-    Row("instructions are not echoed", whole(set_to(instructions=None)), "schema.echo"),
-    Row("metadata is not echoed", whole(set_to(metadata={})), "schema.echo"),
-    Row("max_output_tokens is not echoed", whole(set_to(max_output_tokens=None)), "schema.echo"),
-    Row("store is not echoed", whole(set_to(store=True)), "schema.echo"),
-    Row(
+    Fault("instructions are not echoed", whole(set_to(instructions=None)), "schema.echo"),
+    Fault("metadata is not echoed", whole(set_to(metadata={})), "schema.echo"),
+    Fault("max_output_tokens is not echoed", whole(set_to(max_output_tokens=None)), "schema.echo"),
+    Fault("store is not echoed", whole(set_to(store=True)), "schema.echo"),
+    Fault(
         "the format is not echoed",
         whole(within("text", set_to(format={"type": "text"}))),
         "schema.json-output",
     ),
-    Row("the format is not kept", when(mentions("json_schema"), whole(texts(lambda text: f"It is {text}")))),
-    Row("messages are empty", whole(each("output", set_to(content=[]), "message")), SAYING),
-    Row("the output is empty", whole(set_to(output=[])), f"{SAYING} tools.call tools.forced"),
-    Row("a form of input is refused", when(mentions('"developer"'), always(error_of(400)))),
-    Row("images are answered with 500", when(mentions("input_image"), put(status=500))),
+    Fault(
+        "the format is not kept", when(mentions("json_schema"), whole(texts(lambda text: f"It is {text}")))
+    ),
+    Fault("messages are empty", whole(each("output", set_to(content=[]), "message")), SAYING),
+    Fault("the output is empty", whole(set_to(output=[])), f"{SAYING} tools.call tools.forced"),
+    Fault("a form of input is refused", when(mentions('"developer"'), always(error_of(400)))),
+    Fault("images are answered with 500", when(mentions("input_image"), put(status=500))),
     # the order of events
-    Row("in_progress comes first", streamed(swapped), but=LEFT),
-    Row("no response.created", streamed(drop("response.created")), but=LEFT),
-    Row("no response.in_progress", streamed(drop("response.in_progress")), but=LEFT),
-    Row("no output_item.added", streamed(drop("response.output_item.added")), but=LEFT),
-    Row("no output_item.done", streamed(drop("response.output_item.done"))),
-    Row("no content_part.done", streamed(drop("response.content_part.done"))),
-    Row("no terminal event", streamed(cut_short)),
-    Row("an event comes twice", streamed(repeated)),
-    Row("an event is lost", streamed(one_lost), but=LEFT),
-    Row("numbers begin at 1", streamed(numbered(1)), but=LEFT),
-    Row("a delta differs from the text", streamed(first(TEXT, set_to(delta="?"))), but=LEFT),
-    Row("a delta is of another item", streamed(first(TEXT, set_to(item_id="msg_other"))), but=LEFT),
-    Row("a delta is at another place", streamed(first(TEXT, set_to(output_index=3))), but=LEFT),
-    Row("the last text differs from the deltas", streamed(last(texts(lambda text: f"{text}!")))),
-    Row("the last response has another id", streamed(last(set_to(id="resp_other")))),
-    Row("the last response is in progress", streamed(last(set_to(status="in_progress")))),
-    Row(
+    Fault("in_progress comes first", streamed(swapped), but=LEFT),
+    Fault("no response.created", streamed(drop("response.created")), but=LEFT),
+    Fault("no response.in_progress", streamed(drop("response.in_progress")), but=LEFT),
+    Fault("no output_item.added", streamed(drop("response.output_item.added")), but=LEFT),
+    Fault("no output_item.done", streamed(drop("response.output_item.done"))),
+    Fault("no content_part.done", streamed(drop("response.content_part.done"))),
+    Fault("no terminal event", streamed(cut_short)),
+    Fault("an event comes twice", streamed(repeated)),
+    Fault("an event is lost", streamed(one_lost), but=LEFT),
+    Fault("numbers begin at 1", streamed(numbered(1)), but=LEFT),
+    Fault("a delta differs from the text", streamed(first(TEXT, set_to(delta="?"))), but=LEFT),
+    Fault("a delta is of another item", streamed(first(TEXT, set_to(item_id="msg_other"))), but=LEFT),
+    Fault("a delta is at another place", streamed(first(TEXT, set_to(output_index=3))), but=LEFT),
+    Fault("the last text differs from the deltas", streamed(last(texts(lambda text: f"{text}!")))),
+    Fault("the last response has another id", streamed(last(set_to(id="resp_other")))),
+    Fault("the last response is in progress", streamed(last(set_to(status="in_progress")))),
+    Fault(
         "what was cut is completed", streamed(last(if_status("incomplete", set_to(status="completed")))), CUT
     ),
-    Row(
+    Fault(
         "what was cut has no reason",
         streamed(last(if_status("incomplete", set_to(incomplete_details=None)))),
         CUT,
     ),
-    Row(
+    Fault(
         "what was cut has another reason",
         streamed(last(if_status("incomplete", set_to(incomplete_details={"reason": "content_filter"})))),
         "order.incomplete",
     ),
-    Row(
+    Fault(
         "cut and whole, it is completed",
         whole(if_status("incomplete", set_to(status="completed", incomplete_details=None))),
     ),
-    Row(
+    Fault(
         "cut and whole, its item is completed",
         whole(if_status("incomplete", each("output", set_to(status="completed")))),
     ),
     # tools
-    Row(
+    Fault(
         "another function is called",
         whole(calls(lambda made: [{**call, "name": "get_rain"} for call in made])),
         f"{CALLED} tools.allowed",
     ),
-    Row("no function is called", whole(calls(lambda made: [])), CALLED),
-    Row(
+    Fault("no function is called", whole(calls(lambda made: [])), CALLED),
+    Fault(
         "arguments are not JSON",
         whole(calls(lambda made: [{**call, "arguments": "{a"} for call in made])),
         CALLED,
     ),
-    Row(
+    Fault(
         "calls have no call_id", whole(calls(lambda made: [{**call, "call_id": ""} for call in made])), CALLED
     ),
-    Row(
+    Fault(
         "a call comes twice",
         whole(calls(lambda made: [*made, {**made[0], "id": "fc_2"}])),
         f"{CALLED} tools.allowed tools.one-at-a-time",
     ),
-    Row("tools are not echoed", whole(set_to(tools=[])), "tools.call tools.allowed"),
-    Row(
+    Fault("tools are not echoed", whole(set_to(tools=[])), "tools.call tools.allowed"),
+    Fault(
         "tools lose their descriptions",
         whole(each("tools", set_to(description=None))),
         "tools.call tools.allowed",
     ),
-    Row(
+    Fault(
         "tools lose their parameters",
         whole(each("tools", set_to(parameters=None))),
         "tools.call tools.allowed",
     ),
-    Row("tool_choice is not echoed", whole(set_to(tool_choice="auto")), "tools.call"),
-    Row("parallel_tool_calls is not echoed", whole(set_to(parallel_tool_calls=True)), "tools.one-at-a-time"),
-    Row("streamed arguments differ", streamed(first(f"{ARGUMENTS}.done", set_to(arguments="{}")))),
-    Row("arguments have no deltas", streamed(drop(f"{ARGUMENTS}.delta"))),
-    Row("a tool's answer is not looked at", when(ask_with("output"), whole(texts(lambda _: "Well.")))),
-    Row("a tool is called though none may be", when(mentions('"tool_choice": "none"'), whole(one_call_more))),
-    Row("a tool is called that is not allowed", when(mentions("allowed_tools"), whole(one_call_more))),
+    Fault("tool_choice is not echoed", whole(set_to(tool_choice="auto")), "tools.call"),
+    Fault(
+        "parallel_tool_calls is not echoed", whole(set_to(parallel_tool_calls=True)), "tools.one-at-a-time"
+    ),
+    Fault("streamed arguments differ", streamed(first(f"{ARGUMENTS}.done", set_to(arguments="{}")))),
+    Fault("arguments have no deltas", streamed(drop(f"{ARGUMENTS}.delta"))),
+    Fault("a tool's answer is not looked at", when(ask_with("output"), whole(texts(lambda _: "Well.")))),
+    Fault(
+        "a tool is called though none may be", when(mentions('"tool_choice": "none"'), whole(one_call_more))
+    ),
+    Fault("a tool is called that is not allowed", when(mentions("allowed_tools"), whole(one_call_more))),
     # turns
-    Row(
+    Fault(
         "history in the input is lost",
         when(mentions('"role": "assistant", "content": [{'), whole(texts(lambda _: "Well."))),
     ),
-    Row(
+    Fault(
         "history by id is lost",
         when(ask_with("previous_response_id"), data(lambda text: text.replace(b"Alice", b"Nobod"))),
     ),
-    Row("previous_response_id is not echoed", streamed(every(set_to(previous_response_id=None)))),
-    Row(
+    Fault("previous_response_id is not echoed", streamed(every(set_to(previous_response_id=None)))),
+    Fault(
         "instructions are carried over",
         when(ask_with("previous_response_id"), events(every(set_to(instructions="Be brief.")))),
         "turns.previous-response",
     ),
-    Row(
+    Fault(
         "an unknown previous response is ignored",
         when(both(refused, ask_with("previous_response_id")), put(status=200)),
     ),
     # errors
-    Row(
+    Fault(
         "errors are HTML",
         when(refused, put(headers={"content-type": "text/html"}, body=b"<h1>No</h1>")),
         but="cancel.unknown",
     ),
-    Row("errors are texts", when(refused, put(body=b'{"error":"No."}')), but="cancel.unknown"),
-    Row("errors have no message", when(refused, body(within("error", without("message"))))),
-    Row("errors have no type", when(refused, body(within("error", without("type"))))),
-    Row("errors have a number as code", when(refused, body(within("error", set_to(code=400))))),
-    Row(
+    Fault("errors are texts", when(refused, put(body=b'{"error":"No."}')), but="cancel.unknown"),
+    Fault("errors have no message", when(refused, body(within("error", without("message"))))),
+    Fault("errors have no type", when(refused, body(within("error", without("type"))))),
+    Fault("errors have a number as code", when(refused, body(within("error", set_to(code=400))))),
+    Fault(
         "errors name no field",
         when(refused, body(within("error", set_to(param=None)))),
         "errors.wrong-type errors.out-of-range",
     ),
-    Row("all that is wrong is 500", when(refused, put(status=500))),
-    Row(
+    Fault("all that is wrong is 500", when(refused, put(status=500))),
+    Fault(
         "a wrong request is answered with a stream",
         when(both(refused, ask_with("stream")), put(status=200, headers=SSE, body=DONE)),
     ),
-    Row("an unknown model is answered with 500", when(mentions("no-such-model"), put(status=500))),
-    Row(
+    Fault("an unknown model is answered with 500", when(mentions("no-such-model"), put(status=500))),
+    Fault(
         "an output without its call is taken",
         when(both(refused, mentions("call_conformance_none")), put(status=200)),
     ),
-    Row(
+    Fault(
         "malformed JSON is taken",
         when(
             both(refused, lambda step, answer, before: getattr(step, "body", None) == b'{"model": '),
             put(status=200),
         ),
     ),
-    Row(
+    Fault(
         "a refusal leaves the server ill",
         when(lambda step, answer, before: any(known.status == 400 for _, known in before), put(status=503)),
     ),
     # what is stored
-    Row(
+    Fault(
         "another text is stored",
         when(STORED, body(texts(lambda text: f"{text}!"))),
         "stored.retrieve stored.as-streamed",
     ),
-    Row(
+    Fault(
         "another text is stored of a stream",
         when(both(STORED, earlier('"stream": true')), body(texts(lambda text: f"{text}!"))),
     ),
-    Row(
+    Fault(
         "metadata is not stored",
         when(STORED, body(set_to(metadata={"a": "b"}))),
         "stored.retrieve stored.as-streamed",
     ),
-    Row(
+    Fault(
         "nothing that is stored is found",
         when(STORED, not_found),
         but="stored.delete resume.from-where-it-broke resume.finished",
     ),
-    Row("what is not stored is found", when(STORED, made(store=False))),
-    Row("what is unknown is found", when(both(refused, mentions("resp_00000000")), put(status=200))),
-    Row("what was deleted is found", when(both(STORED, earlier("DELETE")), made())),
-    Row(
+    Fault("what is not stored is found", when(STORED, made(store=False))),
+    Fault("what is unknown is found", when(both(refused, mentions("resp_00000000")), put(status=200))),
+    Fault("what was deleted is found", when(both(STORED, earlier("DELETE")), made())),
+    Fault(
         "what was deleted is found empty", when(both(STORED, earlier("DELETE")), put(status=200, body=b"{}"))
     ),
-    Row("a deletion is not confirmed", when(at("DELETE /responses/ID"), body(set_to(deleted=False)))),
-    Row("another response is deleted", when(at("DELETE /responses/ID"), body(set_to(id="resp_other")))),
-    Row("input items have no ids", when(INPUT_ITEMS, body(each("data", without("id"))))),
-    Row(
+    Fault("a deletion is not confirmed", when(at("DELETE /responses/ID"), body(set_to(deleted=False)))),
+    Fault("another response is deleted", when(at("DELETE /responses/ID"), body(set_to(id="resp_other")))),
+    Fault("input items have no ids", when(INPUT_ITEMS, body(each("data", without("id"))))),
+    Fault(
         "input items have one id",
         when(INPUT_ITEMS, body(each("data", set_to(id="item_1")))),
         "stored.input-items-order",
     ),
-    Row("input items have another text", when(INPUT_ITEMS, body(each("data", set_to(content=[]))))),
-    Row(
+    Fault("input items have another text", when(INPUT_ITEMS, body(each("data", set_to(content=[]))))),
+    Fault(
         "input items come the other way round",
         when(INPUT_ITEMS, body(lambda found: found.get("data", []).reverse())),
     ),
-    Row(
+    Fault(
         "a page begins anew",
         when(mentions("after="), earlier_answer(lambda step, answer: path_of(step).endswith("items"))),
     ),
-    Row("a page is said to be the last", when(mentions("after="), body(set_to(has_more=False)))),
-    Row(
+    Fault("a page is said to be the last", when(mentions("after="), body(set_to(has_more=False)))),
+    Fault(
         "background responses never end",
         when(both(STORED, earlier('"background": true')), body(set_to(status="in_progress"))),
     ),
-    Row(
+    Fault(
         "background responses fail",
         when(both(STORED, earlier('"background": true')), body(set_to(status="failed"))),
     ),
-    Row(
+    Fault(
         "background responses are whole at once",
         when(ask_with("background"), body(set_to(status="completed"))),
         "cancel.background",
     ),
     # cancelling and resuming
-    Row(
+    Fault(
         "what was cancelled is completed",
         when(both(STORED, earlier("/cancel")), body(set_to(status="completed"))),
     ),
-    Row("another response is cancelled", when(CANCEL, body(set_to(id="resp_other"))), "cancel.background"),
-    Row("cancelling fails", when(CANCEL, put(status=500))),
-    Row("what is unknown is cancelled", when(both(CANCEL, refused), put(status=200))),
-    Row(
+    Fault("another response is cancelled", when(CANCEL, body(set_to(id="resp_other"))), "cancel.background"),
+    Fault("cancelling fails", when(CANCEL, put(status=500))),
+    Fault("what is unknown is cancelled", when(both(CANCEL, refused), put(status=200))),
+    Fault(
         "a client that leaves breaks the server",
         when(
             lambda step, answer, before: (
@@ -538,33 +548,33 @@ ROWS = [
             put(status=503),
         ),
     ),
-    Row("starting_after is one too early", when(mentions("starting_after="), from_one_before)),
-    Row("starting_after is one too late", when(mentions("starting_after="), events(one_lost))),
-    Row(
+    Fault("starting_after is one too early", when(mentions("starting_after="), from_one_before)),
+    Fault("starting_after is one too late", when(mentions("starting_after="), events(one_lost))),
+    Fault(
         "starting_after is not looked at",
         when(mentions("starting_after=3"), earlier_answer(lambda step, answer: True)),
     ),
-    Row(
+    Fault(
         "a stream is not the same again",
         when(RESUMED, data(lambda text: text.replace(b'"delta":"', b'"delta":" '))),
     ),
-    Row("a stream has no [DONE] again", when(RESUMED, data(lambda text: text.replace(DONE, b"")))),
-    Row("resuming fails", when(RESUMED, put(status=500))),
+    Fault("a stream has no [DONE] again", when(RESUMED, data(lambda text: text.replace(DONE, b"")))),
+    Fault("resuming fails", when(RESUMED, put(status=500))),
     # WebSockets
-    Row("turns end with [DONE]", when(again, marked_before), but="websocket.eviction"),
-    Row("turns have no end", when(spoken, without_last_message)),
-    Row("numbers go on from turn to turn", when(both(again, spoken), events(numbered(9)))),
-    Row("every turn has one response id", when(spoken, one_id), "websocket.turns"),
-    Row("deltas of a turn are out of order", when(spoken, events(first(TEXT, set_to(sequence_number=99))))),
-    Row("the second turn fails", when(both(again, spoken), always(error_turn("server_error")))),
-    Row("a connection ends without a word", when(at("SAY"), put(messages=[]))),
-    Row(
+    Fault("turns end with [DONE]", when(again, marked_before), but="websocket.eviction"),
+    Fault("turns have no end", when(spoken, without_last_message)),
+    Fault("numbers go on from turn to turn", when(both(again, spoken), events(numbered(9)))),
+    Fault("every turn has one response id", when(spoken, one_id), "websocket.turns"),
+    Fault("deltas of a turn are out of order", when(spoken, events(first(TEXT, set_to(sequence_number=99))))),
+    Fault("the second turn fails", when(both(again, spoken), always(error_turn("server_error")))),
+    Fault("a connection ends without a word", when(at("SAY"), put(messages=[]))),
+    Fault(
         "a connection forgets its latest response",
         when(
             both(spoken, ask_with("previous_response_id")), always(error_turn("previous_response_not_found"))
         ),
     ),
-    Row(
+    Fault(
         "a connection knows what another said",
         when(
             lambda step, answer, before: (
@@ -573,54 +583,57 @@ ROWS = [
             earlier_answer(lambda step, answer: True),
         ),
     ),
-    Row(
+    Fault(
         "a failed continuation is not forgotten",
         when(
             lambda step, answer, before: failed_turn(step, answer, before) and len(before) == 2,
             earlier_answer(lambda step, answer: answer.response),
         ),
     ),
-    Row(
+    Fault(
         "an unknown response is continued",
         when(
             both(failed_turn, mentions("resp_00000000")),
             always(ServerAnswer(status=101, messages=[b'{"type":"response.completed"}'])),
         ),
     ),
-    Row("errors of turns have no status", when(failed_turn, events(lambda found: found[-1].pop("status")))),
-    Row(
+    Fault("errors of turns have no status", when(failed_turn, events(lambda found: found[-1].pop("status")))),
+    Fault(
         "errors of turns have no code",
         when(failed_turn, events(lambda found: found[-1]["error"].pop("code"))),
     ),
-    Row(
+    Fault(
         "errors of turns have another code",
         when(failed_turn, events(lambda found: found[-1]["error"].update(code="no"))),
         but="websocket.bad-message",
     ),
     # compaction
-    Row("a window has no compaction", when(COMPACT, body(lambda found: found.get("output", [{}]).pop()))),
-    Row("a window is another object", when(COMPACT, body(set_to(object="response"))), WINDOWS),
-    Row("a window has no usage", when(COMPACT, body(set_to(usage=None))), WINDOWS),
-    Row("a window has no time", when(COMPACT, body(set_to(created_at="now"))), WINDOWS),
-    Row(
+    Fault("a window has no compaction", when(COMPACT, body(lambda found: found.get("output", [{}]).pop()))),
+    Fault("a window is another object", when(COMPACT, body(set_to(object="response"))), WINDOWS),
+    Fault("a window has no usage", when(COMPACT, body(set_to(usage=None))), WINDOWS),
+    Fault("a window has no time", when(COMPACT, body(set_to(created_at="now"))), WINDOWS),
+    Fault(
         "a compaction is empty",
         when(COMPACT, body(each("output", without("encrypted_content"), "compaction"))),
     ),
-    Row(
+    Fault(
         "a window's messages have no status",
         when(COMPACT, body(each("output", without("status"), "message"))),
     ),
-    Row("a compaction without a model is taken", when(both(COMPACT, refused), put(status=200))),
-    Row("a window stands for nothing", when(mentions("encrypted_content"), whole(texts(lambda _: "Well.")))),
+    Fault("a compaction without a model is taken", when(both(COMPACT, refused), put(status=200))),
+    Fault(
+        "a window stands for nothing", when(mentions("encrypted_content"), whole(texts(lambda _: "Well.")))
+    ),
 ]
 
 
-class Honest(NamedTuple):
-    """What a server may answer instead, and the scenarios and areas that are skipped of it."""
+class Variant(NamedTuple):
+    """A server that answers otherwise and is right: no scenario fails."""
 
     name: str
-    change: Lie
+    change: Rewrite
     skips: tuple[str, ...] = ()
+    """The scenarios, or their areas, that are skipped."""
 
 
 BARE = ServerAnswer(status=404, headers=JSON, body=b'{"detail":"Not Found"}')
@@ -637,7 +650,7 @@ def is_response(step: Step, answer: ServerAnswer, before: list[Exchange]) -> boo
     return answer.status == 200 and not answer.messages and answer.response.get("object") == "response"
 
 
-def everywhere(edit: Edit) -> Lie:
+def everywhere(edit: Edit) -> Rewrite:
     """Each response, whole and in events."""
     in_body, in_events = when(is_response, body(edit)), when(served_stream, events(every(edit)))
     return lambda step, answer, before: in_events(step, in_body(step, answer, before), before)
@@ -649,39 +662,39 @@ def is_stored(step: Step, answer: ServerAnswer, before: list[Exchange]) -> bool:
 
 CONTINUED = "turns.previous-response"
 ABOUT_STORED = ("stored", "resume", "cancel.unknown", "cancel.background")
-HONEST = [
-    Honest("JSON is written with spaces", when(lambda step, answer, before: not answer.messages, spaced)),
-    Honest("frames are kept alive", when(served_stream, data(lambda text: b": still here\n\n" + text))),
-    Honest("types have parameters", when(served_whole, headed("Application/JSON; charset=utf-8"))),
-    Honest("a wrong type is a 422", when(both(refused, mentions('"input": 5')), put(status=422))),
-    Honest("errors have no code", when(refused, body(within("error", set_to(code=None))))),
-    Honest("responses have fields of their own", everywhere(set_to(cost=0.5))),
-    Honest("usage is not counted", everywhere(set_to(usage=None))),
-    Honest("there is no list of models", when(at("GET /models"), always(BARE)), ("transport.models",)),
-    Honest("stored responses have no routes", when(is_stored, always(BARE)), ABOUT_STORED),
-    Honest("stored responses have no methods", when(is_stored, always(NO_ROUTE)), ABOUT_STORED),
-    Honest(
+VARIANTS = [
+    Variant("JSON is written with spaces", when(lambda step, answer, before: not answer.messages, spaced)),
+    Variant("frames are kept alive", when(served_stream, data(lambda text: b": still here\n\n" + text))),
+    Variant("types have parameters", when(served_whole, with_media_type("Application/JSON; charset=utf-8"))),
+    Variant("a wrong type is a 422", when(both(refused, mentions('"input": 5')), put(status=422))),
+    Variant("errors have no code", when(refused, body(within("error", set_to(code=None))))),
+    Variant("responses have fields of their own", everywhere(set_to(cost=0.5))),
+    Variant("usage is not counted", everywhere(set_to(usage=None))),
+    Variant("there is no list of models", when(at("GET /models"), always(BARE)), ("transport.models",)),
+    Variant("stored responses have no routes", when(is_stored, always(BARE)), ABOUT_STORED),
+    Variant("stored responses have no methods", when(is_stored, always(NO_ROUTE)), ABOUT_STORED),
+    Variant(
         "nothing is run in the background",
         when(ask_with("background"), always(error_of(400))),
         ("stored.background", "cancel.background"),
     ),
-    Honest(
+    Variant(
         "images are refused", when(mentions("input_image"), always(error_of(400))), ("schema.image-input",)
     ),
-    Honest("tools are refused", when(ask_with("tools"), always(error_of(400))), ("tools",)),
-    Honest(
+    Variant("tools are refused", when(ask_with("tools"), always(error_of(400))), ("tools",)),
+    Variant(
         "formats are refused", when(mentions("json_schema"), always(error_of(400))), ("schema.json-output",)
     ),
-    Honest(
+    Variant(
         "there is no WebSocket",
         when(lambda step, *_: isinstance(step, WebSocketMessage), always(ServerAnswer(status=426))),
         ("websocket",),
     ),
-    Honest("nothing is compacted", when(COMPACT, always(BARE)), ("compaction",)),
-    Honest(
+    Variant("nothing is compacted", when(COMPACT, always(BARE)), ("compaction",)),
+    Variant(
         "every model is served", when(mentions("no-such-model"), put(status=200)), ("errors.unknown-model",)
     ),
-    Honest(
+    Variant(
         "what was cancelled has a status of its own",
         when(both(STORED, earlier("/cancel")), body(if_status("incomplete", set_to(status="cancelled")))),
     ),

@@ -1,4 +1,4 @@
-"""Generated Anthropic messages, and streams of them."""
+"""Strategies that generate Anthropic messages and streams."""
 
 import json
 from typing import Any
@@ -38,8 +38,8 @@ _COUNT = st.integers(0, 10_000)
 
 @st.composite
 def messages(draw: st.DrawFn) -> Json:
-    """A finished message, in the form that our own outbound gives one: adjacent texts joined, a stop reason
-    that fits, every count given."""
+    """A complete message in the form of our own outbound: adjacent texts are joined, the stop reason fits,
+    and every count is present."""
     content: list[Json] = []
     for number, block in enumerate(draw(st.lists(_BLOCKS, max_size=6))):
         if block["type"] == "text" and content and content[-1]["type"] == "text":

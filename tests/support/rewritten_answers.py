@@ -1,5 +1,5 @@
-"""Scenarios played against a server that lies: our own server's answers, recorded once, each changed by a lie
-on its way to the scenario. Nothing waits and nothing is sent, so that thousands of plays take seconds."""
+"""Scenarios played with the answers of our own server, which are recorded once and each changed before the
+scenario gets it. Nothing waits and nothing is sent, so that thousands of plays take seconds."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from openresponses_bridge.conformance.scenario import (
 )
 from openresponses_bridge.conformance.scenarios import SCENARIOS
 from openresponses_bridge.sse import is_done
-from openresponses_server.commands.playing import Player, Verdict
+from openresponses_server.commands.playing import Player, ScenarioResult
 
 JSON = {"content-type": "application/json"}
 SSE = {"content-type": "text/event-stream; charset=utf-8"}
@@ -30,14 +30,15 @@ DONE = b"data: [DONE]\n\n"
 
 Object = dict[str, Any]
 Exchange = tuple[Step, ServerAnswer]
-Lie = Callable[[Step, ServerAnswer, list[Exchange]], ServerAnswer]
-"""What is answered instead: to this step, with this true answer, after these exchanges (as they were)."""
-Holds = Callable[[Step, ServerAnswer, list[Exchange]], object]
+Rewrite = Callable[[Step, ServerAnswer, list[Exchange]], ServerAnswer]
+"""Returns what the scenario gets in the place of an answer: from the step, the recorded answer, and the
+exchanges before it, as the scenario saw them."""
+Condition = Callable[[Step, ServerAnswer, list[Exchange]], object]
 Edit = Callable[[Object], Any]
 
 
 class _Recorder(Player):
-    """A player that keeps what it saw."""
+    """A player that records its exchanges."""
 
     def __init__(self, base: str) -> None:
         super().__init__(base, {}, 30)
@@ -58,7 +59,7 @@ def recorded(base: str, target: ServerUnderTest) -> dict[str, list[Exchange]]:
         async with player:
             for scenario in SCENARIOS.values():
                 player.seen = []
-                verdict: Verdict = await player.play(scenario, target)
+                verdict: ScenarioResult = await player.play(scenario, target)
                 assert verdict.outcome == "passed", verdict
                 found[scenario.id] = player.seen
         return found
@@ -67,18 +68,21 @@ def recorded(base: str, target: ServerUnderTest) -> dict[str, list[Exchange]]:
 
 
 class Played:
-    """A scenario played with a lie: its outcome, why, the causes, and whether the lie changed anything."""
+    """A scenario played with rewritten answers: its outcome, the message and causes of a failure, and whether
+    an answer was `changed`."""
 
-    def __init__(self, scenario: Scenario, target: ServerUnderTest, record: list[Exchange], lie: Lie) -> None:
+    def __init__(
+        self, scenario: Scenario, target: ServerUnderTest, record: list[Exchange], rewrite: Rewrite
+    ) -> None:
         self.outcome = "passed"
         self.message = ""
         self.causes: tuple[str, ...] = ()
-        self.changed = _changes(record, lie)
+        self.changed = _changes(record, rewrite)
         if not self.changed:
             return  # it is what was recorded, which passed
         self._record = list(record)
         try:
-            self._play(scenario, target, lie)
+            self._play(scenario, target, rewrite)
         except NotOffered as reason:
             self.outcome, self.message = "skipped", str(reason)
         except Broken as reason:
@@ -86,21 +90,21 @@ class Played:
         except (LookupError, TypeError, ValueError, AttributeError) as error:
             self.outcome, self.message = "failed", f"unreadable: {error!r}"
 
-    def _play(self, scenario: Scenario, target: ServerUnderTest, lie: Lie) -> None:
+    def _play(self, scenario: Scenario, target: ServerUnderTest, rewrite: Rewrite) -> None:
         steps = scenario.play(target)
         before: list[Exchange] = []
         try:
             step = next(steps)
             while True:
-                answer = lie(step, self._truth(step, before), before)
+                answer = rewrite(step, self._recorded_answer(step, before), before)
                 before.append((step, answer))
                 step = steps.send(answer)
         except StopIteration:
             return
 
-    def _truth(self, step: Step, before: list[Exchange]) -> ServerAnswer:
-        """What the server answered to this step; when a lie made the scenario ask otherwise, what it answered
-        to the next one like it, or the last answer."""
+    def _recorded_answer(self, step: Step, before: list[Exchange]) -> ServerAnswer:
+        """The server's answer to this step; if the scenario takes another step because of a rewritten answer,
+        the one to the next step of the same path, or the last one sent."""
         exact = [index for index, (known, _) in enumerate(self._record) if known == step]
         alike = [index for index, (known, _) in enumerate(self._record) if path_of(known) == path_of(step)]
         if exact or alike:
@@ -109,16 +113,15 @@ class Played:
         return sent[-1] if sent else ServerAnswer(status=404, headers=JSON, body=b'{"error":{}}')
 
 
-def _changes(record: list[Exchange], lie: Lie) -> bool:
+def _changes(record: list[Exchange], rewrite: Rewrite) -> bool:
     before: list[Exchange] = []
     for step, answer in record:
-        if lie(step, answer, before) != answer:
+        if rewrite(step, answer, before) != answer:
             return True
         before.append((step, answer))
     return False
 
 
-# ── which steps ────────────────────────────────────────────────────────────────────────────────────────
 def path_of(step: Step) -> str:
     """`POST /responses`, `GET /responses/ID`, `SAY`, `WAIT`."""
     if isinstance(step, HttpRequest):
@@ -147,17 +150,17 @@ def said_in(step: Step) -> str:
     return f"{path_of(step)} {path} {json.dumps(asked(step))}"
 
 
-def at(where: str) -> Holds:
+def at(where: str) -> Condition:
     """The step is this one (see `path_of`)."""
     return lambda step, answer, before: path_of(step) == where
 
 
-def mentions(text: str) -> Holds:
-    """The step's path or body holds this text."""
+def mentions(text: str) -> Condition:
+    """The step's path or body condition this text."""
     return lambda step, answer, before: text in said_in(step)
 
 
-def earlier(text: str) -> Holds:
+def earlier(text: str) -> Condition:
     """A step before it held this text."""
     return lambda step, answer, before: any(text in said_in(each) for each, _ in before)
 
@@ -182,20 +185,21 @@ def failed_turn(step: Step, answer: ServerAnswer, before: list[Exchange]) -> boo
     return bool(answer.messages) and answer.json.get("type") == "error"
 
 
-def both(*conditions: Holds) -> Holds:
+def both(*conditions: Condition) -> Condition:
     return lambda step, answer, before: all(each(step, answer, before) for each in conditions)
 
 
-# ── what is answered instead ───────────────────────────────────────────────────────────────────────────
-def when(holds: Holds, lie: Lie) -> Lie:
-    return lambda step, answer, before: lie(step, answer, before) if holds(step, answer, before) else answer
+def when(condition: Condition, rewrite: Rewrite) -> Rewrite:
+    return lambda step, answer, before: (
+        rewrite(step, answer, before) if condition(step, answer, before) else answer
+    )
 
 
-def always(answer: ServerAnswer) -> Lie:
+def always(answer: ServerAnswer) -> Rewrite:
     return lambda *_: answer
 
 
-def put(**fields: Any) -> Lie:
+def put(**fields: Any) -> Rewrite:
     """Other fields of the answer (`status`, `headers`, `body`, `messages`)."""
     return lambda step, answer, before: replace(answer, **fields)
 
@@ -204,10 +208,10 @@ def with_json(answer: ServerAnswer, value: Any) -> ServerAnswer:
     return replace(answer, body=json.dumps(value).encode())
 
 
-def body(edit: Edit) -> Lie:
+def body(edit: Edit) -> Rewrite:
     """The JSON object of the body, edited in place."""
 
-    def lie(step: Step, answer: ServerAnswer, before: list[Exchange]) -> ServerAnswer:
+    def rewrite(step: Step, answer: ServerAnswer, before: list[Exchange]) -> ServerAnswer:
         found = answer.json
         if answer.messages or not isinstance(found, dict):
             return answer
@@ -215,13 +219,13 @@ def body(edit: Edit) -> Lie:
         edit(found)
         return answer if json.dumps(found) == kept else with_json(answer, found)
 
-    return lie
+    return rewrite
 
 
-def events(edit: Callable[[list[Object]], Any]) -> Lie:
+def events(edit: Callable[[list[Object]], Any]) -> Rewrite:
     """The events of a stream, over HTTP or in a turn on a WebSocket, edited in place."""
 
-    def lie(step: Step, answer: ServerAnswer, before: list[Exchange]) -> ServerAnswer:
+    def rewrite(step: Step, answer: ServerAnswer, before: list[Exchange]) -> ServerAnswer:
         found = answer.events
         kept = json.dumps(found)
         edit(found)
@@ -233,22 +237,22 @@ def events(edit: Callable[[list[Object]], Any]) -> Lie:
         ended = [DONE] if any(map(is_done, answer.frames)) else []
         return replace(answer, body=b"".join(frames + ended))
 
-    return lie
+    return rewrite
 
 
-def data(change: Callable[[bytes], bytes]) -> Lie:
+def data(change: Callable[[bytes], bytes]) -> Rewrite:
     """The bytes of the body, and of each message."""
     return lambda step, answer, before: replace(
         answer, body=change(answer.body), messages=[change(each) for each in answer.messages]
     )
 
 
-def whole(edit: Edit) -> Lie:
+def whole(edit: Edit) -> Rewrite:
     """The response of each `POST /responses` that is answered whole."""
     return when(served_whole, body(edit))
 
 
-def streamed(edit: Callable[[list[Object]], Any]) -> Lie:
+def streamed(edit: Callable[[list[Object]], Any]) -> Rewrite:
     """The events of each stream over HTTP."""
     return when(served_stream, events(edit))
 

@@ -1,4 +1,4 @@
-"""Imports that a serving process makes before it listens."""
+"""Imports that a server makes before it listens."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from importlib import import_module
 from typing import Final
 
-# Libraries import these at their first use, within a request: that blocks the loop for 10 ms.
+# Libraries import these at their first use, in a request, which would block the loop for 10 ms.
 _BY_FIRST_REQUESTS: Final = (
     "anyio._backends._asyncio",
     "encodings.idna",
@@ -21,8 +21,8 @@ _BY_FIRST_REQUESTS: Final = (
 
 @contextmanager
 def gc_paused() -> Iterator[None]:
-    """Disable garbage collection during imports, then freeze the objects: a twelfth of the start went into
-    collections that find next to nothing."""
+    """Disable garbage collection during imports, then freeze the objects: collections, which find almost
+    nothing, took a twelfth of the start."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -34,9 +34,9 @@ def gc_paused() -> Iterator[None]:
 
 
 def import_structlog() -> None:
-    """Import it without rich, which it looks for to colour tracebacks:
-    `openresponses_server.observation.logs` shows them plainly. With Pygments those are 66 modules. To be
-    called before anything else imports structlog."""
+    """Import structlog without rich, which it would import for coloured tracebacks (with Pygments 66
+    modules): `openresponses_server.observation.logs` prints plain ones. Call this before anything else
+    imports structlog."""
     if "structlog" in sys.modules or "rich" in sys.modules:
         return
     sys.modules["rich"] = None  # type: ignore[assignment]  # an import of it fails

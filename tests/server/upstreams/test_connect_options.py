@@ -20,11 +20,16 @@ from structlog.testing import capture_logs
 from openresponses_bridge.seal import Sealer
 from openresponses_server.errors import UpstreamError
 from openresponses_server.http.client.body import FairScheduler
-from openresponses_server.http.client.connection import Connection, request_target_of
+from openresponses_server.http.client.connect_options import (
+    ConnectOptions,
+    ConnectOptionsError,
+    TlsOptions,
+    tls_context,
+)
+from openresponses_server.http.client.connection import ClientConnection, request_target_of
 from openresponses_server.http.client.failures import ConnectionLost
-from openresponses_server.http.client.proxies import Exceptions, Proxy, environment_proxy
-from openresponses_server.http.client.ways import Trust, Way, WayError, tls_context
-from openresponses_server.http.flow import Reader
+from openresponses_server.http.client.proxies import NoProxyList, Proxy, environment_proxy
+from openresponses_server.http.flow import BodyReader
 from openresponses_server.settings import Settings, SettingsError, Timeouts, UpstreamSettings, load_settings
 from openresponses_server.upstreams.base import UpstreamRequest
 from openresponses_server.upstreams.targets import configured, secrets_of
@@ -106,7 +111,7 @@ async def ask(given: UpstreamSettings, times: int = 1) -> list[bytes]:
         for _ in range(times):
             pieces = []
             async with upstream.open(UpstreamRequest("/chat/completions", b"{}", "r")) as reply:
-                reader = Reader(reply)
+                reader = BodyReader(reply)
                 while piece := await reader.read():
                     pieces.append(piece)
             answers.append(b"".join(pieces))
@@ -189,7 +194,7 @@ def test_a_proxy_may_speak_tls_itself(loop: str, authority: Authority, certifica
 
 
 @pytest.mark.parametrize(
-    ("says", "user", "words", "lasting"),
+    ("says", "user", "words", "permanent"),
     [
         (b"", "other:user", "the proxy does not accept the user and password", True),
         (b"HTTP/1.1 403 No\r\n\r\n", "", "the proxy refuses to connect to it (status 403)", True),
@@ -198,11 +203,11 @@ def test_a_proxy_may_speak_tls_itself(loop: str, authority: Authority, certifica
         (b"\x15\x03\x01\x00\x02\x02\x46", "", "what answers at the proxy's address is not a proxy", True),
         (b"HTTP/1.1 200 OK\r\n" + b"x: y\r\n" * 5000, "", "is not a proxy", True),
         (b"HTTP/1.1 200 OK\r\n\r\nHTTP/1.1 200 OK\r\n\r\n", "", "is not a proxy", True),
-        (b"HTTP/1.1 200 OK\r\n", "", "the proxy closed the connection before an answer", False),
+        (b"HTTP/1.1 200 OK\r\n", "", "the proxy closed the connection before its answer", False),
     ],
 )
 def test_a_proxy_that_makes_no_tunnel_is_named_and_its_password_is_not(
-    loop: str, says: bytes, user: str, words: str, lasting: bool, certificate: Path
+    loop: str, says: bytes, user: str, words: str, permanent: bool, certificate: Path
 ) -> None:
     proxy = ScriptedProxy(user=user, says=says)
     with capture_logs() as logged:
@@ -219,7 +224,7 @@ def test_a_proxy_that_makes_no_tunnel_is_named_and_its_password_is_not(
     assert words in error.message
     assert str(proxy.port) in error.cause
     assert str(proxy.port) not in error.message, "where the operator's proxy is, is not the client's matter"
-    assert (error.lasting, error.headers.get("x-should-retry") == "false") == (lasting, lasting)
+    assert (error.permanent, error.headers.get("x-should-retry") == "false") == (permanent, permanent)
     shown = json.dumps([error.message, error.cause, error.said, logged], ensure_ascii=False, default=str)
     assert not any(secret in shown for secret in (PASSWORD, QUOTED, *Proxy(f"http://{QUOTED}@h").secrets))
 
@@ -256,12 +261,12 @@ def test_what_comes_through_a_tunnel_before_its_connection_is_made_ends_it(loop:
             self.aborted = True
 
     async def over(_: int) -> bool:
-        connection = Connection(FairScheduler(), lambda _each: None, lambda _each: None)
+        connection = ClientConnection(FairScheduler(), lambda _each: None, lambda _each: None)
         connection.data_received(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
         connection.connection_made(transport := Transport())
         assert connection.is_closing
         with pytest.raises(ConnectionLost):
-            await connection.ask(b"", b"", 1)
+            await connection.request(b"", b"", 1)
         return transport.aborted
 
     assert run(loop, over) is True
@@ -303,8 +308,8 @@ def test_the_environment_names_proxies_and_never_for_this_machine(
         name: f"http://{at}" for name, at in through.items()
     }
     for url in ORIGINS.values():
-        assert Way(proxy="none").proxy_of(request_target_of(url).origin) is None
-        named = Way(proxy="http://mine:3").proxy_of(request_target_of(url).origin)
+        assert ConnectOptions(proxy="none").proxy_of(request_target_of(url).origin) is None
+        named = ConnectOptions(proxy="http://mine:3").proxy_of(request_target_of(url).origin)
         assert named is not None, "one that is asked for by name counts for this machine too"
 
 
@@ -340,7 +345,7 @@ def test_the_environment_names_proxies_and_never_for_this_machine(
     ],
 )
 def test_no_proxy_excepts_names_addresses_and_networks(listed: str, url: str, excepted: bool) -> None:
-    assert Exceptions(listed).has(request_target_of(url).origin) is excepted
+    assert NoProxyList(listed).has(request_target_of(url).origin) is excepted
 
 
 @pytest.mark.parametrize("variable", ["HTTPS_PROXY", "https_proxy", "all_proxy", "ALL_PROXY"])
@@ -521,7 +526,7 @@ def test_a_client_certificate_is_shown_and_its_refusal_is_said(
         assert refused.cause == "it refuses the client certificate that it was shown"
         none = failed(loop, over(), proxy=proxy)
         assert none.cause == missing
-        assert (refused.lasting, none.lasting) == (True, True)
+        assert (refused.permanent, none.permanent) == (True, True)
 
 
 def test_a_client_certificate_that_can_t_be_used_is_refused_at_the_start(
@@ -539,14 +544,14 @@ def test_a_client_certificate_that_can_t_be_used_is_refused_at_the_start(
         ({"client_key": str(apart)}, ".client_key", "is missing"),
         ({"ca_file": str(empty)}, ".ca_file", "does not hold certificates"),
         ({"ca_file": str(tmp_path / "gone")}, ".ca_file", "No such file"),
-        ({"ca_file": str(apart), "verify": False}, ".ca_file", "no other verify"),
+        ({"ca_file": str(apart), "verify": False}, ".ca_file", "verify must be true"),
         ({"proxy": "http://p:1", "socket": "/s"}, ".proxy", "exclude each other"),
     ):
         with pytest.raises(SettingsError, match=words) as refused:
             configured(UpstreamSettings(url="https://m.example", **given), Settings(), Sealer(b"k" * 32))  # type: ignore[arg-type]
         assert refused.value.at == at
-    with pytest.raises(WayError, match="https://"):
-        Way(Trust(client_cert=str(apart))).check(request_target_of("http://m.example").origin)
+    with pytest.raises(ConnectOptionsError, match="https://"):
+        ConnectOptions(TlsOptions(client_cert=str(apart))).check(request_target_of("http://m.example").origin)
 
 
 @pytest.mark.parametrize("through", [False, True], ids=["direct", "proxy"])

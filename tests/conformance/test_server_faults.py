@@ -1,5 +1,5 @@
-"""A server that lies in one way fails the scenarios that ask about it, and no others; one that only lacks
-features, or is legal in another way, fails none."""
+"""A server with one fault fails the scenarios about it and no others; one that lacks features, or is right in
+another way, fails none."""
 
 from collections.abc import Iterator
 
@@ -8,8 +8,8 @@ import pytest
 from openresponses_bridge.conformance.scenario import ServerUnderTest
 from openresponses_bridge.conformance.scenarios import SCENARIOS
 from openresponses_server.settings import Settings
-from tests.support.lies import EVERY, HONEST, ROWS, Honest, Row
-from tests.support.lying import Exchange, Lie, Played, recorded
+from tests.support.rewritten_answers import Exchange, Played, Rewrite, recorded
+from tests.support.server_faults import EVERY, FAULTS, VARIANTS, Fault, Variant
 from tests.support.serving import serving
 
 TARGET = ServerUnderTest("demo")
@@ -23,8 +23,8 @@ def records() -> Iterator[Records]:
         yield recorded(base, TARGET)
 
 
-def played(records: Records, lie: Lie) -> dict[str, Played]:
-    return {each.id: Played(each, TARGET, records[each.id], lie) for each in SCENARIOS.values()}
+def played(records: Records, rewrite: Rewrite) -> dict[str, Played]:
+    return {each.id: Played(each, TARGET, records[each.id], rewrite) for each in SCENARIOS.values()}
 
 
 def failed(plays: dict[str, Played]) -> set[str]:
@@ -32,40 +32,42 @@ def failed(plays: dict[str, Played]) -> set[str]:
 
 
 @pytest.mark.no_cover
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
-def test_a_lie_fails_the_scenarios_about_it_and_no_others(records: Records, row: Row) -> None:
-    plays = played(records, row.lie)
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
+def test_a_fault_fails_the_scenarios_about_it_and_no_others(records: Records, fault: Fault) -> None:
+    plays = played(records, fault.rewrite)
     changed = {name for name, play in plays.items() if play.changed}
-    fails = changed if row.fails == EVERY else set(row.fails.split())
-    assert failed(plays) == fails - set(row.but.split())
+    fails = changed if fault.fails == EVERY else set(fault.fails.split())
+    assert failed(plays) == fails - set(fault.but.split())
     assert failed(plays)
 
 
 @pytest.mark.no_cover
-def test_every_scenario_fails_of_a_lie(records: Records) -> None:
-    found = {name for row in ROWS for name in failed(played(records, row.lie))}
+def test_every_scenario_fails_because_of_a_fault(records: Records) -> None:
+    found = {name for fault in FAULTS for name in failed(played(records, fault.rewrite))}
     assert found == set(SCENARIOS)
 
 
-@pytest.mark.parametrize("row", HONEST, ids=lambda row: row.name)
-def test_what_is_legal_or_not_offered_fails_nothing(records: Records, row: Honest) -> None:
-    plays = played(records, row.change)
+@pytest.mark.parametrize("variant", VARIANTS, ids=lambda variant: variant.name)
+def test_what_is_legal_or_not_offered_fails_nothing(records: Records, variant: Variant) -> None:
+    plays = played(records, variant.change)
     assert {name: play.message for name, play in plays.items() if play.outcome == "failed"} == {}
     assert any(play.changed for play in plays.values())
     skipped = {name for name, play in plays.items() if play.outcome == "skipped"}
-    assert skipped == {name for name in SCENARIOS if name in row.skips or name.split(".")[0] in row.skips}
+    assert skipped == {
+        name for name in SCENARIOS if name in variant.skips or name.split(".")[0] in variant.skips
+    }
 
 
 def test_one_fault_is_one_cause(records: Records) -> None:
     """A fault that most streams show has the same cause wherever it shows."""
-    rows = {row.name: row for row in ROWS}
+    faults = {fault.name: fault for fault in FAULTS}
     for name in (
         "no [DONE]",
         "usage is not a sum",
         "usage is not a sum in streams",
         "a delta is at another place",
     ):
-        plays = played(records, rows[name].lie)
+        plays = played(records, faults[name].rewrite)
         found = {cause for play in plays.values() if play.outcome == "failed" for cause in play.causes}
         assert len(failed(plays)) >= 8
         assert len(found) == 1, found

@@ -11,7 +11,7 @@ import pytest
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 
 from openresponses_server.api.websocket.connection import Lanes
-from openresponses_server.http.refusals import in_lane
+from openresponses_server.http.refusals import with_stream_id
 from openresponses_server.http.websocket import WebSocketConnection
 from openresponses_server.settings import Settings, Tracing, UpstreamSettings
 from tests.support.pieces import Written
@@ -21,7 +21,7 @@ from tests.support.sockets import Socket, opened_socket
 from tests.support.upstream import ScriptedUpstream, paced
 from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = pytest.mark.timeout(120)
 SEND_BUFFER = 16 * 1024
 
 
@@ -107,7 +107,7 @@ async def test_message_that_waits_is_not_overtaken_by_one_of_another_lane() -> N
     may.set()
     await first
     assert other(b'{"a":1}')
-    assert sent == [b"{}", in_lane(b'{"a":1}', "b")]
+    assert sent == [b"{}", with_stream_id(b'{"a":1}', "b")]
 
 
 @pytest.mark.parametrize("half", [False, True])

@@ -1,5 +1,5 @@
-"""The common frame of Codex, Copilot and VS Code is read in a quick way: what leaves is what the long way
-gives. Chat Completions and Responses have more of these ways, and tests of their own."""
+"""The common frame of Codex, Copilot and VS Code is decoded strictly, all others leniently: what leaves is
+what the lenient reader alone gives. Chat Completions and Responses have tests of their own."""
 
 from contextlib import nullcontext
 from typing import Any, NamedTuple
@@ -65,35 +65,35 @@ VSCODE = st.one_of(
 )
 
 
-class Quick(NamedTuple):
-    """A dialect's frames, and what turns its quick way off."""
+class Strict(NamedTuple):
+    """A dialect's frames, and what turns its strict decoding off."""
 
     inbound: Any
     frames: st.SearchStrategy[Any]
     off: tuple[Any, str, Any]
 
 
-QUICK = {
-    "codex": Quick(codex.Inbound, CODEX, (codex.inbound, "read_delta", lambda *given: None)),
-    "copilot": Quick(copilot.Inbound, COPILOT, (copilot.inbound, "plain_text", lambda *given: None)),
-    "vscode": Quick(vscode.Inbound, VSCODE, (vscode.inbound, "_TEXT_PART", b"none")),
+DIALECTS = {
+    "codex": Strict(codex.Inbound, CODEX, (codex.inbound, "read_delta", lambda *given: None)),
+    "copilot": Strict(copilot.Inbound, COPILOT, (copilot.inbound, "plain_text", lambda *given: None)),
+    "vscode": Strict(vscode.Inbound, VSCODE, (vscode.inbound, "_TEXT_PART", b"none")),
 }
 
 
-def sent(quick: Quick, frames: list[bytes], off: bool) -> tuple[list[list[bytes]], list[str]]:
+def sent(strict: Strict, frames: list[bytes], off: bool) -> tuple[list[list[bytes]], list[str]]:
     machine = new_machine()
-    with patch.object(*quick.off) if off else nullcontext():
-        inbound = quick.inbound(machine)
+    with patch.object(*strict.off) if off else nullcontext():
+        inbound = strict.inbound(machine)
         fed = [*(inbound.feed(frame) for frame in frames), inbound.close()]
     return [[encode(event) for event in events] for events in fed], [
         str(case) for case in machine.diagnostics
     ]
 
 
-@pytest.mark.parametrize("dialect", QUICK)
+@pytest.mark.parametrize("dialect", DIALECTS)
 @given(data=st.data())
-def test_any_stream_leaves_as_it_does_the_long_way(dialect: str, data: st.DataObject) -> None:
-    quick = QUICK[dialect]
-    values = data.draw(st.lists(quick.frames, max_size=8))
+def test_any_stream_leaves_as_when_all_is_read_leniently(dialect: str, data: st.DataObject) -> None:
+    strict = DIALECTS[dialect]
+    values = data.draw(st.lists(strict.frames, max_size=8))
     frames = [encode(value) for value in values]
-    assert sent(quick, frames, off=False) == sent(quick, frames, off=True)
+    assert sent(strict, frames, off=False) == sent(strict, frames, off=True)

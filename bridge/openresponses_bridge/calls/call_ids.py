@@ -1,0 +1,64 @@
+"""Call ids in the form that a server accepts, for calls and their outputs alike."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from hashlib import sha256
+from typing import Final
+
+from openresponses_bridge.diagnostics import Diagnostics
+from openresponses_bridge.protocol.ids import LONGEST_ID, TOO_LONG, accepted_call_id
+
+_FORM: Final = re.compile(r"\[(?P<characters>[!-Z_-~]+)\]\{(?P<length>[1-9]\d?)\}")
+
+
+class CallIdForm:
+    """The form of all call ids of a server: its characters and how many, as `[a-zA-Z0-9]{9}`. Raises
+    ValueError for another text."""
+
+    def __init__(self, form: str) -> None:
+        match = _FORM.fullmatch(form)
+        if match is None or not (alphabet := _expanded(match["characters"])):
+            raise ValueError(f"{form[:64]!r} is not of the form [a-zA-Z0-9]{{9}}")
+        self._alphabet = alphabet
+        self._length = int(match["length"])
+
+    def accepted(self, call_id: str) -> str:
+        """The id if it has this form, else one that is always the same for it."""
+        if len(call_id) == self._length and set(call_id) <= set(self._alphabet):
+            return call_id
+        rest = int.from_bytes(sha256(call_id.encode("utf-8", "surrogatepass")).digest())
+        made = ""
+        for _ in range(self._length):
+            rest, index = divmod(rest, len(self._alphabet))
+            made += self._alphabet[index]
+        return made
+
+
+def _expanded(characters: str) -> str:
+    """The characters of a class such as `a-zA-Z0-9_`."""
+    found, at = "", 0
+    while at < len(characters):
+        if characters[at + 1 : at + 2] == "-" and at + 2 < len(characters):
+            found += "".join(map(chr, range(ord(characters[at]), ord(characters[at + 2]) + 1)))
+            at += 3
+        else:
+            found += characters[at]
+            at += 1
+    return found
+
+
+@lru_cache(maxsize=64)
+def call_id_form(form: str) -> CallIdForm:
+    """The same, made once for each text. Raises ValueError."""
+    return CallIdForm(form)
+
+
+def sent_call_id(call_id: str, form: CallIdForm | None, diagnostics: Diagnostics, where: str) -> str:
+    """The id for a server that accepts this form, any short one without; a change is a repair."""
+    sent = accepted_call_id(call_id) if form is None else form.accepted(call_id)
+    if sent != call_id:
+        why = TOO_LONG if len(call_id) > LONGEST_ID else "not of the form that the upstream accepts, replaced"
+        diagnostics.repair(f"{where}.call_id", why)
+    return sent

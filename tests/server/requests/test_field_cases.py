@@ -1,0 +1,69 @@
+"""What ended a session of a client for good, seen from outside the server."""
+
+import json
+from typing import Any
+
+import pytest
+
+from openresponses_server.settings import Settings, UpstreamSettings
+from tests.support.serving import respond, serving
+from tests.support.upstream import JSON, Script, ScriptedUpstream, frame, refusal
+
+pytestmark = pytest.mark.timeout(120)
+SAID = {"type": "output_text", "text": "Hello.", "annotations": []}
+MESSAGE = {"type": "message", "id": "msg_1", "role": "assistant", "status": "completed", "content": [SAID]}
+WHOLE = json.dumps(
+    {"id": "resp_1", "object": "response", "status": "completed", "model": "m", "output": [MESSAGE]}
+).encode()
+
+
+@pytest.mark.parametrize(
+    ("status", "said", "code"),
+    [
+        (503, {}, "service_unavailable"),
+        (529, {}, "service_unavailable"),
+        (503, {"type": "overloaded_error"}, "service_unavailable"),
+        (503, {"code": "server_is_overloaded"}, "server_is_overloaded"),
+        (500, {}, "server_error"),
+        (502, {}, "server_error"),
+    ],
+)
+def test_case_46_overload_has_a_code_over_which_codex_asks_again(
+    bridged: str, upstream: ScriptedUpstream, status: int, said: dict[str, Any], code: str
+) -> None:
+    upstream.scripts["busy"] = refusal(status, message="Later.", **said)
+    for streamed in (False, True):
+        refused = respond(bridged, model="busy", stream=streamed)
+        assert (refused.status, refused.error["code"]) == (status, code)
+
+
+REASONING = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "gAAA"}
+ASKED = [REASONING, {"type": "message", "role": "user", "content": "Hi"}]
+UNDECRYPTABLE = refusal(400, code="invalid_encrypted_content", message="It could not be verified.")
+IN_STREAM = Script(
+    [frame(type="error", code="invalid_encrypted_content", message="It could not be verified.")]
+)
+
+
+@pytest.mark.parametrize("refused", [UNDECRYPTABLE, IN_STREAM], ids=["at once", "in its stream"])
+@pytest.mark.parametrize("streamed", [False, True])
+def test_case_51_reasoning_that_the_upstream_cant_decrypt_is_left_out(
+    streamed: bool, refused: Script
+) -> None:
+    with ScriptedUpstream({"m": [refused, Script([WHOLE], headers=JSON)]}) as upstream:
+        given = UpstreamSettings(url=upstream.url, dialect="responses", models=["m"])
+        with serving(Settings(upstreams=[given])) as base:
+            reply = respond(base, model="m", input=ASKED, stream=streamed)
+        first, second = (received.body["input"] for received in upstream.received)
+    assert reply.status == 200
+    assert (first, second) == (ASKED, ASKED[1:])
+    assert "can't decrypt it" in reply.headers["openresponses-losses"]
+
+
+def test_case_51_without_encrypted_reasoning_the_refusal_is_the_answer() -> None:
+    with ScriptedUpstream({"m": UNDECRYPTABLE}) as upstream:
+        given = UpstreamSettings(url=upstream.url, dialect="responses", models=["m"])
+        with serving(Settings(upstreams=[given])) as base:
+            reply = respond(base, model="m")
+        assert len(upstream.received) == 1
+    assert (reply.status, reply.error["code"]) == (400, "invalid_encrypted_content")

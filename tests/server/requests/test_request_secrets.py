@@ -1,0 +1,215 @@
+"""What a client gives with its tools as a secret reaches the upstream, and nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from openresponses_bridge.protocol.codec import decode_json, decode_request
+from openresponses_server.requests.background import enqueue
+from openresponses_server.requests.prepare import new_run, prepare
+from openresponses_server.requests.prepared import PreparedRequest
+from openresponses_server.runs.support import lacks_secrets, stored_request
+from openresponses_server.settings import Settings, Tracing, UpstreamSettings
+from openresponses_server.store.base import Lease, StoredResponse
+from tests.support.in_process import InProcess
+from tests.support.logs import log_as_in_production
+from tests.support.upstream import JSON, Received, Script, ScriptedUpstream, text
+
+MCP = {
+    "type": "mcp",
+    "server_label": "shown-label",
+    "server_url": "https://user:hidden-0-userinfo@shown.example:8443/hidden-1-in-its-path"
+    "?k=hidden-2-in-its-query#hidden-3-in-its-fragment",
+    "headers": {"Authorization": "Bearer hidden-4-header", "X-Tenant": "hidden-5-header"},
+    "authorization": "hidden-6-authorization",
+}
+NETWORK = {
+    "type": "allowlist",
+    "allowed_domains": ["shown.example"],
+    "domain_secrets": [{"domain": "shown.example", "name": "N", "value": "hidden-7-domain-secret"}],
+}
+SHELL = {"type": "shell", "environment": {"type": "container_auto", "network_policy": NETWORK}}
+INTERPRETER = {
+    "type": "code_interpreter",
+    "container": {"type": "auto", "network_policy": NETWORK, "env": {"A": "hidden-8-container-env"}},
+}
+LOCAL = {"type": "local_environment", "environment": {"A": "hidden-9-environment"}, "api_key": "hidden-a-key"}
+TOOLS = [MCP, SHELL, INTERPRETER, LOCAL]
+INSIDE = {
+    "type": "additional_tools",
+    "role": "developer",
+    "tools": [MCP | {"server_label": "inside", "authorization": "hidden-b-inside"}],
+}
+MESSAGE = {"type": "message", "role": "user", "content": "Hi"}
+SECRETS = [f"hidden-{place:x}" for place in range(12)]
+
+
+def echoing(received: Received) -> Script:
+    """An upstream that repeats the tools in its response, as some do."""
+    if received.path.endswith("/chat/completions"):
+        return Script(text("Hello"))
+    part = {"type": "output_text", "text": "Hello", "annotations": [], "logprobs": []}
+    said = {"type": "message", "id": "msg_1", "role": "assistant", "status": "completed", "content": [part]}
+    whole = {
+        "id": "resp_up_1",
+        "object": "response",
+        "status": "completed",
+        "model": "m",
+        "output": [said],
+        "tools": received.body.get("tools", []),
+    }
+    return Script([json.dumps(whole).encode()], headers=JSON)
+
+
+@contextmanager
+def served(folder: Path, **more: Any) -> Iterator[tuple[InProcess, ScriptedUpstream]]:
+    with ScriptedUpstream() as upstream:
+        upstream.answer = echoing
+        given = [
+            UpstreamSettings(url=upstream.url, name="one", dialect="responses", models=["m"]),
+            UpstreamSettings(url=upstream.url, name="two", models=["chat"]),
+        ]
+        app = InProcess(Settings(upstreams=given, store=f"sqlite:///{folder}/s.sqlite3", **more))
+        try:
+            yield app, upstream
+        finally:
+            app.close()
+
+
+def asked(model: str, **more: Any) -> dict[str, Any]:
+    return {"model": model, "input": [INSIDE, MESSAGE], "tools": TOOLS, **more}
+
+
+def found_in(shown: bytes | str) -> list[str]:
+    data = shown.encode() if isinstance(shown, str) else shown
+    return [secret for secret in SECRETS if secret.encode() in data]
+
+
+def in_background(app: InProcess, body: dict[str, Any]) -> list[bytes]:
+    queued = app.call("POST", "/v1/responses", body | {"background": True})
+    shown = [queued.body]
+    deadline = time.monotonic() + 60
+    while json.loads(shown[-1])["status"] in ("queued", "in_progress"):
+        assert time.monotonic() < deadline
+        app.run(asyncio.sleep(0.01))
+        shown.append(app.call("GET", f"/v1/responses/{queued.json['id']}").body)
+    return shown
+
+
+@pytest.mark.parametrize("model", ["m", "chat"])
+def test_case_55_secrets_of_tools_reach_the_upstream_alone(tmp_path: Path, model: str) -> None:
+    log = io.StringIO()
+    log_as_in_production(log)
+    trace, record = Tracing(folder=str(tmp_path / "traces")), str(tmp_path / "recordings")
+    try:
+        with served(tmp_path, trace=trace, record=record) as (app, upstream):
+            shown = {"stream": app.call("POST", "/v1/responses", asked(model, stream=True)).body}
+            plain = app.call("POST", "/v1/responses", asked(model))
+            assert (plain.status, len(plain.json["tools"])) == (200, len(TOOLS))
+            assert "shown.example:8443" in plain.body.decode()
+            assert "shown-label" in plain.body.decode()
+            shown["plain"] = plain.body
+            response_id = plain.json["id"]
+            messages = [
+                json.dumps({"type": "response.create", **asked(model), **more}).encode()
+                for more in ({}, {"generate": False})
+            ]
+            shown["websocket"] = json.dumps(app.turns(messages)).encode()
+            shown["inspected"] = app.call("POST", "/inspector/v1/responses", asked(model)).body
+            shown["context"] = app.call("POST", "/inspector/v1/context", asked(model)).body
+            shown["background"] = b"".join(in_background(app, asked(model)))
+            for target in (
+                f"/v1/responses/{response_id}",
+                f"/v1/responses/{response_id}?stream=true",
+                f"/v1/responses/{response_id}/input_items",
+                f"/v1/responses/{response_id}/trace",
+                "/inspector/v1/responses",
+                f"/inspector/v1/responses/{response_id}",
+                f"/inspector/v1/responses/{response_id}/request",
+                "/metrics",
+            ):
+                shown[target] = app.call("GET", target).body
+
+            async def exported() -> bytes:
+                return b"".join([line async for line in app.app.state.service.store.export()])
+
+            shown["export"] = app.run(exported())
+            sent = json.dumps([received.body for received in upstream.received]).encode()
+    finally:
+        log_as_in_production()
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert {path.relative_to(tmp_path).parts[0] for path in files} >= {"recordings", "traces", "s.sqlite3"}
+    shown |= {f"file {path.suffix}": path.read_bytes() for path in files}
+    shown["log"] = log.getvalue().encode()
+    assert shown["log"]
+    if model == "m":
+        assert found_in(sent) == SECRETS
+    assert {where: found for where, text in shown.items() if (found := found_in(text))} == {}
+
+
+def test_what_a_continuation_sends_again_is_used(tmp_path: Path) -> None:
+    with served(tmp_path) as (app, upstream):
+        first = app.call("POST", "/v1/responses", asked("m")).json
+        again = {"model": "m", "input": "And?", "previous_response_id": first["id"]}
+        assert app.call("POST", "/v1/responses", again | {"tools": [MCP]}).status == 200
+        assert app.call("POST", "/v1/responses", again).status == 200
+        resent, left_out = (received.body for received in upstream.received[-2:])
+    assert MCP in resent["tools"]
+    assert found_in(json.dumps(left_out)) == []
+
+
+def test_a_request_with_secrets_is_stored_without_them_and_says_so() -> None:
+    harmless = decode_request(json.dumps({"model": "m", "tools": [{"type": "web_search"}]}).encode())
+    secret = decode_request(json.dumps(asked("m", background=True)).encode())
+    for request, lacks in ((harmless, False), (secret, True)):
+        kept = stored_request(request, "openai")
+        assert found_in(kept) == []
+        assert len(decode_json(kept)["tools"]) == len(request.tools or ())
+        assert lacks_secrets(kept) is lacks
+
+
+@pytest.mark.parametrize(("tools", "personal"), [(TOOLS, True), ([{"type": "web_search"}], False)])
+def test_only_its_own_worker_makes_a_run_with_secrets(tmp_path: Path, tools: Any, personal: bool) -> None:
+    body = {"model": "m", "input": "Hi", "tools": tools, "background": True}
+    with served(tmp_path) as (app, _):
+        service = app.app.state.service
+
+        async def made() -> bool:
+            request = PreparedRequest(decode_request(json.dumps(body).encode()), {}, "req_1")
+            run = new_run(await prepare(request, service), service)
+            await enqueue(service, run)
+            await run.wait_for_end()
+            return run.personal
+
+        assert app.run(made()) is personal
+
+
+def test_a_run_whose_secrets_are_not_stored_is_not_made_elsewhere(tmp_path: Path) -> None:
+    """Its worker has stopped: it ends, and no upstream is asked without them."""
+    with served(tmp_path) as (app, upstream):
+        service = app.app.state.service
+        made = app.call("POST", "/v1/responses", asked("m")).json
+        asked_before = len(upstream.received)
+
+        async def left_by_its_worker() -> Any:
+            record = await service.store.get(made["id"], "")
+            response = replace(record.response, id="resp_left", status="queued", output=[], usage=None)
+            body = stored_request(decode_request(json.dumps(asked("m", background=True)).encode()), "openai")
+            left = StoredResponse(response, [], owner=record.owner, request=body, lease=Lease("gone", 1.0))
+            await service.store.put(left)
+            await service.runs.settler.settle("resp_left")
+            return (await service.store.get("resp_left", record.owner)).response
+
+        ended = app.run(left_by_its_worker())
+        assert len(upstream.received) == asked_before
+    assert (ended.status, ended.error.code) == ("failed", "secrets_not_stored")
