@@ -1,5 +1,6 @@
-"""Texts that others wrote, as a terminal may have them: nothing in them moves its cursor, hides or reorders
-what stands beside them, or fills the screen."""
+"""Texts that others wrote: half surrogate pairs joined or replaced, marks that may begin at the end of a
+fragment, and the form that a terminal may have, in which nothing moves its cursor, hides or reorders what
+stands beside it, or fills the screen."""
 
 from __future__ import annotations
 
@@ -31,6 +32,14 @@ def repair_surrogates(text: str) -> str:
 def joined(text: str) -> str:
     """The text with its pairs joined; a half by itself stays as it is."""
     return _PAIR.sub(_join, text)
+
+
+def overlap(text: str, position: int, mark: str) -> int:
+    """How many characters at the end of the text, from this position on, may begin the mark."""
+    for size in range(min(len(mark) - 1, len(text) - position), 0, -1):
+        if text.endswith(mark[:size]):
+            return size
+    return 0
 
 
 def repair_surrogates_json(value: Any) -> Any:

@@ -614,6 +614,16 @@ CALLED = ("function_call", '{"a":1}')
 # format, text → items in order
 WRITTEN: dict[str, tuple[str, str, list[Any]]] = {
     "P14, hermes": ("hermes", f"So. {HERMES}", [("message", "So. "), CALLED]),
+    "P14, half a character": (
+        "hermes",
+        HERMES.replace("1", r'"\ud83d"'),
+        [("function_call", r'{"a":"\ud83d"}')],
+    ),
+    "P14, half a character in a value": (
+        "glm",
+        r'<tool_call>ls<arg_key>a</arg_key><arg_value>["\ud83d"]</arg_value></tool_call>',
+        [("function_call", r'{"a":["\ud83d"]}')],
+    ),
     "P14, two of hermes": ("hermes", HERMES + HERMES, [CALLED, CALLED]),
     "P14, hermes without an end": ("hermes", HERMES.removesuffix("</tool_call>"), [CALLED]),
     "P14, glm": (

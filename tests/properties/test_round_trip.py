@@ -1,8 +1,9 @@
 """Random calls → events → the fold, the validator and the parts: the centre of the tests.
 
 After each call, right or wrong, `Run` holds the machine to E1 (fold equals snapshot), E2 (numbers) and the
-grammar of the stream. At the end the parts that a decoder makes of the events must be what was called: the text,
-the thinking, each tool call that was whole, once. What is expected is kept here, without asking the machine.
+grammar of the stream. At the end the parts that a decoder makes of the events must be what was called: the
+text, the thinking, each tool call that was whole, once. What is expected is kept here, without asking the
+machine.
 """
 
 import json

@@ -73,27 +73,45 @@ def _const_as_enum(schema: Schema) -> Schema | None:
     return {**rest, "enum": [schema["const"]]}
 
 
-def _types_as_nullable(schema: Schema) -> Schema | None:
+def _types_of(schema: Schema) -> list[str] | None:
+    """The types of a list of them, each once; an integer is a number."""
     types = schema.get("type")
     if not isinstance(types, list):
+        return None
+    found = dict.fromkeys(each for each in types if isinstance(each, str))
+    return [each for each in found if each != "integer" or "number" not in found] or None
+
+
+def _types_as_nullable(schema: Schema) -> Schema | None:
+    types = _types_of(schema)
+    if types is None:
         return None
     others = [each for each in types if each != "null"]
     found = {**schema, "nullable": True} if len(others) < len(types) else dict(schema)
     if len(others) == 1:
         return {**found, "type": others[0]}
     del found["type"]
-    return {**found, "anyOf": [{"type": each} for each in others]} if others else found
+    return {"anyOf": [{"type": each} for each in others], **found} if others else found
 
 
 def _types_as_any_of(schema: Schema) -> Schema | None:
-    types = schema.get("type")
-    if not isinstance(types, list):
+    """Each keyword goes to the one type that it is about, so that the schema does not grow; what is about
+    values of any type stays. Alternatives that the schema has itself say the types."""
+    types = _types_of(schema)
+    if types is None:
         return None
     if len(types) == 1:
         return {**schema, "type": types[0]}
-    about: Schema = {keyword: schema[keyword] for keyword in _ABOUT if keyword in schema}
-    bare = {keyword: value for keyword, value in schema.items() if keyword not in ("type", *about)}
-    return {**about, "anyOf": [{"type": each, **(bare if each != "null" else {})} for each in types]}
+    found = {keyword: value for keyword, value in schema.items() if keyword != "type"}
+    if "anyOf" in found:
+        return found
+    made: dict[str, Schema] = {each: {"type": each} for each in types}
+    for keyword in [each for each in found if each in _ABOUT_TYPE]:
+        value = found.pop(keyword)
+        for each in _ABOUT_TYPE[keyword]:
+            if each in made:
+                made[each][keyword] = value
+    return {**found, "anyOf": list(made.values())}
 
 
 def _arrays_with_items(schema: Schema) -> Schema | None:
@@ -102,7 +120,21 @@ def _arrays_with_items(schema: Schema) -> Schema | None:
     return {**schema, "items": {}}
 
 
-_ABOUT: Final = ("title", "description", "default")
+_ABOUT_TYPE: Final[Mapping[str, tuple[str, ...]]] = {
+    **dict.fromkeys(("minLength", "maxLength", "pattern", "format"), ("string",)),
+    **dict.fromkeys(("contentEncoding", "contentMediaType"), ("string",)),
+    **dict.fromkeys(("minimum", "maximum", "multipleOf"), ("number", "integer")),
+    **dict.fromkeys(("exclusiveMinimum", "exclusiveMaximum"), ("number", "integer")),
+    **dict.fromkeys(("items", "prefixItems", "additionalItems", "unevaluatedItems"), ("array",)),
+    **dict.fromkeys(("contains", "minContains", "maxContains"), ("array",)),
+    **dict.fromkeys(("minItems", "maxItems", "uniqueItems"), ("array",)),
+    **dict.fromkeys(("properties", "patternProperties", "additionalProperties"), ("object",)),
+    **dict.fromkeys(("required", "propertyNames", "unevaluatedProperties"), ("object",)),
+    **dict.fromkeys(("minProperties", "maxProperties"), ("object",)),
+    **dict.fromkeys(("dependentRequired", "dependentSchemas", "dependencies"), ("object",)),
+}
+"""Keyword → the types of values that it is about (JSON Schema Validation, section 6; Core, section 10.3).
+At most one of a list has it: an integer beside a number is left out."""
 _FORMS: Final[Mapping[Form, Callable[[Schema], Schema | None]]] = {
     "const_as_enum": _const_as_enum,
     "types_as_nullable": _types_as_nullable,

@@ -7,9 +7,9 @@ left out, and a format that the upstream can't enforce is described in the instr
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from functools import cache, partial
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from msgspec.structs import replace
 
@@ -52,6 +52,9 @@ from openresponses_server.tasks import on_thread
 from openresponses_server.upstreams.base import LOSSES_HEADER
 from openresponses_server.upstreams.targets import Target
 
+LeftOut = Literal["older items", "encrypted reasoning", "images"]
+"""What a request can do without when an upstream has refused it."""
+
 _FORMAT: Final = "text.format"
 _SEALED_ITEMS: Final[frozenset[Any]] = REASONING_ITEMS | COMPACTION_ITEMS
 
@@ -70,7 +73,7 @@ async def translate(request: PreparedRequest, service: Service) -> None:
     if request.body.truncation == "auto":
         request.truncator = Truncator(service.meters.counter(request.owner))
     begun = request.leased is not None
-    request.translated = await translated_for(request, request.target, request.truncator, begun=begun)
+    request.translated = await translated_for(request, request.target, begun=begun)
     left = request.translated.remaining_items
     request.measured = (
         MeasuredInput(request.body, request.history)
@@ -80,12 +83,12 @@ async def translate(request: PreparedRequest, service: Service) -> None:
 
 
 async def translated_for(
-    request: PreparedRequest, target: Target, truncator: Truncator | None, *, begun: bool
+    request: PreparedRequest, target: Target, left_out: Collection[LeftOut] = (), *, begun: bool
 ) -> TranslatedRequest:
     """The request for this upstream, as `translate_request` makes it: on a thread if it may be shortened.
     `begun`: its run has begun, and is not refused while the server stops."""
-    work = partial(translate_request, request, target, truncator=truncator)
-    if truncator is not None and may_truncate(request.body, request.history):
+    work = partial(translate_request, request, target, truncator=request.truncator, left_out=left_out)
+    if request.truncator is not None and may_truncate(request.body, request.history):
         return await on_thread(work, begun=begun)
     return work()
 
@@ -124,30 +127,30 @@ def translate_request(
     *,
     previous_id: str | None = None,
     truncator: Truncator | None = None,
-    leaves_encrypted_out: bool = False,
+    left_out: Collection[LeftOut] = (),
 ) -> TranslatedRequest:
     """Translate a request. With `previous_id`, the upstream's id of the previous response, the history is not
-    sent; `truncator` fits the request into the model's context; with `leaves_encrypted_out`, encrypted
-    reasoning is not sent. Raises InvalidRequestError with `param` for what this upstream can't be sent."""
+    sent; `truncator` fits the request into the model's context; `left_out` is not sent, because the upstream
+    has refused it. Raises InvalidRequestError with `param` for what this upstream can't be sent."""
     body, identities = request.body, request.identities
     losses: dict[Loss, None] = {}
     earlier: History = () if previous_id else request.history
     own: History = request.own
     if not _SEALED_ITEMS.isdisjoint(map(type, (*earlier, *own))):
         earlier, own = open_sealed_items(target, earlier, own, losses)
-    if leaves_encrypted_out:
+    if "encrypted reasoning" in left_out:
         earlier, own = without_encrypted(earlier), without_encrypted(own)
         losses["reasoning", "refused by the upstream, which can't decrypt it"] = None
     if request.compacts:
         summarize = compaction_request(body, [*earlier, *own])
         return TranslatedRequest(target.prepare(summarize, [], identities), False)
-    able = target.able
+    able = replace(target.able, images=False) if "images" in left_out else target.able
     fit = FittedRequest(body, earlier, own)
     if able.tools is False or able.images is False:
         fit = fit_to_model(body, earlier, own, able)
     whole = fit
     if truncator is not None:
-        fit = truncator.truncated(fit, target)
+        fit = truncator.truncated(fit, target, after_refusal="older items" in left_out)
     unchanged = fit.earlier is whole.earlier and fit.own is whole.own
     remaining_items = None if unchanged else [*fit.earlier, *fit.own]
     sent = fit.request

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Final
 
@@ -13,6 +13,7 @@ from openresponses_bridge.diagnostics import Diagnostic
 from openresponses_bridge.errors import BridgeError
 from openresponses_bridge.protocol.secrets import request_without_secrets
 from openresponses_bridge.wire import choose_wire
+from openresponses_server.errors import UpstreamError
 from openresponses_server.observation.responses import TokenTiming, Watch
 from openresponses_server.observation.traces import REQUEST, RunTrace
 from openresponses_server.requests.admission import (
@@ -28,6 +29,7 @@ from openresponses_server.requests.answer_format import check_patterns
 from openresponses_server.requests.client_traits import read_headers, with_betas
 from openresponses_server.requests.constraints import ConstrainedStream, machine_for, with_stop_filter
 from openresponses_server.requests.outgoing import (
+    LeftOut,
     choose_upstream,
     continue_upstream,
     inbound_for,
@@ -36,21 +38,26 @@ from openresponses_server.requests.outgoing import (
     report_losses,
     reported_losses,
     translate,
-    translate_request,
     translated_for,
     upstream_response,
 )
 from openresponses_server.requests.prepared import PreparedRequest, TranslatedRequest
 from openresponses_server.requests.reasoning import has_encrypted
 from openresponses_server.requests.service import Service
-from openresponses_server.requests.truncation import Truncator, may_truncate
+from openresponses_server.requests.truncation import may_truncate
 from openresponses_server.runs.metering import Meter
 from openresponses_server.runs.outcome import LogLine, RunOutcome
 from openresponses_server.runs.pipeline import Translation
 from openresponses_server.runs.run import Run, RunRequest
 from openresponses_server.store.base import UpstreamResponse
-from openresponses_server.upstreams.attempts import Attempt, Attempts
+from openresponses_server.upstreams.attempts import Attempt, Attempts, Remedy
 from openresponses_server.upstreams.base import UpstreamReply, UpstreamRequest
+from openresponses_server.upstreams.refusals import (
+    cannot_decrypt,
+    has_forgotten,
+    is_too_long,
+    sees_no_images,
+)
 from openresponses_server.upstreams.targets import Target
 
 _ENCRYPTED: Final = b'"encrypted_content"'
@@ -230,11 +237,9 @@ def _attempts(request: PreparedRequest, target: Target) -> list[Callable[[], Awa
 async def _first(request: PreparedRequest, target: Target) -> Attempt:
     if request.previous_id is None or request.continuation is None:
         return _attempt(request, target, request.translated)
-    attempt = _attempt(request, target, request.continuation)
-    whole = partial(_with_history, request, target)
-    return replace(
-        attempt, after=request.previous_id, whole=whole, shorter=None, readable=None, imageless=None
-    )
+    forgotten = partial(has_forgotten, response_id=request.previous_id)
+    whole = Remedy("request.with_history", forgotten, partial(_with_history, request, target))
+    return replace(_attempt(request, target, request.continuation), remedies=[whole])
 
 
 async def _with_history(request: PreparedRequest, target: Target) -> Attempt:
@@ -242,32 +247,22 @@ async def _with_history(request: PreparedRequest, target: Target) -> Attempt:
 
 
 async def _fallback(request: PreparedRequest, target: Target) -> Attempt:
-    translated = await translated_for(request, target, request.truncator, begun=True)
-    return _attempt(request, target, translated)
+    return _attempt(request, target, await translated_for(request, target, begun=True))
 
 
-async def _truncated(request: PreparedRequest, target: Target, truncator: Truncator) -> Attempt | None:
-    halving = replace(truncator, after_refusal=True)
-    translated = await translated_for(request, target, halving, begun=True)
-    if translated.outgoing.body == request.translated.outgoing.body:  # nothing was dropped
-        return None
-    return replace(_attempt(request, target, translated), shorter=None)
+async def _without(
+    request: PreparedRequest, target: Target, left_out: frozenset[LeftOut], refused: bytes
+) -> Attempt | None:
+    translated = await translated_for(request, target, left_out, begun=True)
+    return None if translated.outgoing.body == refused else _attempt(request, target, translated, left_out)
 
 
-def _without_encrypted(request: PreparedRequest, target: Target) -> Attempt:
-    translated = translate_request(request, target, truncator=request.truncator, leaves_encrypted_out=True)
-    return replace(_attempt(request, target, translated), readable=None)
-
-
-def _without_images(request: PreparedRequest, target: Target, body: bytes) -> Attempt | None:
-    blind = target._replace(able=replace(target.able, images=False))
-    translated = translate_request(request, blind, truncator=request.truncator)
-    if translated.outgoing.body == body:  # there were none
-        return None
-    return replace(_attempt(request, blind, translated), imageless=None)
-
-
-def _attempt(request: PreparedRequest, target: Target, translated: TranslatedRequest) -> Attempt:
+def _attempt(
+    request: PreparedRequest,
+    target: Target,
+    translated: TranslatedRequest,
+    left_out: frozenset[LeftOut] = frozenset(),
+) -> Attempt:
     client, headers = request.client, {}
     if client.betas:
         headers = with_betas(request.body, target, client.betas, translated.outgoing.diagnostics)
@@ -281,14 +276,36 @@ def _attempt(request: PreparedRequest, target: Target, translated: TranslatedReq
         request.owner,
         client.conversation,
     )
-    truncator, shorter = request.truncator, None
-    if truncator is not None and target.shared is None and may_truncate(request.body, request.history):
-        shorter = partial(_truncated, request, target, truncator)
-    readable = None
-    if _ENCRYPTED in translated.outgoing.body and has_encrypted((*request.history, *request.own)):
-        readable = partial(_without_encrypted, request, target)
-    imageless = None
-    if _IMAGE in sent.body and target.able.images is not False:
-        imageless = partial(_without_images, request, target, sent.body)
-    lost = losses_of(request, translated)
-    return Attempt(target, sent, lost, shorter=shorter, readable=readable, imageless=imageless)
+    remedies = [
+        Remedy(event, helps, partial(_without, request, target, left_out | {what}, sent.body))
+        for what, (event, helps, has) in _REMEDIES.items()
+        if what not in left_out and has(request, target, sent.body)
+    ]
+    return Attempt(target, sent, losses_of(request, translated), remedies)
+
+
+def _may_be_shortened(request: PreparedRequest, target: Target, _sent: bytes) -> bool:
+    if request.truncator is None or target.shared is not None:
+        return False
+    return may_truncate(request.body, request.history)
+
+
+def _has_encrypted(request: PreparedRequest, _target: Target, sent: bytes) -> bool:
+    return _ENCRYPTED in sent and has_encrypted((*request.history, *request.own))
+
+
+def _has_images(_request: PreparedRequest, target: Target, sent: bytes) -> bool:
+    return _IMAGE in sent and target.able.images is not False
+
+
+_REMEDIES: Final[
+    Mapping[
+        LeftOut,
+        tuple[str, Callable[[UpstreamError], bool], Callable[[PreparedRequest, Target, bytes], bool]],
+    ]
+] = {
+    "older items": ("request.shortened", is_too_long, _may_be_shortened),
+    "encrypted reasoning": ("request.without_encrypted", cannot_decrypt, _has_encrypted),
+    "images": ("request.without_images", sees_no_images, _has_images),
+}
+"""What can be left out → the log's event, which refusal that helps against, whether the request has any."""

@@ -34,23 +34,22 @@ class Truncator(Struct, frozen=True):
     """Truncates requests with `truncation: auto` to the model's context."""
 
     counter: TokenCounter
-    after_refusal: bool = False
-    """The upstream has refused the request as too long: halve it."""
 
-    def truncated(self, fit: FittedRequest, target: Target) -> FittedRequest:
+    def truncated(self, fit: FittedRequest, target: Target, *, after_refusal: bool = False) -> FittedRequest:
         """The truncated request, with the dropped items among its losses; unchanged when it fits, when the
-        model's limit is not known, and when the upstream truncates itself."""
+        model's limit is not known, and when the upstream truncates itself. It is halved after the upstream
+        has refused it as too long."""
         request = fit.request
-        if target.traits.truncates and not self.after_refusal:
+        if target.traits.truncates and not after_refusal:
             return fit
         limit = input_room_of(target, request.max_output_tokens)
-        if not limit and not self.after_refusal:
+        if not limit and not after_refusal:
             return fit
         model, bare = target.model, replace(request, input=None)
         done = replace(request, truncation=None)
         items = [*fit.earlier, *fit.own]
         tokens = self.counter.request(bare, items, model)
-        if self.after_refusal:
+        if after_refusal:
             limit = min(limit or tokens, tokens) // _REFUSAL_DIVISOR
         if tokens <= limit:
             return replace(fit, request=done)

@@ -21,14 +21,7 @@ from openresponses_bridge.sse import Frame, SSEDecoder
 from openresponses_server.errors import UpstreamError, status_in
 from openresponses_server.settings import Retries
 from openresponses_server.upstreams.base import Upstream, UpstreamReply, UpstreamRequest
-from openresponses_server.upstreams.refusals import (
-    CODE,
-    cannot_decrypt,
-    has_forgotten,
-    refusal,
-    seconds_of,
-    sees_no_images,
-)
+from openresponses_server.upstreams.refusals import refusal, seconds_of
 from openresponses_server.upstreams.targets import Target
 
 _PREAMBLE: Final = frozenset(
@@ -90,6 +83,16 @@ PASSING: Final = frozenset({408, 429, 500, 502, 503, 504, 529})
 _log = structlog.get_logger(__name__)
 
 
+class Remedy(Struct, frozen=True):
+    """A way around one kind of refusal."""
+
+    event: str
+    """What the log says when it is used."""
+    helps: Callable[[UpstreamError], bool]
+    attempt: Callable[[], Awaitable[Attempt | None]]
+    """Makes the same request in another form; None if that changes nothing."""
+
+
 class Attempt(Struct, frozen=True):
     """One request to one upstream."""
 
@@ -97,32 +100,17 @@ class Attempt(Struct, frozen=True):
     request: UpstreamRequest
     losses: list[Diagnostic]
     """Parts of the client's request that the dialect can't express."""
-    after: str = ""
-    """The id of the upstream's response that it continues."""
-    whole: Callable[[], Awaitable[Attempt]] | None = None
-    """Makes the same request with the history instead of `after`."""
-    shorter: Callable[[], Awaitable[Attempt | None]] | None = None
-    """Makes the same request with a shorter history."""
-    readable: Callable[[], Attempt] | None = None
-    """Makes the same request without the reasoning that another upstream, or another key, has encrypted."""
-    imageless: Callable[[], Attempt | None] | None = None
-    """Makes the same request without images."""
+    remedies: Sequence[Remedy] = ()
+    """Each leads to an attempt without it, so that a chain of attempts ends."""
     again: bool = False
     """Whether another attempt was accepted and then refused."""
 
     async def fallback_for(self, error: UpstreamError) -> Attempt | None:
-        """The next attempt after this refusal, or None. A chain has at most five attempts."""
-        if self.whole is not None and has_forgotten(error, self.after):
-            return await self.whole()
-        if self.shorter is not None and error.code == CODE:
-            _log.info("request.shortened", upstream=self.target.upstream.name, reason=error.message)
-            return await self.shorter()
-        if self.readable is not None and cannot_decrypt(error):
-            _log.info("request.without_encrypted", upstream=self.target.upstream.name, reason=error.message)
-            return self.readable()
-        if self.imageless is not None and sees_no_images(error):
-            _log.info("request.without_images", upstream=self.target.upstream.name, reason=error.message)
-            return self.imageless()
+        """The next attempt after this refusal, or None."""
+        for remedy in self.remedies:
+            if remedy.helps(error):
+                _log.info(remedy.event, upstream=self.target.upstream.name, reason=error.message)
+                return await remedy.attempt()
         return None
 
 
@@ -200,9 +188,9 @@ class Attempts:
         self.replaceable, self._accepted = None, _ignore
 
     def _keep_for_fallback(self, accepted: Attempt) -> None:
-        if accepted.whole or accepted.shorter or accepted.readable:
+        if accepted.remedies:
             self.replaceable = accepted
-        else:  # it has no fallback
+        else:
             self.commit()
 
     async def _first_that_accepts(self) -> tuple[Attempt, UpstreamReply]:
@@ -224,8 +212,7 @@ class Attempts:
         raise errors[0]
 
     async def _ask_with_fallbacks(self, attempt: Attempt) -> tuple[Attempt, UpstreamReply]:
-        """Make the attempt, then its fallbacks: with the whole history if the upstream does not know the
-        previous response, with a shorter one if it is too long. Each is retried."""
+        """Make the attempt, then those that its remedies lead to. Each is retried."""
         previous = 0
         while True:
             upstream: Upstream = attempt.target.upstream

@@ -169,6 +169,11 @@ def has_forgotten(error: UpstreamError, response_id: str) -> bool:
     return error.http_status in (400, 404) and named
 
 
+def is_too_long(error: UpstreamError) -> bool:
+    """Whether the upstream's model has no room for the input."""
+    return error.code == CODE
+
+
 def cannot_decrypt(error: UpstreamError) -> bool:
     """Whether the upstream refuses encrypted reasoning that it has not made, or has made for another key."""
     return error.code == _UNDECRYPTABLE

@@ -67,3 +67,22 @@ def test_case_51_without_encrypted_reasoning_the_refusal_is_the_answer() -> None
             reply = respond(base, model="m")
         assert len(upstream.received) == 1
     assert (reply.status, reply.error["code"]) == (400, "invalid_encrypted_content")
+
+
+IMAGE = {"type": "input_image", "image_url": "data:image/png;base64,QUJD"}
+SHOWN = [REASONING, {"type": "message", "role": "user", "content": [IMAGE]}]
+BLIND = refusal(400, message="The model does not support images.")
+
+
+@pytest.mark.parametrize("scripts", [[UNDECRYPTABLE, BLIND], [BLIND, UNDECRYPTABLE], [IN_STREAM, BLIND]])
+def test_case_51_an_upstream_that_refuses_one_thing_after_another_is_asked_once_for_each(
+    scripts: list[Script],
+) -> None:
+    with ScriptedUpstream({"m": [*scripts, BLIND, UNDECRYPTABLE, BLIND]}) as upstream:
+        given = UpstreamSettings(url=upstream.url, dialect="responses", models=["m"])
+        with serving(Settings(upstreams=[given])) as base:
+            reply = respond(base, model="m", input=SHOWN, stream=scripts[0] is IN_STREAM)
+        last = json.dumps(upstream.received[-1].body)
+    assert (reply.status, len(upstream.received)) == (400, 3)
+    assert 'encrypted_content": "gAAA' not in last
+    assert "image_url" not in last

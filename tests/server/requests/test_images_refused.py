@@ -17,16 +17,20 @@ GIVEN: list[dict[str, Any]] = [
 
 
 class Blind(ScriptedUpstream):
-    """Refuses images in the words of its `message`."""
+    """Refuses images in the words of its `message`, in a stream that it has accepted if `accepts`."""
 
     message = ""
+    accepts = False
 
     def _script(self, received: Received) -> Script:
-        if "image_url" in json.dumps(received.body):
-            return refusal(400, message=self.message)
-        return Script(chat.text("Nothing."))
+        if "image_url" not in json.dumps(received.body):
+            return Script(chat.text("Nothing."))
+        if self.accepts:
+            return Script([chat.frame(error={"code": 400, "message": self.message})])
+        return refusal(400, message=self.message)
 
 
+@pytest.mark.parametrize("accepts", [False, True], ids=["at once", "in its stream"])
 @pytest.mark.parametrize(
     "message",
     [
@@ -36,11 +40,11 @@ class Blind(ScriptedUpstream):
         "image input is not supported - hint: if this is unexpected, you may need to provide the mmproj",
     ],
 )
-def test_p30_images_are_left_out_when_the_model_refuses_them(message: str) -> None:
+def test_p30_images_are_left_out_when_the_model_refuses_them(message: str, accepts: bool) -> None:
     with Blind() as upstream:
-        upstream.message = message
+        upstream.message, upstream.accepts = message, accepts
         with serving(Settings(upstreams=[UpstreamSettings(url=upstream.url)])) as base:
-            answer = respond(base, model="m", input=GIVEN)
+            answer = respond(base, model="m", input=GIVEN, stream=accepts)
         assert answer.status == 200
         assert "images, which the model can't see" in answer.headers["openresponses-losses"]
         assert len(upstream.received) == 2

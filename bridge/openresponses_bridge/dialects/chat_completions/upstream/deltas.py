@@ -44,6 +44,7 @@ from openresponses_bridge.emitter.stream import ResponseStream
 from openresponses_bridge.protocol.content import LogProb, UrlCitation
 from openresponses_bridge.protocol.events import Event
 from openresponses_bridge.seal import Sealer
+from openresponses_bridge.text import overlap
 
 # Think tags in a text → reasoning apart from text, however it is cut.
 #
@@ -195,14 +196,6 @@ class ThinkTags:
         found.append((thinking, text[position:at]))
         self._held = text[at:]
         return len(text)
-
-
-def overlap(text: str, position: int, tag: str) -> int:
-    """How many characters at the end of the text, from this position on, may be the beginning of the tag."""
-    for size in range(min(len(tag) - 1, len(text) - position), 0, -1):
-        if text.endswith(tag[:size]):
-            return size
-    return 0
 
 
 def _end_of_space(text: str, position: int) -> int:

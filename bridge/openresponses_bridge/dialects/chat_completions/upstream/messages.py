@@ -125,6 +125,7 @@ class MessagesBuilder:
         self._roles = {"developer": options.developer_role}
         self._call_ids = None if options.call_ids is None else call_id_form(options.call_ids)
         self._messages: list[ChatMessage] = []
+        self._leading: list[str | list[ChatPart] | UnsetType | None] = []  # to be joined as the first message
         self._entries: Sequence[Entry] = ()
         self._views: list[CallView | OutputView | None] = []
         self._answers: dict[int, int | None] = {}
@@ -159,6 +160,8 @@ class MessagesBuilder:
             else:
                 _HANDLERS[type(entry.item)](self, entry)
         self._end_question()
+        if self._leading:
+            self._messages[0].content = _joined(*self._leading)
         if not self._options.prefill and self._messages and self._messages[-1].role == "assistant":
             self._diagnostics.repair("messages", CONTINUED)
             self._messages.append(ChatMessage(role="user", content=CONTINUE))
@@ -183,7 +186,8 @@ class MessagesBuilder:
         if first is None:
             self._messages.append(ChatMessage(role=role, content=content))
         elif len(self._messages) == 1 and first.role in _INSTRUCTING:
-            first.content = _joined(first.content, content)
+            self._leading = self._leading or [first.content]
+            self._leading.append(content)
             self._diagnostics.repair(where, "joined with the system message before it")
         else:
             reminder = _joined("<system-reminder>", content, "</system-reminder>", by="\n")
@@ -273,7 +277,8 @@ class MessagesBuilder:
             turn = self._open_turn()
             extra = self._extras.pop(given, None) or self._extras.pop("", None) if self._extras else None
             made = ChatToolCall(None, call.call_id, "function", function, extra_content=extra)
-            turn.tool_calls = [*(turn.tool_calls or ()), made]
+            turn.tool_calls = turn.tool_calls or []
+            turn.tool_calls.append(made)
         self._calls.append((call, answer))
 
     def _searched(self, entry: Entry) -> None:

@@ -11,10 +11,11 @@ import re
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final, NamedTuple
 
-import msgspec
-
 from openresponses_bridge.calls.identity import ToolIdentityMap
 from openresponses_bridge.dialects.chat_completions.options import TextCallFormat
+from openresponses_bridge.errors import WireError
+from openresponses_bridge.protocol.codec import decode_json, encode
+from openresponses_bridge.text import overlap
 
 
 class TextCall(NamedTuple):
@@ -69,7 +70,7 @@ class TextCalls:
     def _outside(self, text: str, position: int, found: list[str | TextCall]) -> int:
         mark = self._opening.search(text, position)
         if mark is None:
-            at = len(text) - max(_overlap(text, position, each) for each in self._opens)
+            at = len(text) - max(overlap(text, position, each) for each in self._opens)
             if at > position:
                 found.append(text[position:at])
             self._tail = text[at:]
@@ -87,7 +88,7 @@ class TextCalls:
             close = self._close
             found += self._end(close)
             return at + len(close)
-        at = len(text) - _overlap(text, position, self._close)
+        at = len(text) - overlap(text, position, self._close)
         self._held.append(text[position:at])
         self._tail = text[at:]
         return len(text)
@@ -103,14 +104,6 @@ class TextCalls:
             if calls and all(self._identities.resolve(call.name) is not None for call in calls):
                 return list(calls)
         return [opened + body + close]
-
-
-def _overlap(text: str, position: int, mark: str) -> int:
-    """How many characters at the end of the text, from this position on, may begin this mark."""
-    for size in range(min(len(mark) - 1, len(text) - position), 0, -1):
-        if text.endswith(mark[:size]):
-            return size
-    return 0
 
 
 def _hermes(body: str) -> list[TextCall] | None:
@@ -208,8 +201,8 @@ _NOTHING: Final = object()
 
 def _json(text: str) -> Any:
     try:
-        return msgspec.json.decode(text.strip())
-    except (msgspec.MsgspecError, RecursionError):
+        return decode_json(text.strip())
+    except WireError:
         return _NOTHING
 
 
@@ -218,7 +211,7 @@ def _is_name(name: str) -> bool:
 
 
 def _call(name: str, arguments: dict[str, Any]) -> TextCall:
-    return TextCall(name, msgspec.json.encode(arguments).decode())
+    return TextCall(name, encode(arguments).decode())
 
 
 _DSML: Final = "｜DSML｜"

@@ -1,0 +1,77 @@
+"""What it costs to translate a request grows with its length, whatever a client sends."""
+
+from collections.abc import Callable
+from time import process_time
+from typing import Any
+
+import pytest
+
+from openresponses_bridge.dialects.chat_completions import ChatOptions, to_chat
+from openresponses_bridge.protocol.codec import decode_request, encode
+from openresponses_bridge.schemas.rewriting import SchemaRewriter
+from tests.properties.test_cost_dialects import TIMES, grows
+
+WORDS = "word " * 100
+FORMS = ["const_as_enum", "types_as_nullable", "types_as_any_of", "arrays_with_items", "object_root"]
+
+
+def call(at: int) -> list[dict[str, Any]]:
+    named = {"call_id": f"call_{at}"}
+    return [
+        {"type": "function_call", "name": "f", "arguments": "{}", **named},
+        {"type": "function_call_output", "output": "ok", **named},
+    ]
+
+
+def message(role: str) -> dict[str, Any]:
+    return {"type": "message", "role": role, "content": WORDS}
+
+
+INPUTS: dict[str, Callable[[int], list[dict[str, Any]]]] = {
+    "leading messages of the system": lambda times: [message("system") for _ in range(times)],
+    "later messages of the system": lambda times: [
+        message("user"),
+        *(message("developer") for _ in range(times)),
+    ],
+    "parallel calls": lambda times: sorted(
+        (item for at in range(times) for item in call(at)), key=lambda item: len(item["type"])
+    ),
+    "one call after another": lambda times: [item for at in range(times) for item in call(at)],
+}
+
+
+@pytest.mark.parametrize("kind", INPUTS)
+def test_e12_a_request_to_chat(kind: str) -> None:
+    options = ChatOptions(system_messages="one")
+
+    def spent(times: int) -> float:
+        request = decode_request(encode({"model": "m", "input": INPUTS[kind](times)}))
+        before = process_time()
+        to_chat(request, options=options)
+        return process_time() - before
+
+    assert grows(spent) < 3 * TIMES
+
+
+def nested(depth: int, types: list[str]) -> dict[str, Any]:
+    schema: dict[str, Any] = {"type": types, "const": 1}
+    for _ in range(depth):
+        schema = {"type": types, "properties": {"a": schema}, "items": {"type": types}, "const": 1}
+    return schema
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_e12_no_schema_grows_with_its_depth(form: Any) -> None:
+    schema = nested(8, ["object", "array", "string", "null"])
+    assert len(encode(SchemaRewriter(forms=[form]).rewrite(schema))) < 3 * len(encode(schema))
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_e12_no_schema_grows_with_its_types(form: Any) -> None:
+    schema = {
+        "type": [f"t{at}" for at in range(500)] * 2,
+        "description": WORDS,
+        "pattern": WORDS,
+        "enum": [WORDS],
+    }
+    assert len(encode(SchemaRewriter(forms=[form]).rewrite(schema))) < 3 * len(encode(schema))
