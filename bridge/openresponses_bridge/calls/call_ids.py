@@ -22,11 +22,12 @@ class CallIdForm:
         if match is None or not (alphabet := _expanded(match["characters"])):
             raise ValueError(f"{form[:64]!r} is not of the form [a-zA-Z0-9]{{9}}")
         self._alphabet = alphabet
+        self._characters = frozenset(alphabet)
         self._length = int(match["length"])
 
     def accepted(self, call_id: str) -> str:
         """The id if it has this form, else one that is always the same for it."""
-        if len(call_id) == self._length and set(call_id) <= set(self._alphabet):
+        if len(call_id) == self._length and self._characters.issuperset(call_id):
             return call_id
         rest = int.from_bytes(sha256(call_id.encode("utf-8", "surrogatepass")).digest())
         made = ""

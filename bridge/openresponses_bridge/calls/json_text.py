@@ -1,4 +1,5 @@
-"""Is the text of a tool call's arguments whole JSON, the beginning of some, or no JSON at all?
+"""The text of a tool call's arguments: is it whole JSON, the beginning of some, or no JSON at all, and which
+object does the tool get of it?
 
 Law E7 turns on the difference: arguments that end before their JSON does were cut and must not be
 run, malformed ones are the model's own words and pass as they are.

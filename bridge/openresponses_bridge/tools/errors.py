@@ -1,4 +1,5 @@
-"""What can go wrong with a tool call: not found, invalid input, cancelled, declined, failed, timed out.
+"""What can go wrong with a tool call: not found, invalid input, cancelled, declined, failed, timed out; and
+the token by which a call is cancelled.
 
 `ToolsService.run_call` turns each into a text for the model, except a cancellation, which ends the round.
 """

@@ -1,4 +1,5 @@
-"""Enforces a request's constraints on its response: what the request excludes never becomes an event.
+"""Enforces a request's constraints on its response, tools and stop sequences: what the request excludes never
+becomes an event.
 
 The filter sits between the inbound and the machine, so that one serves all dialects, sequence numbers and
 output indexes stay dense, and the snapshot equals the stream.

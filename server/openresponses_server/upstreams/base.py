@@ -1,4 +1,4 @@
-"""The interface of upstreams: whatever makes responses."""
+"""The interfaces of upstreams, whatever makes responses, and of the HTTP client that they ask."""
 
 from __future__ import annotations
 

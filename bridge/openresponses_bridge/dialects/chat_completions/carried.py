@@ -12,8 +12,6 @@ import msgspec
 from msgspec import Struct
 
 from openresponses_bridge.protocol.codec import encode
-from openresponses_bridge.protocol.items import Item
-from openresponses_bridge.protocol.unknown import UnknownItem
 from openresponses_bridge.seal import Sealer, SealError
 
 KIND: Final = "chat-carried"
@@ -89,30 +87,3 @@ class KeptDetails:
 
 _TEXTS: Final = ("text", "summary")
 _SAME: Final = ("type", "index")
-
-
-_ITEM: Final = "image_generation_call"
-_HEAD: Final = "data:image/"
-_BASE64: Final = ";base64,"
-
-
-def image_call(image: Any) -> dict[str, Any] | None:
-    """The item of an image that stands in the answer itself; None for one that is elsewhere."""
-    given = image.get("image_url") if isinstance(image, dict) else None
-    url = given.get("url") if isinstance(given, dict) else given
-    if not isinstance(url, str) or not url.startswith(_HEAD):
-        return None
-    kind, found, result = url[len(_HEAD) :].partition(_BASE64)
-    if not found or not result:
-        return None
-    return {"type": _ITEM, "id": "", "status": "completed", "result": result, "output_format": kind}
-
-
-def image_of(item: Item) -> dict[str, Any] | None:
-    """The image that such an item has; None for any other item."""
-    if not isinstance(item, UnknownItem) or item.type.removeprefix("openai:") != _ITEM:
-        return None
-    result, kind = item.raw.get("result"), item.raw.get("output_format") or "png"
-    if not isinstance(result, str) or not result:
-        return None
-    return {"type": "image_url", "image_url": {"url": f"{_HEAD}{kind}{_BASE64}{result}"}}

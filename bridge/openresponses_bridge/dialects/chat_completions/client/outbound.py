@@ -17,7 +17,7 @@ from openresponses_bridge.calls.identity import ToolIdentityMap
 from openresponses_bridge.calls.presentation import call_view
 from openresponses_bridge.diagnostics import Diagnostics
 from openresponses_bridge.dialects.base import CANCELLED, CUT, failure
-from openresponses_bridge.dialects.chat_completions.carried import image_of, open_carried
+from openresponses_bridge.dialects.chat_completions.carried import open_carried
 from openresponses_bridge.dialects.chat_completions.client.chunks import (
     CHUNK,
     DONE,
@@ -49,7 +49,7 @@ from openresponses_bridge.protocol.content import LogProb, UrlCitation
 from openresponses_bridge.protocol.events import Event
 from openresponses_bridge.protocol.items import CustomToolCall, FunctionCall
 from openresponses_bridge.protocol.response import ErrorPayload, Response
-from openresponses_bridge.protocol.unknown import UnknownEvent
+from openresponses_bridge.protocol.unknown import UnknownEvent, UnknownItem
 from openresponses_bridge.protocol.usage import Usage
 from openresponses_bridge.seal import Sealer
 
@@ -441,7 +441,7 @@ class Outbound:
 
     def _other(self, output_index: int, item: it.Item) -> list[Chunk]:
         """A shell or patch call is a function call to a client of Chat; the rest has no form there."""
-        image = image_of(item)
+        image = _image_of(item)
         if image is not None:
             return self._content(ChatDelta(images=[image]))
         view = call_view(item, _NOBODY)
@@ -487,3 +487,13 @@ class Outbound:
         if self._include_usage and response.usage is not None:
             chunks.append(self.usage_chunk(usage_out(response.usage)))
         return chunks
+
+
+def _image_of(item: it.Item) -> dict[str, Any] | None:
+    """The image that such an item has, as a data URL (RFC 2397); None for any other item."""
+    if not isinstance(item, UnknownItem) or item.type.removeprefix("openai:") != "image_generation_call":
+        return None
+    result, kind = item.raw.get("result"), item.raw.get("output_format") or "png"
+    if not isinstance(result, str) or not result:
+        return None
+    return {"type": "image_url", "image_url": {"url": f"data:image/{kind};base64,{result}"}}

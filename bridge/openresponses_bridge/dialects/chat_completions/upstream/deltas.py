@@ -17,7 +17,6 @@ from openresponses_bridge.dialects.base import FrameString
 from openresponses_bridge.dialects.chat_completions.carried import (
     Carried,
     KeptDetails,
-    image_call,
     seal_carried,
 )
 from openresponses_bridge.dialects.chat_completions.options import THINK_TAGS, ChatOptions
@@ -439,7 +438,7 @@ class DeltaReader:
             self._diagnostics.loss("content", f"a part of type {kind}")
 
     def _image(self, image: Any, events: list[Event]) -> None:
-        made = image_call(image)
+        made = _image_call(image)
         if made is None:
             self._diagnostics.loss("delta.images", "an image that is not within the answer")
             return
@@ -503,3 +502,22 @@ def _text_of(value: Any) -> str:
         return value
     parts = value if isinstance(value, list) else ()
     return "".join(_text_of(part.get("text")) for part in parts if isinstance(part, dict))
+
+
+def _image_call(image: Any) -> dict[str, Any] | None:
+    """The item of an image that stands in the answer itself (a data URL, RFC 2397); None for one that is
+    elsewhere."""
+    given = image.get("image_url") if isinstance(image, dict) else None
+    url = given.get("url") if isinstance(given, dict) else given
+    if not isinstance(url, str) or not url.startswith("data:image/"):
+        return None
+    kind, found, result = url.removeprefix("data:image/").partition(";base64,")
+    if not found or not result:
+        return None
+    return {
+        "type": "image_generation_call",
+        "id": "",
+        "status": "completed",
+        "result": result,
+        "output_format": kind,
+    }
