@@ -147,7 +147,8 @@ class MessagesBuilder:
             self._views.append(view)
             if getattr(item, "role", None) == "user":
                 self._asked = position
-        self._answers = pair(self._views, lambda index: entries[index].param)
+        if self._views.count(None) < len(entries):
+            self._answers = pair(self._views, lambda index: entries[index].param)
         if instructions:
             self._messages.append(ChatMessage(role="system", content=instructions))
         for position, entry in enumerate(entries):

@@ -248,7 +248,10 @@ def _tools(
 ) -> Chosen:
     items = list(map(_item_of, entries))
     earlier = list(map(_param_of, entries)).count(HISTORY)
-    functions, others = present_tools(active_tools(request.tools, items, earlier), identities, diagnostics)
+    declared = active_tools(request.tools, items, earlier)
+    if not declared and request.tool_choice is None:
+        return Chosen(None, None)
+    functions, others = present_tools(declared, identities, diagnostics)
     for tool, where in others:
         kind = tool.type or "a tool without a type"
         diagnostics.loss(where, f"{kind} is not known to the upstream")
