@@ -1,0 +1,328 @@
+"""The upstreams that refuse as the real ones do: each rule refuses what breaks it, and nothing else."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from copy import deepcopy
+from typing import Any, NamedTuple
+
+import pytest
+
+from tests.support.anthropic import add_up
+from tests.support.strict_upstreams import PROVIDERS, Provider, Said, StrictUpstream
+from tests.support.upstream import DONE, Received, Script
+
+Json = dict[str, Any]
+SAID = Said("I look.", (("look", {"a": 1}), ("look", {"a": 2})), "First a look.")
+
+
+def received(provider: Provider, body: Json) -> Received:
+    return Received("POST", f"/v1{provider.paths}", {}, body)
+
+
+def made(provider: Provider, body: Json, said: Said = SAID) -> list[Json]:
+    """The frames of an answer."""
+    script = StrictUpstream(provider, lambda asked: said)(received(provider, body))
+    assert script.status == 200, script.steps
+    frames = [bytes(step) for step in script.steps if step != DONE]  # type: ignore[arg-type]
+    return [json.loads(frame.split(b"data: ", 1)[1]) for frame in frames]
+
+
+def function(**more: Any) -> Json:
+    return {"name": "look", "parameters": {"type": "object", "properties": {}}, **more}
+
+
+def of_openai(provider: Provider) -> Json:
+    body = {"model": "m", "stream": True, "store": False, "include": ["reasoning.encrypted_content"]}
+    body |= {"input": [{"role": "user", "content": "Turn 1."}], "tools": [function(type="function")]}
+    output = made(provider, body)[-1]["response"]["output"]
+    answers = [
+        {"type": "function_call_output", "call_id": item["call_id"], "output": "seen"}
+        for item in output
+        if "call_id" in item
+    ]
+    return body | {"input": [*body["input"], *output, *answers]}
+
+
+def of_anthropic(provider: Provider) -> Json:
+    tool = {"name": "look", "input_schema": {"type": "object", "properties": {}}}
+    body = {"model": "m", "stream": True, "max_tokens": 9000, "tools": [tool]}
+    body["thinking"] = {"type": "enabled", "budget_tokens": 2000}
+    body["messages"] = [{"role": "user", "content": [{"type": "text", "text": "Turn 1."}]}]
+    content = add_up(made(provider, body))["content"]
+    answers = [
+        {"type": "tool_result", "tool_use_id": each["id"], "content": [{"type": "text", "text": "seen"}]}
+        for each in content
+        if each["type"] == "tool_use"
+    ]
+    answered = [{"role": "assistant", "content": content}, {"role": "user", "content": answers}]
+    return body | {"messages": [*body["messages"], *answered]}
+
+
+def of_chat(provider: Provider) -> Json:
+    body: Json = {"model": "m", "stream": True, "tools": [{"type": "function", "function": function()}]}
+    body["messages"] = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Turn 1."}]
+    calls: dict[int, Json] = {}
+    for frame in made(provider, body):
+        for choice in frame["choices"]:
+            for fragment in choice["delta"].get("tool_calls", ()):
+                call = calls.setdefault(fragment.pop("index"), fragment)
+                if call is not fragment:
+                    call["function"]["arguments"] += fragment["function"]["arguments"]
+    said = {"role": "assistant", "content": "I look.", "tool_calls": list(calls.values())}
+    answers = [{"role": "tool", "tool_call_id": each["id"], "content": "seen"} for each in calls.values()]
+    return body | {"messages": [*body["messages"], said, *answers]}
+
+
+GOOD: dict[str, Callable[[Provider], Json]] = {
+    "openai": of_openai,
+    "anthropic": of_anthropic,
+    "gemini": of_chat,
+    "qwen": of_chat,
+    "mistral": of_chat,
+}
+
+
+def refusal(provider: Provider, body: Json) -> tuple[int, Any]:
+    strict = StrictUpstream(provider, lambda asked: SAID)
+    script: Script = strict(received(provider, body))
+    assert strict.refused or script.status == 200
+    said = b"".join(bytes(step) for step in script.steps)  # type: ignore[arg-type]
+    return script.status, json.loads(said) if strict.refused else None
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_what_a_provider_has_made_it_takes_back(name: str) -> None:
+    provider = PROVIDERS[name]()
+    assert refusal(provider, GOOD[name](provider)) == (200, None)
+
+
+class Broken(NamedTuple):
+    """What is done to a good body, and what the refusal says then."""
+
+    change: Callable[[Json], Any]
+    message: str
+    status: int = 400
+    code: str | None = None
+
+
+def at(place: int, **fields: Any) -> Callable[[Json], Any]:
+    """Set fields of an item or a message; None deletes."""
+
+    def change(body: Json) -> None:
+        each = body.get("input", body.get("messages"))[place]
+        each.update({name: value for name, value in fields.items() if value is not None})
+        for name in [name for name, value in fields.items() if value is None]:
+            del each[name]
+
+    return change
+
+
+def without(*places: int) -> Callable[[Json], Any]:
+    def change(body: Json) -> None:
+        items = body.get("input", body.get("messages"))
+        for place in sorted(places, reverse=True):
+            del items[place]
+
+    return change
+
+
+def put(place: int, item: Json) -> Callable[[Json], Any]:
+    return lambda body: body.get("input", body.get("messages")).insert(place, item)
+
+
+def block(message: int, place: int, **fields: Any) -> Callable[[Json], Any]:
+    return lambda body: body["messages"][message]["content"][place].update(fields)
+
+
+def called(place: int, **fields: Any) -> Callable[[Json], Any]:
+    """Set fields of a call of the assistant's message, which is the third."""
+    return lambda body: body["messages"][2]["tool_calls"][place].update(fields)
+
+
+def user(text: str, content: Any = None) -> Json:
+    return {"role": "user", "content": content or text}
+
+
+ASSISTANT = {"role": "assistant", "content": "So far."}
+LONG = "call_" + "x" * 60
+# a good input is: user, reasoning, message, two calls, two outputs
+OPENAI = {
+    "an id of another kind": Broken(at(2, id="item_1"), "begins with 'msg'", code="invalid_value"),
+    "a call's id of another kind": Broken(at(3, id="ctc_1"), "begins with 'fc'", code="invalid_value"),
+    "a long id": Broken(at(0, id="msg_" + "x" * 61), "maximum length 64", code="string_above_max_length"),
+    "an id with other characters": Broken(at(0, id="msg_ä"), "additional characters", code="invalid_value"),
+    "two items of one id": Broken(
+        lambda body: body["input"].extend([user("And?") | {"id": "msg_1"}] * 2),
+        "Duplicate item found with id msg_1",
+    ),
+    "a long call id": Broken(
+        at(3, call_id=LONG), "'input[3].call_id': string too long", code="string_above_max_length"
+    ),
+    "reasoning in the clear": Broken(at(1, encrypted_content=None), "not found. Items are not", 404),
+    "reasoning of others": Broken(
+        at(1, encrypted_content="gAAAothers"), "could not be verified", code="invalid_encrypted_content"
+    ),
+    "reasoning under another id": Broken(
+        at(1, id="rs_2"), "could not be verified", code="invalid_encrypted_content"
+    ),
+    "reasoning without a summary": Broken(
+        at(1, summary=None), "Missing required", code="missing_required_parameter"
+    ),
+    "reasoning with its text": Broken(
+        at(1, content=[{"type": "reasoning_text", "text": "hm"}]),
+        "array too long",
+        code="array_above_max_length",
+    ),
+    "reasoning and nothing after it": Broken(
+        without(2, 3, 4, 5, 6), "of type 'reasoning' was provided without its required following item"
+    ),
+    "reasoning before the user's words": Broken(
+        put(2, user("And?")), "of type 'reasoning' was provided without its required following item"
+    ),
+    "a call without its reasoning": Broken(without(1), "provided without its required 'reasoning' item"),
+    "a call without output": Broken(without(6), "No tool output found for function call"),
+    "an output without call": Broken(without(4), "No tool call found for function call output"),
+    "an unknown field": Broken(at(2, extra=1), "'input[2].extra'", code="unknown_parameter"),
+    "an assistant's input_text": Broken(
+        at(2, content=[{"type": "input_text", "text": "a"}]),
+        "'output_text' and 'refusal'",
+        code="invalid_value",
+    ),
+    "a name with a dot": Broken(at(3, name="a.b"), "does not match pattern", code="invalid_value"),
+    "a declared name with a dot": Broken(
+        lambda body: body["tools"][0].update(name="a.b"), "'tools[0].name'", code="invalid_value"
+    ),
+}
+UNANSWERED = "`tool_use` ids were found without `tool_result` blocks immediately after"
+# a good conversation is: user; thinking, text, two calls; two results
+ANTHROPIC = {
+    "the assistant's end": Broken(put(3, ASSISTANT), "does not support assistant message prefill"),
+    "two users' turns": Broken(put(0, user("And?")), 'multiple "user" roles in a row'),
+    "a signature of others": Broken(
+        block(1, 0, signature="others"), "messages.1.content.0: Invalid `signature` in `thinking` block"
+    ),
+    "changed thinking": Broken(block(1, 0, thinking="hm"), "Invalid `signature` in `thinking` block"),
+    "a call without result": Broken(without(2), UNANSWERED),
+    "a result without call": Broken(block(2, 0, tool_use_id="toolu_x"), "unexpected `tool_use_id` found"),
+    "one of two results": Broken(lambda body: body["messages"][2]["content"].pop(), UNANSWERED),
+    "text before a result": Broken(
+        lambda body: body["messages"][2]["content"].insert(0, {"type": "text", "text": "a"}),
+        "a tool_result behind other content",
+    ),
+    "an id with a dot": Broken(block(1, 2, id="a.b"), "tool_use.id: String should match pattern"),
+    "an input that is no object": Broken(block(1, 2, input="{}"), "Input should be a valid dictionary"),
+    "a blank text": Broken(block(1, 1, text=" "), "a blank text block"),
+    "calls being answered without thinking": Broken(
+        lambda body: body["messages"][1]["content"].pop(0), "do not begin with thinking"
+    ),
+    "a long name": Broken(
+        lambda body: body["tools"][0].update(name="n" * 129), "tools.0.custom.name: String should match"
+    ),
+}
+SYSTEM = {"role": "system", "content": "And be kind."}
+# a good conversation is: system, user, assistant with two calls, two outputs
+GEMINI = {
+    "a call without its signature": Broken(
+        called(0, extra_content=None), "Function call is missing a thought_signature"
+    ),
+    "another signature": Broken(
+        called(0, extra_content={"google": {"thought_signature": "AbCd=="}}), "Corrupted thought signature"
+    ),
+    "the placeholder for its own": Broken(
+        called(0, extra_content={"google": {"thought_signature": "skip_thought_signature_validator"}}),
+        "Corrupted thought signature",
+    ),
+    "an end with the model's turn": Broken(put(5, ASSISTANT), "ending with a model turn are not supported"),
+    "a call without output": Broken(without(4), "the number of function response parts is equal"),
+    "a call before all else": Broken(without(1), "comes immediately after a user turn"),
+    "nothing but the system": Broken(without(1, 2, 3, 4), "contents is not specified"),
+    "a second system message": Broken(put(2, SYSTEM), "must be the first message"),
+    "a field that it does not know": Broken(lambda body: body.update(store=False), 'Unknown name "store"'),
+    "a message's field that it does not know": Broken(
+        at(2, reasoning_content="hm"), "Unknown name \"reasoning_content\" at 'messages[2]'"
+    ),
+    "a keyword that it does not know": Broken(
+        lambda body: body["tools"][0]["function"]["parameters"]["properties"].update(a={"const": 1}),
+        'Unknown name "const"',
+    ),
+}
+QWEN = {
+    "a second system message": Broken(put(2, SYSTEM), "System message must be at the beginning."),
+    "a developer's message": Broken(at(0, role="developer"), "Unexpected message role."),
+    "no content": Broken(at(2, content=None), "The content field is a required field."),
+    "arguments that are no JSON": Broken(
+        called(0, function={"name": "look", "arguments": "{a: 1}"}), "must be in JSON format"
+    ),
+    "no question": Broken(without(1), "No user query found in messages."),
+    "a call without output": Broken(without(4), "are never answered"),
+}
+ORDER = "invalid_request_message_order"
+MISTRAL = {
+    "an id of another form": Broken(
+        lambda body: [called(0, id="call_1")(body), at(3, tool_call_id="call_1")(body)],
+        "Tool call id was call_1 but must be a-z, A-Z, 0-9, with a length of 9.",
+    ),
+    "a user's message after an output": Broken(
+        put(5, user("And?")), "Unexpected role 'user' after role 'tool'"
+    ),
+    "a system message after an output": Broken(put(5, SYSTEM), "Unexpected role 'system' after role 'tool'"),
+    "a system message after an answer": Broken(
+        lambda body: body["messages"].extend([ASSISTANT, SYSTEM]),
+        "Unexpected role 'system' after role 'assistant'",
+    ),
+    "an end with the assistant's turn": Broken(put(5, ASSISTANT), "Expected last role User or Tool"),
+    "a field that it does not know": Broken(
+        lambda body: body.update(store=False), "Extra inputs are not permitted", 422
+    ),
+    "a message's field that it does not know": Broken(
+        at(2, reasoning_content="hm"), "Extra inputs are not permitted", 422
+    ),
+    "a call without output": Broken(without(4), "are never answered"),
+}
+ROWS = {"openai": OPENAI, "anthropic": ANTHROPIC, "gemini": GEMINI, "qwen": QWEN, "mistral": MISTRAL}
+
+
+@pytest.mark.parametrize(
+    ("name", "broken"),
+    [
+        pytest.param(name, row, id=f"{name}: {what}")
+        for name, rows in ROWS.items()
+        for what, row in rows.items()
+    ],
+)
+def test_a_rule_refuses_what_breaks_it(name: str, broken: Broken) -> None:
+    provider = PROVIDERS[name]()
+    good = GOOD[name](provider)
+    body = deepcopy(good)
+    broken.change(body)
+    status, said = refusal(provider, body)
+    assert status == broken.status
+    assert broken.message in json.dumps(said, ensure_ascii=False).replace('\\"', '"')
+    assert broken.code is None or said["error"]["code"] == broken.code
+    assert refusal(provider, good) == (200, None)
+
+
+def test_encrypted_reasoning_comes_if_it_is_asked_for() -> None:
+    provider = PROVIDERS["openai"]()
+    body = {"model": "m", "stream": True, "input": "Turn 1.", "tools": [function(type="function")]}
+    reasoning = made(provider, body)[-1]["response"]["output"][0]
+    assert "encrypted_content" not in reasoning
+
+
+def test_gemini_wants_signatures_of_the_current_turn_and_takes_its_placeholder_for_calls_of_others() -> None:
+    provider = PROVIDERS["gemini"]()
+    body = of_chat(provider)
+    foreign = deepcopy(body)
+    for message in foreign["messages"]:
+        for call in message.get("tool_calls", ()):
+            call["id"] = f"their{call['id']}"
+            call["extra_content"] = {"google": {"thought_signature": "skip_thought_signature_validator"}}
+        if "tool_call_id" in message:
+            message["tool_call_id"] = f"their{message['tool_call_id']}"
+    assert refusal(provider, foreign) == (200, None)
+    earlier = deepcopy(body)
+    called(0, extra_content=None)(earlier)
+    earlier["messages"] += [ASSISTANT, user("Turn 2.")]
+    assert refusal(provider, earlier) == (200, None)

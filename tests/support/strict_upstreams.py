@@ -1,0 +1,877 @@
+"""Upstreams that refuse what the real ones refuse, in their words, and else answer by a rule.
+
+Nothing of `bridge` is asked. What a provider made itself (encrypted reasoning, signatures, ids) it remembers,
+and takes back only as it was.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from itertools import pairwise
+from typing import Any, ClassVar, NamedTuple
+
+from tests.support import anthropic_rules, chat_rules
+from tests.support.upstream import DONE, JSON, Received, Script, Step
+
+Json = dict[str, Any]
+ASKED = re.compile(r"Turn (\d+)\.")
+
+
+class Asked(NamedTuple):
+    """What a model sees: the number of the user's last turn, how many outputs of calls came since, and the
+    kinds of the declared tools by name."""
+
+    turn: int
+    outputs: int
+    tools: dict[str, str]
+
+
+class Said(NamedTuple):
+    """What it answers; of each call the name and the arguments, as they are if they are a text."""
+
+    text: str = ""
+    calls: tuple[tuple[str, Any], ...] = ()
+    thinking: str = ""
+
+
+Rule = Callable[[Asked], Said]
+
+
+class Problem(NamedTuple):
+    """Why a request is refused."""
+
+    message: str
+    code: str | None = None
+    param: str | None = None
+    status: int = 400
+
+
+class Provider:
+    """One provider's rules and frames. An instance is one account: it knows what it has made."""
+
+    paths: ClassVar[str]
+
+    def __init__(self) -> None:
+        self._made = 0
+
+    def problems(self, body: Json) -> Iterator[Problem]:
+        """Why the provider refuses the body; nothing for one that it takes."""
+        raise NotImplementedError
+
+    def error(self, problem: Problem) -> Any:
+        """The body of a refusal."""
+        raise NotImplementedError
+
+    def asked(self, body: Json) -> Asked:
+        raise NotImplementedError
+
+    def frames(self, said: Said, asked: Asked, body: Json) -> list[Step]:
+        raise NotImplementedError
+
+    def number(self) -> int:
+        self._made += 1
+        return self._made
+
+
+class StrictUpstream:
+    """For `ScriptedUpstream.answer`. `refused` are the messages of its refusals, `answered` the turns that it
+    had a part in."""
+
+    def __init__(self, provider: Provider, rule: Rule) -> None:
+        self.provider = provider
+        self.refused: list[str] = []
+        self.answered: list[int] = []
+        self._rule = rule
+
+    def __call__(self, received: Received) -> Script:
+        if received.path.endswith("/count_tokens"):
+            return Script([b'{"input_tokens":10}'], headers=JSON)
+        if not received.path.endswith(self.provider.paths):
+            return Script([b'{"error":{"message":"Not found"}}'], 404, JSON)
+        body = received.body
+        if not body.get("stream"):
+            problem: Problem | None = Problem("these scripts are streams")
+        else:
+            problem = next(self.provider.problems(body), None)
+        if problem is not None:
+            self.refused.append(problem.message)
+            return Script([json.dumps(self.provider.error(problem)).encode()], problem.status, JSON)
+        asked = self.provider.asked(body)
+        self.answered.append(asked.turn)
+        return Script(self.provider.frames(self._rule(asked), asked, body))
+
+
+def _arguments(given: Any) -> str:
+    return given if isinstance(given, str) else json.dumps(given)
+
+
+def _thirds(text: str) -> list[str]:
+    third = len(text) // 3 + 1
+    return [text[at : at + third] for at in range(0, len(text), third)]
+
+
+def _turn(texts: list[str]) -> int:
+    """The number in the last text that has one, 0 where none has."""
+    return next((int(found[-1]) for text in reversed(texts) if (found := ASKED.findall(text))), 0)
+
+
+# ── OpenAI's Responses ───────────────────────────────────────────────────────────────────────────────
+_PREFIXES = {
+    "message": "msg",
+    "reasoning": "rs",
+    "function_call": "fc",
+    "function_call_output": "fc",
+    "custom_tool_call": "ctc",
+    "custom_tool_call_output": "ctc",
+    "web_search_call": "ws",
+    "tool_search_call": "tsc",
+}
+_CALL = {"type", "id", "call_id", "status"}
+_FIELDS = {
+    "message": {"type", "id", "role", "content", "status", "phase"},
+    "reasoning": {"type", "id", "summary", "content", "encrypted_content", "status"},
+    "function_call": {*_CALL, "name", "arguments", "namespace"},
+    "function_call_output": {*_CALL, "output"},
+    "custom_tool_call": {*_CALL, "name", "input", "namespace"},
+    "custom_tool_call_output": {*_CALL, "output"},
+}
+_PARTS = {
+    "user": ("input_text", "input_image", "input_file"),
+    "system": ("input_text",),
+    "developer": ("input_text",),
+    "assistant": ("output_text", "refusal"),
+}
+_OPENAI_NAME = re.compile(r"[a-zA-Z0-9_-]+")
+
+
+class OpenAI(Provider):
+    """Responses, with `store` false. Its encrypted reasoning is its own, and stands before what it led to."""
+
+    paths = "/responses"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._encrypted: dict[str, str] = {}  # the reasoning's id
+        self._led_to: dict[str, str] = {}  # item id → id of the reasoning before it
+
+    def error(self, problem: Problem) -> Any:
+        kind = "invalid_request_error"
+        named = {"message": problem.message, "type": kind, "param": problem.param, "code": problem.code}
+        return {"error": named}
+
+    def problems(self, body: Json) -> Iterator[Problem]:
+        given = body["input"]
+        items = [{"role": "user", "content": given}] if isinstance(given, str) else given
+        for index, tool in enumerate(body.get("tools", ())):
+            yield from _openai_name(tool.get("name"), f"tools[{index}].name", 128)
+        for index, item in enumerate(items):
+            yield from self._item(f"input[{index}]", item)
+        ids = [item["id"] for item in items if "id" in item]
+        for each in ids:
+            if ids.count(each) > 1:
+                yield Problem(f"Duplicate item found with id {each}. Remove duplicate items and try again.")
+        yield from self._order(items)
+        yield from _openai_pairs(items)
+
+    def _item(self, where: str, item: Json) -> Iterator[Problem]:
+        kind = item.get("type", "message")
+        if "id" in item:
+            yield from _openai_id(where, kind, item["id"])
+        if kind in _FIELDS and (more := sorted(item.keys() - _FIELDS[kind])):
+            param = f"{where}.{more[0]}"
+            yield Problem(f"Unknown parameter: '{param}'.", "unknown_parameter", param)
+        if "call_id" in item:
+            yield from _at_most(64, f"{where}.call_id", item["call_id"])
+        if "name" in item:
+            yield from _openai_name(item["name"], f"{where}.name", 128)
+        if kind == "message":
+            yield from _openai_content(where, item)
+        if kind == "reasoning":
+            yield from self._reasoning(where, item)
+
+    def _reasoning(self, where: str, item: Json) -> Iterator[Problem]:
+        if "summary" not in item:
+            param = f"{where}.summary"
+            yield Problem(f"Missing required parameter: '{param}'.", "missing_required_parameter", param)
+        if item.get("content"):
+            param = f"{where}.content"
+            count = len(item["content"])
+            long = f"Expected an array with maximum length 0, but got an array with length {count}"
+            yield Problem(
+                f"Invalid '{param}': array too long. {long} instead.", "array_above_max_length", param
+            )
+        encrypted = item.get("encrypted_content")
+        if not encrypted:
+            yield Problem(
+                f"Item with id '{item.get('id')}' not found. Items are not persisted when `store` is set to"
+                " false. Try again with `store` set to true, or remove this item from your input.",
+                None,
+                "input",
+                404,
+            )
+        elif self._encrypted.get(encrypted) != item.get("id"):
+            yield Problem(
+                f"The encrypted content {encrypted[:4]}...{encrypted[-4:]} could not be verified. Reason:"
+                " Encrypted content could not be decrypted or parsed.",
+                "invalid_encrypted_content",
+            )
+
+    def _order(self, items: list[Json]) -> Iterator[Problem]:
+        before = ""  # the reasoning item that what comes now follows
+        for at, item in enumerate(items):
+            kind = item.get("type", "message")
+            if kind == "reasoning":
+                before = item["id"]
+                following = items[at + 1] if at + 1 < len(items) else {"role": "user"}
+                if following.get("role", "assistant") != "assistant" or "output" in following:
+                    yield Problem(
+                        f"Item '{before}' of type 'reasoning' was provided without its required following"
+                        " item."
+                    )
+            elif item.get("role", "assistant") != "assistant" or "output" in item:
+                before = ""
+            elif (needed := self._led_to.get(item.get("id", ""))) is not None and needed != before:
+                yield Problem(
+                    f"Item '{item['id']}' of type '{kind}' was provided without its required 'reasoning'"
+                    f" item: '{needed}'."
+                )
+
+    def asked(self, body: Json) -> Asked:
+        given = body["input"]
+        texts: list[str] = []
+        outputs = 0
+        for item in [{"role": "user", "content": given}] if isinstance(given, str) else given:
+            if item.get("role") == "user":
+                said = "\n".join(_texts(item["content"]))
+                texts.append(said)
+                outputs = 0 if ASKED.search(said) else outputs
+            outputs += item.get("type", "").endswith("_output")
+        tools = {tool["name"]: tool["type"] for tool in body.get("tools", ()) if "name" in tool}
+        return Asked(_turn(texts), outputs, tools)
+
+    def frames(self, said: Said, asked: Asked, body: Json) -> list[Step]:
+        stream = _Events()
+        head = {"id": f"resp_{self.number():050}", "object": "response", "model": body["model"]}
+        stream.say("response.created", response=head | {"status": "in_progress", "output": []})
+        reasoning = ""
+        if said.thinking:
+            reasoning = f"rs_{self.number():050}"
+            encrypted = f"gAAAAAB{self.number():060}=="
+            if "reasoning.encrypted_content" in body.get("include", ()):
+                self._encrypted[encrypted] = reasoning
+            else:
+                encrypted = ""
+            stream.reasoning(reasoning, said.thinking, encrypted)
+        if said.text:
+            stream.text(self._led(f"msg_{self.number():050}", reasoning), said.text)
+        for name, given in said.calls:
+            custom = asked.tools[name] == "custom"
+            made = self._led(f"{'ctc' if custom else 'fc'}_{self.number():050}", reasoning)
+            stream.call(made, f"call_{self.number():024}", name, given, custom)
+        usage: Json = {"input_tokens": 30, "output_tokens": 9, "total_tokens": 39}
+        usage["input_tokens_details"] = {"cached_tokens": 0}
+        usage["output_tokens_details"] = {"reasoning_tokens": 3}
+        done = head | {"status": "completed", "output": stream.output, "usage": usage}
+        stream.say("response.completed", response=done)
+        return stream.sent
+
+    def _led(self, item_id: str, reasoning: str) -> str:
+        if reasoning:
+            self._led_to[item_id] = reasoning
+        return item_id
+
+
+class _Events:
+    """The events of a response: `sent`, and the `output` that they add up to."""
+
+    def __init__(self) -> None:
+        self.sent: list[Step] = []
+        self.output: list[Json] = []
+
+    def say(self, kind: str, **fields: Any) -> None:
+        event = {"type": kind, "sequence_number": len(self.sent), **fields}
+        self.sent.append(f"event: {kind}\ndata: {json.dumps(event)}\n\n".encode())
+
+    def _of(self, item_id: str, kind: str, **fields: Any) -> None:
+        self.say(f"response.{kind}", item_id=item_id, output_index=len(self.output), **fields)
+
+    def _add(self, item: Json) -> None:
+        self.say("response.output_item.added", output_index=len(self.output), item=item)
+
+    def _done(self, item: Json) -> None:
+        self.say("response.output_item.done", output_index=len(self.output), item=item)
+        self.output.append(item)
+
+    def reasoning(self, item_id: str, text: str, encrypted: str) -> None:
+        item: Json = {"type": "reasoning", "id": item_id, "summary": []}
+        part = {"type": "summary_text", "text": ""}
+        self._add(item)
+        self._of(item_id, "reasoning_summary_part.added", summary_index=0, part=part)
+        self._of(item_id, "reasoning_summary_text.delta", summary_index=0, delta=text)
+        self._of(item_id, "reasoning_summary_text.done", summary_index=0, text=text)
+        part = part | {"text": text}
+        self._of(item_id, "reasoning_summary_part.done", summary_index=0, part=part)
+        self._done(item | {"summary": [part]} | ({"encrypted_content": encrypted} if encrypted else {}))
+
+    def text(self, item_id: str, text: str) -> None:
+        item: Json = {"type": "message", "id": item_id, "role": "assistant", "status": "in_progress"}
+        part = {"type": "output_text", "text": "", "annotations": [], "logprobs": []}
+        self._add(item | {"content": []})
+        self._of(item_id, "content_part.added", content_index=0, part=part)
+        for piece in _thirds(text):
+            self._of(item_id, "output_text.delta", content_index=0, delta=piece, logprobs=[])
+        self._of(item_id, "output_text.done", content_index=0, text=text, logprobs=[])
+        self._of(item_id, "content_part.done", content_index=0, part=part | {"text": text})
+        self._done(item | {"status": "completed", "content": [part | {"text": text}]})
+
+    def call(self, item_id: str, call_id: str, name: str, given: Any, custom: bool) -> None:
+        kind, field = ("custom_tool_call", "input") if custom else ("function_call", "arguments")
+        text = given["input"] if custom else _arguments(given)
+        events = "custom_tool_call_input" if custom else "function_call_arguments"
+        item: Json = {"type": kind, "id": item_id, "call_id": call_id, "name": name, field: ""}
+        self._add(item | {"status": "in_progress"})
+        for piece in _thirds(text):
+            self._of(item_id, f"{events}.delta", delta=piece)
+        self._of(item_id, f"{events}.done", **{field: text})
+        self._done(item | {field: text, "status": "completed"})
+
+
+def _at_most(longest: int, param: str, value: str) -> Iterator[Problem]:
+    if len(value) > longest:
+        limit = f"Expected a string with maximum length {longest}, but got a string with length {len(value)}"
+        yield Problem(
+            f"Invalid '{param}': string too long. {limit} instead.", "string_above_max_length", param
+        )
+
+
+def _openai_id(where: str, kind: str, item_id: str) -> Iterator[Problem]:
+    param = f"{where}.id"
+    yield from _at_most(64, param, item_id)
+    if not _OPENAI_NAME.fullmatch(item_id):
+        yield Problem(
+            f"Invalid '{param}': '{item_id}'. Expected an ID that contains letters, numbers, underscores, or"
+            " dashes, but this value contained additional characters.",
+            "invalid_value",
+            param,
+        )
+    prefix = _PREFIXES.get(kind, "")
+    if not item_id.startswith(prefix):
+        yield Problem(
+            f"Invalid '{param}': '{item_id}'. Expected an ID that begins with '{prefix}'.",
+            "invalid_value",
+            param,
+        )
+
+
+def _openai_name(name: str | None, param: str, longest: int) -> Iterator[Problem]:
+    if name is None:
+        return
+    yield from _at_most(longest, param, name)
+    if not _OPENAI_NAME.fullmatch(name):
+        yield Problem(
+            f"Invalid '{param}': string does not match pattern. Expected a string that matches the pattern"
+            " '^[a-zA-Z0-9_-]+$'.",
+            "invalid_value",
+            param,
+        )
+
+
+def _openai_content(where: str, item: Json) -> Iterator[Problem]:
+    if isinstance(item["content"], str):
+        return
+    known = _PARTS[item["role"]]
+    for at, part in enumerate(item["content"]):
+        if part["type"] not in known:
+            named = " and ".join(f"'{each}'" for each in known)
+            yield Problem(
+                f"Invalid value: '{part['type']}'. Supported values are: {named}.",
+                "invalid_value",
+                f"{where}.content[{at}]",
+            )
+
+
+def _openai_pairs(items: list[Json]) -> Iterator[Problem]:
+    """Outputs follow their calls, wherever."""
+    called: list[str] = []
+    for item in items:
+        if "call_id" not in item:
+            continue
+        if not item.get("type", "").endswith("_output"):
+            called.append(item["call_id"])
+        elif item["call_id"] in called:
+            called.remove(item["call_id"])
+        else:
+            yield Problem(
+                f"No tool call found for function call output with call_id {item['call_id']}.", None, "input"
+            )
+    for call_id in called:
+        yield Problem(f"No tool output found for function call {call_id}.", None, "input")
+
+
+def _texts(content: Any) -> Iterator[str]:
+    if isinstance(content, str):
+        yield content
+    for part in content if isinstance(content, list) else ():
+        if isinstance(part.get("text"), str):
+            yield part["text"]
+
+
+# ── Anthropic's Messages ─────────────────────────────────────────────────────────────────────────────
+_MESSAGES_NAME = re.compile(r"[a-zA-Z0-9_-]{1,128}")
+_MESSAGES_ID = re.compile(r"[a-zA-Z0-9_-]+")
+
+
+class Anthropic(Provider):
+    """Messages, as a model from 4.6 on: the end is a user's turn, and thinking comes back as it was
+    signed."""
+
+    paths = "/messages"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._signed: dict[str, str] = {}  # signature → thinking
+
+    def error(self, problem: Problem) -> Any:
+        error = {"type": "invalid_request_error", "message": problem.message}
+        return {"type": "error", "error": error, "request_id": f"req_{self.number():024}"}
+
+    def problems(self, body: Json) -> Iterator[Problem]:
+        messages = [
+            message | {"content": [{"type": "text", "text": message["content"]}]}
+            if isinstance(message["content"], str)
+            else message
+            for message in body["messages"]
+        ]
+        for index, tool in enumerate(body.get("tools", ())):
+            if not _MESSAGES_NAME.fullmatch(tool["name"]):
+                pattern = "String should match pattern '^[a-zA-Z0-9_-]{1,128}$'"
+                yield Problem(f"tools.{index}.custom.name: {pattern}")
+        yield from _messages_roles(messages)
+        for index, message in enumerate(messages):
+            for at, block in enumerate(message["content"]):
+                yield from self._block(f"messages.{index}.content.{at}", block)
+        yield from _messages_pairs(messages)
+        if messages[-1]["role"] == "assistant":
+            yield Problem(
+                "This model does not support assistant message prefill. The conversation must end with a"
+                " user message."
+            )
+        for each in anthropic_rules.violations(body | {"messages": messages}):
+            if "illegal name" not in each:  # names are longer by now
+                yield Problem(each)
+
+    def _block(self, where: str, block: Json) -> Iterator[Problem]:
+        kind = block["type"]
+        if kind == "tool_use":
+            if not _MESSAGES_ID.fullmatch(block["id"]):
+                pattern = "String should match pattern '^[a-zA-Z0-9_-]+$'"
+                yield Problem(f"{where}.tool_use.id: {pattern}")
+            if not isinstance(block["input"], dict):
+                yield Problem(f"{where}.tool_use.input: Input should be a valid dictionary")
+        if kind == "thinking" and self._signed.get(block.get("signature", "")) != block["thinking"]:
+            yield Problem(f"{where}: Invalid `signature` in `thinking` block")
+
+    def asked(self, body: Json) -> Asked:
+        texts: list[str] = []
+        outputs = 0
+        for message in body["messages"]:
+            if message["role"] != "user":
+                continue
+            content = message["content"]
+            found = [] if isinstance(content, str) else [each["type"] for each in content]
+            outputs += found.count("tool_result")
+            said = "\n".join(_texts(content))
+            texts.append(said)
+            outputs = 0 if ASKED.search(said) else outputs
+        tools = {tool["name"]: tool.get("type", "custom") for tool in body.get("tools", ())}
+        return Asked(_turn(texts), outputs, tools)
+
+    def frames(self, said: Said, asked: Asked, body: Json) -> list[Step]:
+        sent: list[Step] = []
+
+        def say(kind: str, **fields: Any) -> None:
+            sent.append(f"event: {kind}\ndata: {json.dumps({'type': kind, **fields})}\n\n".encode())
+
+        def block(start: Json, *deltas: Json) -> None:
+            index = sum(b'"content_block_start"' in bytes(each) for each in sent)  # type: ignore[arg-type]
+            say("content_block_start", index=index, content_block=start)
+            for delta in deltas:
+                say("content_block_delta", index=index, delta=delta)
+            say("content_block_stop", index=index)
+
+        head = {"id": f"msg_{self.number():024}", "type": "message", "role": "assistant", "content": []}
+        usage = {"input_tokens": 30, "output_tokens": 1}
+        say("message_start", message=head | {"model": body["model"], "usage": usage})
+        if said.thinking and body.get("thinking", {}).get("type") in ("enabled", "adaptive"):
+            signature = f"EqQB{self.number():060}+/=="
+            self._signed[signature] = said.thinking
+            block(
+                {"type": "thinking", "thinking": "", "signature": ""},
+                {"type": "thinking_delta", "thinking": said.thinking},
+                {"type": "signature_delta", "signature": signature},
+            )
+        if said.text:
+            pieces = [{"type": "text_delta", "text": piece} for piece in _thirds(said.text)]
+            block({"type": "text", "text": ""}, *pieces)
+        for name, given in said.calls:
+            pieces = [
+                {"type": "input_json_delta", "partial_json": piece} for piece in _thirds(_arguments(given))
+            ]
+            called = {"type": "tool_use", "id": f"toolu_{self.number():024}", "name": name, "input": {}}
+            block(called, *pieces)
+        ending = {"stop_reason": "tool_use" if said.calls else "end_turn", "stop_sequence": None}
+        say("message_delta", delta=ending, usage={"output_tokens": 9})
+        say("message_stop")
+        return sent
+
+
+def _messages_roles(messages: list[Json]) -> Iterator[Problem]:
+    for first, second in pairwise(messages):
+        if first["role"] == second["role"]:
+            yield Problem(
+                'messages: roles must alternate between "user" and "assistant", but found multiple'
+                f' "{first["role"]}" roles in a row'
+            )
+
+
+def _messages_pairs(messages: list[Json]) -> Iterator[Problem]:
+    called: list[str] = []
+    for index, message in enumerate(messages):
+        answered = [block["tool_use_id"] for block in message["content"] if block["type"] == "tool_result"]
+        for at, call_id in enumerate(answered):
+            if call_id not in called:
+                yield Problem(
+                    f"messages.{index}.content.{at}: unexpected `tool_use_id` found in `tool_result` blocks:"
+                    f" {call_id}. Each `tool_result` block must have a corresponding `tool_use` block in the"
+                    " previous message."
+                )
+        if left := [call_id for call_id in called if call_id not in answered]:
+            yield Problem(_unanswered(index - 1, left))
+        called = [block["id"] for block in message["content"] if block["type"] == "tool_use"]
+    if called:
+        yield Problem(_unanswered(len(messages) - 1, called))
+
+
+def _unanswered(index: int, left: list[str]) -> str:
+    return (
+        f"messages.{index}: `tool_use` ids were found without `tool_result` blocks immediately after:"
+        f" {', '.join(left)}. Each `tool_use` block must have a corresponding `tool_result` block in the next"
+        " message."
+    )
+
+
+# ── Chat Completions: Gemini, Qwen, Mistral ──────────────────────────────────────────────────────────
+class _Chat(Provider):
+    """What the three have in common: how they are read and how they stream."""
+
+    paths = "/chat/completions"
+
+    def asked(self, body: Json) -> Asked:
+        texts: list[str] = []
+        outputs = 0
+        for message in body["messages"]:
+            outputs += message["role"] == "tool"
+            if message["role"] == "user":
+                said = "\n".join(_texts(message["content"]))
+                texts.append(said)
+                outputs = 0 if ASKED.search(said) else outputs
+        return Asked(_turn(texts), outputs, dict.fromkeys(_functions(body), "function"))
+
+    def frames(self, said: Said, asked: Asked, body: Json) -> list[Step]:
+        sent: list[Step] = []
+        head = {"id": f"chatcmpl-{self.number()}", "object": "chat.completion.chunk", "created": 1}
+        head["model"] = body["model"]
+
+        def say(delta: Json, finish_reason: str | None = None) -> None:
+            choice = {"index": 0, "delta": delta, "finish_reason": finish_reason}
+            sent.append(b"data: " + json.dumps(head | {"choices": [choice]}).encode() + b"\n\n")
+
+        say({"role": "assistant", "content": ""})
+        if said.thinking:
+            for delta in self.thought(said.thinking):
+                say(delta)
+        for piece in _thirds(said.text):
+            say({"content": piece})
+        for index, (name, given) in enumerate(said.calls):
+            for call in self.called(index, name, _arguments(given)):
+                say({"tool_calls": [call]})
+        say({}, "tool_calls" if said.calls else "stop")
+        usage = {"prompt_tokens": 30, "completion_tokens": 9, "total_tokens": 39}
+        sent.append(b"data: " + json.dumps(head | {"choices": [], "usage": usage}).encode() + b"\n\n")
+        return [*sent, DONE]
+
+    def thought(self, text: str) -> Iterator[Json]:
+        """The deltas of reasoning."""
+        yield {"reasoning_content": text}
+
+    def called(self, index: int, name: str, arguments: str) -> Iterator[Json]:
+        """The fragments of a call."""
+        function = {"name": name, "arguments": ""}
+        yield {"index": index, "id": self.call_id(), "type": "function", "function": function}
+        for piece in _thirds(arguments):
+            yield {"index": index, "function": {"arguments": piece}}
+
+    def call_id(self) -> str:
+        raise NotImplementedError
+
+
+def _of_chat(body: Json) -> list[str]:
+    """What every server of the dialect refuses; it takes calls of tools that are not offered any more, and an
+    empty text beside calls."""
+    taken = ("is not among the tools", "is blank")
+    return [each for each in chat_rules.violations(body) if not each.endswith(taken)]
+
+
+def _functions(body: Json) -> list[str]:
+    return [tool["function"]["name"] for tool in body.get("tools") or ()]
+
+
+def _unknown_fields(given: Mapping[str, Any], known: frozenset[str]) -> list[str]:
+    return sorted(given.keys() - known)
+
+
+_GEMINI_BODY = frozenset(
+    {"model", "messages", "tools", "tool_choice", "stream", "stream_options", "max_tokens", "temperature"}
+    | {"max_completion_tokens", "top_p", "stop", "n", "response_format", "reasoning_effort", "extra_body"}
+)
+_GEMINI_MESSAGE = frozenset({"role", "content", "name", "tool_calls", "tool_call_id", "extra_content"})
+_GEMINI_SCHEMA = {
+    "$schema",
+    "$id",
+    "propertyNames",
+    "patternProperties",
+    "const",
+    "unevaluatedProperties",
+    "not",
+}
+_GEMINI_VALIDATOR = "skip_thought_signature_validator"
+
+
+class Gemini(_Chat):
+    """Gemini 3 behind its Chat-compatible address: the first call of each step of the current turn has its
+    thought signature, those that it made have their own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._signatures: dict[str, str] = {}  # by call id, "" where it had none
+
+    def error(self, problem: Problem) -> Any:
+        status = "INVALID_ARGUMENT"
+        return [{"error": {"code": problem.status, "message": problem.message, "status": status}}]
+
+    def problems(self, body: Json) -> Iterator[Problem]:
+        known = [("", body, _GEMINI_BODY)]
+        known += [
+            (f" at 'messages[{at}]'", each, _GEMINI_MESSAGE) for at, each in enumerate(body["messages"])
+        ]
+        for where, given, fields in known:
+            for name in _unknown_fields(given, fields):
+                yield _unknown_name(name, where)
+        for at, tool in enumerate(body.get("tools") or ()):
+            for name in sorted(_keywords(tool["function"].get("parameters", {})) & _GEMINI_SCHEMA):
+                yield _unknown_name(name, f" at 'tools[{at}].function.parameters'")
+        yield from _gemini_turns(body["messages"])
+        yield from self._signed(body["messages"])
+        yield from map(Problem, _of_chat(body))
+
+    def _signed(self, messages: list[Json]) -> Iterator[Problem]:
+        asked = max((at for at, each in enumerate(messages) if each["role"] == "user"), default=0)
+        for at, message in enumerate(messages):
+            for place, call in enumerate(message.get("tool_calls") or ()):
+                google = (call.get("extra_content") or {}).get("google", {})
+                signature = google.get("thought_signature", "")
+                if signature and signature != self._signatures.get(call["id"], _GEMINI_VALIDATOR):
+                    yield Problem("Corrupted thought signature.")
+                if at > asked and place == 0 and not signature:
+                    yield Problem(
+                        "Function call is missing a thought_signature in functionCall parts. This is"
+                        " required for tools to work correctly, and missing thought_signature may lead to"
+                        " degraded model performance. Additional data, function call"
+                        f" `default_api:{call['function']['name']}` , position {at + 1}."
+                    )
+
+    def thought(self, text: str) -> Iterator[Json]:
+        yield {"content": f"<thought>{text}</thought>", "extra_content": {"google": {"thought": True}}}
+
+    def called(self, index: int, name: str, arguments: str) -> Iterator[Json]:
+        """Whole calls, the first of them signed."""
+        made = self.call_id()
+        self._signatures[made] = "" if index else f"Cq0B+{self.number():040}/=="
+        call: Json = {"index": index, "id": made, "type": "function"}
+        call["function"] = {"name": name, "arguments": arguments}
+        if not index:
+            call["extra_content"] = {"google": {"thought_signature": self._signatures[made]}}
+        yield call
+
+    def call_id(self) -> str:
+        return f"function-call-{self.number():019}"
+
+
+def _unknown_name(name: str, where: str) -> Problem:
+    return Problem(f'Invalid JSON payload received. Unknown name "{name}"{where}: Cannot find field.')
+
+
+def _keywords(schema: Any) -> set[str]:
+    """The keywords of a schema and of those in it."""
+    if isinstance(schema, list):
+        return set().union(*map(_keywords, schema))
+    if not isinstance(schema, dict):
+        return set()
+    inner = [value for name, value in schema.items() if name not in ("properties", "enum", "default")]
+    return schema.keys() | _keywords([*inner, *schema.get("properties", {}).values()])
+
+
+def _gemini_turns(messages: list[Json]) -> Iterator[Problem]:
+    before = ""
+    for at, message in enumerate(messages):
+        role = message["role"]
+        if role == "system" and at:
+            yield Problem("System instructions must be the first message.")
+        calls = message.get("tool_calls") or ()
+        if calls and before not in ("user", "tool", "assistant"):
+            yield Problem(
+                "Please ensure that function call turn comes immediately after a user turn or after a"
+                " function response turn."
+            )
+        following = [each["role"] for each in messages[at + 1 : at + 1 + len(calls)]]
+        if following != ["tool"] * len(calls):
+            yield Problem(
+                "Please ensure that the number of function response parts is equal to the number of function"
+                " call parts of the function call turn."
+            )
+        before = role
+    if before == "assistant":
+        yield Problem("Requests ending with a model turn are not supported.")
+    if before == "system":
+        yield Problem("* GenerateContentRequest.contents: contents is not specified")
+
+
+_INVALID = "<400> InternalError.Algo.InvalidParameter"
+
+
+class Qwen(_Chat):
+    """Qwen's template, as Alibaba Cloud and vLLM have it."""
+
+    def error(self, problem: Problem) -> Any:
+        error = {"message": problem.message, "type": "invalid_request_error", "param": None}
+        return {"error": error | {"code": "invalid_parameter_error"}}
+
+    def problems(self, body: Json) -> Iterator[Problem]:
+        messages = body["messages"]
+        for at, message in enumerate(messages):
+            if message["role"] == "system" and at:
+                yield Problem("System message must be at the beginning.")
+            if message["role"] not in ("system", "user", "assistant", "tool"):
+                yield Problem("Unexpected message role.")
+            if message.get("content") is None:
+                yield Problem(f"{_INVALID}: The content field is a required field.")
+            for call in message.get("tool_calls") or ():
+                if not _is_object(call["function"]["arguments"]):
+                    yield Problem(
+                        f'{_INVALID}: The "function.arguments" parameter of'
+                        " the code model must be in JSON format."
+                    )
+        if not any(message["role"] == "user" for message in messages):
+            yield Problem("No user query found in messages.")
+        for each in _of_chat(body):
+            yield Problem(f"{_INVALID}: {each}")
+
+    def call_id(self) -> str:
+        return f"call_{self.number():024x}"
+
+
+def _is_object(text: str) -> bool:
+    try:
+        return isinstance(json.loads(text), dict)
+    except ValueError:
+        return False
+
+
+_MISTRAL_BODY = frozenset(
+    {"model", "messages", "tools", "tool_choice", "stream", "max_tokens", "temperature", "top_p", "stop", "n"}
+    | {"random_seed", "response_format", "presence_penalty", "frequency_penalty", "prediction", "metadata"}
+    | {"parallel_tool_calls", "prompt_mode", "safe_prompt"}
+)
+_MISTRAL_MESSAGE = {
+    "system": frozenset({"role", "content"}),
+    "user": frozenset({"role", "content"}),
+    "assistant": frozenset({"role", "content", "tool_calls", "prefix"}),
+    "tool": frozenset({"role", "content", "tool_call_id", "name"}),
+}
+_MISTRAL_AFTER = {
+    "system": {"user", "assistant", "system"},
+    "user": {"assistant", "system", "user"},
+    "assistant": {"assistant", "user", "tool"},
+    "tool": {"assistant", "tool"},
+}
+_MISTRAL_ID = re.compile(r"[a-zA-Z0-9]{9}")
+_ORDER = "invalid_request_message_order"
+
+
+class Mistral(_Chat):
+    """Mistral's own address: no field that it does not know, its own form of call ids, and after the outputs
+    of calls the assistant's turn."""
+
+    def error(self, problem: Problem) -> Any:
+        if problem.status == 422:
+            where = [int(each) if each.isdigit() else each for each in (problem.param or "").split(".")]
+            return {"detail": [{"type": problem.code, "loc": where, "msg": problem.message, "input": None}]}
+        named = {"object": "error", "message": problem.message, "type": problem.code}
+        return named | {"param": None, "code": "3230"}
+
+    def problems(self, body: Json) -> Iterator[Problem]:
+        known = [("body", body, _MISTRAL_BODY)]
+        for at, message in enumerate(body["messages"]):
+            role = message["role"]
+            known.append((f"body.messages.{at}.{role}", message, _MISTRAL_MESSAGE.get(role, frozenset())))
+        for where, given, fields in known:
+            for name in _unknown_fields(given, fields):
+                yield Problem("Extra inputs are not permitted", "extra_forbidden", f"{where}.{name}", 422)
+        yield from _mistral_order(body["messages"])
+        for message in body["messages"]:
+            for call in message.get("tool_calls") or ():
+                yield from _mistral_id(call["id"])
+            if "tool_call_id" in message:
+                yield from _mistral_id(message["tool_call_id"])
+        for each in _of_chat(body):
+            yield Problem(each, "invalid_request_error")
+
+    def thought(self, text: str) -> Iterator[Json]:
+        yield {"content": [{"type": "thinking", "thinking": [{"type": "text", "text": text}]}]}
+
+    def call_id(self) -> str:
+        return f"Mis{self.number():06}"
+
+
+def _mistral_order(messages: list[Json]) -> Iterator[Problem]:
+    before = ""
+    for message in messages:
+        role = message["role"]
+        if before and role not in _MISTRAL_AFTER[before]:
+            yield Problem(f"Unexpected role '{role}' after role '{before}'", _ORDER)
+        before = role
+    if before not in ("user", "tool"):
+        yield Problem(
+            f"Expected last role User or Tool (or Assistant with prefix True) for serving but got {before}",
+            _ORDER,
+        )
+
+
+def _mistral_id(call_id: str) -> Iterator[Problem]:
+    if not _MISTRAL_ID.fullmatch(call_id):
+        yield Problem(
+            f"Tool call id was {call_id} but must be a-z, A-Z, 0-9, with a length of 9.",
+            "invalid_function_call",
+        )
+
+
+PROVIDERS: dict[str, type[Provider]] = {
+    "qwen": Qwen,
+    "openai": OpenAI,
+    "anthropic": Anthropic,
+    "gemini": Gemini,
+    "mistral": Mistral,
+}
+"""By the names of the profiles."""
