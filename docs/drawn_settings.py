@@ -28,6 +28,7 @@ from openresponses_server.settings import (
     Timeouts,
     Tracing,
     UpstreamSettings,
+    WireKeys,
 )
 from openresponses_server.upstreams.dialects import DIALECTS
 from openresponses_server.upstreams.profiles import Profile, ProfileDialect
@@ -143,6 +144,7 @@ def settings_page() -> str:
     tables: dict[str, type[Struct]] = {
         "`[limits]`": Limits,
         "`[trace]`": Tracing,
+        "`[wire_keys]`": WireKeys,
         "`[timeouts]` and `[upstreams.timeouts]`": Timeouts,
         "`[[upstreams]]`": UpstreamSettings,
         "`[upstreams.retries]`": Retries,

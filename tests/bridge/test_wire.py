@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
+from openresponses_bridge.errors import InvalidRequestError
 from openresponses_bridge.protocol.codec import decode_request
-from openresponses_bridge.wire import choose_wire
+from openresponses_bridge.wire import choose_wire, shows_only_summaries
 from tests.support.shared import shared_files
 
 
@@ -62,6 +63,15 @@ def test_e10_published_and_extension_types_get_openresponses(request_: dict[str,
         ("ai-sdk/openai/3.0 ai-sdk/provider-utils/4.0", "openai"),
         ("ai-sdk/open-responses/1.0.39 ai-sdk/provider-utils/4.0.50", "openai"),
         ("ai/6.0.12 runtime/node.js/22", "openai"),
+        ("Zed/1.4.2 (linux; x86_64)", "openai"),
+        ("grok-shell/0.2.101 (linux; x86_64)", "openai"),
+        ("grok-pager/0.2.93 grok-shell/0.2.93 (macos; aarch64)", "openai"),
+        ("opencode/1.2.0 ai-sdk/provider-utils/4.0.50", "openai"),
+        ("Cline/3.74.0", "openai"),
+        ("RooCode/3.36.6", "openai"),
+        ("Kilo-Code/7.2.0", "openai"),
+        ("Zedd/1.0", "openresponses"),
+        ("my-Zed/1.0", "openresponses"),
         ("open-ai/1.0", "openresponses"),
         ("curl/8.0", "openresponses"),
         ("", "openresponses"),
@@ -71,8 +81,52 @@ def test_e10_known_clients(agent: str, expected: str) -> None:
     assert wire({"user-agent": agent}) == expected
 
 
-def test_e10_sdk_under_another_name_is_known_by_its_header() -> None:
-    assert wire({"user-agent": "my-app/1.0", "x-stainless-lang": "python"}) == "openai"
+@pytest.mark.parametrize("name", ["x-stainless-lang", "goose-session-id", "agent-session-id"])
+def test_e10_sdk_under_another_name_is_known_by_its_header(name: str) -> None:
+    assert wire({"user-agent": "my-app/1.0", name: "python"}) == "openai"
+
+
+@pytest.mark.parametrize(
+    ("header", "setting", "agent", "expected"),
+    [
+        (None, "auto", "curl/8", "openresponses"),
+        (None, "auto", "codex/1", "openai"),
+        (None, "openai", "curl/8", "openai"),
+        (None, "openresponses", "codex/1", "openresponses"),
+        ("openai", "openresponses", "curl/8", "openai"),
+        (" OpenResponses ", "openai", "codex/1", "openresponses"),
+        ("auto", "openai", "curl/8", "openresponses"),
+        ("auto", "openresponses", "codex/1", "openai"),
+    ],
+)
+def test_p38_header_before_setting_before_guess(
+    header: str | None, setting: str, agent: str, expected: str
+) -> None:
+    headers = {"user-agent": agent} | ({} if header is None else {"openresponses-wire": header})
+    assert choose_wire(decode_request("{}"), headers, setting) == expected
+
+
+def test_p38_unknown_wire_is_refused() -> None:
+    with pytest.raises(InvalidRequestError, match="openai, openresponses, auto") as refused:
+        wire({"openresponses-wire": "chat"})
+    assert refused.value.param == "openresponses-wire"
+
+
+@pytest.mark.parametrize(
+    ("agent", "streamed", "summaries"),
+    [
+        ("ai-sdk/openai/3.0.141 ai-sdk/provider-utils/4.0.66 runtime/node.js/v20", (True, False), True),
+        ("ai-sdk/open-responses/1.0.39 ai-sdk/provider-utils/4.0.50", (True, False), False),
+        ("ai-sdk/openai-compatible/2.0", (True, False), False),
+        ("ai/6.0.326 ai-sdk/provider-utils/4.0.66", (False,), True),
+        ("ai/6.0.326 ai-sdk/provider-utils/4.0.66", (True,), False),
+        ("curl/8", (True, False), False),
+    ],
+)
+def test_p38_who_shows_summaries_only(agent: str, streamed: tuple[bool, ...], summaries: bool) -> None:
+    for each in streamed:
+        assert shows_only_summaries({"user-agent": agent}, streamed=each) is summaries
+    assert not shows_only_summaries({}, streamed=True)
 
 
 @pytest.mark.parametrize("recording", shared_files("client-requests", "codex_exec_gpt-5.5.jsonl"))

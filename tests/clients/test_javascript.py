@@ -77,10 +77,12 @@ def test_ai_sdk_streamed(run_js: Run, upstream: ScriptedUpstream, provider: str)
 
 @pytest.mark.parametrize("provider", ["openai", "open-responses"])
 def test_ai_sdk_shows_reasoning(run_js: Run, upstream: ScriptedUpstream, provider: str) -> None:
-    """The one reads raw reasoning, the other summaries, which it asks for by a header."""
+    """The one reads raw reasoning, the other summaries; neither asks for them."""
     upstream.scripts = InTurn(said("Hel", "lo", reasoning="A greeting."))
     sent = run_js("ai_sdk.mjs", f"{provider} thinking")
     assert sent == {"deltas": "A greeting.", "reasoning": "A greeting.", "text": "Hello"}
+    upstream.scripts = InTurn(said("Hel", "lo", reasoning="A greeting."))
+    assert run_js("ai_sdk.mjs", f"{provider} thought") == {"reasoning": "A greeting.", "text": "Hello"}
 
 
 @pytest.mark.parametrize(("case", "references"), [("referred", 2), ("continued", 1)])

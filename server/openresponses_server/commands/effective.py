@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from openresponses_bridge.text import printable
 from openresponses_server.commands.flags import parameter_of
-from openresponses_server.settings import EMBEDDED_STORE, KEYS_VARIABLES, Settings
+from openresponses_server.settings import EMBEDDED_STORE, KEYS_VARIABLES, Settings, WireKeys
 from openresponses_server.settings.files import lines_of, masked
 from openresponses_server.store.stores import shown_store
 from openresponses_server.upstreams.dialects import without_password
@@ -19,7 +19,13 @@ from openresponses_server.upstreams.profiles import profile
 _DEFAULT: Final = "default"
 _MASKED: Final = "***"
 _SECRET: Final = frozenset({"api_key", "args", "env", "headers"})  # their values may be secret
-_KEYS: Final = frozenset({"$.trace.keys", *(f"$.{name}" for name in KEYS_VARIABLES)})
+_KEYS: Final = frozenset(
+    {
+        "$.trace.keys",
+        *(f"$.wire_keys.{wire}" for wire in WireKeys.__struct_fields__),
+        *(f"$.{name}" for name in KEYS_VARIABLES),
+    }
+)
 _ADDRESSES: Final = frozenset({"url", "store", "event_log", "proxy"})
 
 

@@ -8,11 +8,13 @@ from openresponses_bridge.diagnostics import Diagnostics
 from openresponses_bridge.dialects import anthropic_messages
 from openresponses_bridge.dialects.base import invalid
 from openresponses_bridge.protocol.request import CreateResponse
-from openresponses_bridge.wire import ignores_comments
+from openresponses_bridge.wire import WIRE_HEADER, ignores_comments, shows_only_summaries, wire_choice
 from openresponses_server.http.auth import client_key
 from openresponses_server.requests.prepared import ClientTraits, PreparedRequest
 from openresponses_server.requests.reasoning import FORMS
 from openresponses_server.requests.service import Service
+from openresponses_server.settings import WireKeys
+from openresponses_server.settings.files import is_among
 from openresponses_server.upstreams.base import conversation_of
 from openresponses_server.upstreams.targets import Target
 
@@ -49,14 +51,32 @@ def with_betas(
 REASONING_HEADER: Final = "openresponses-reasoning-as"
 
 
-def read_headers(request: PreparedRequest, _service: Service) -> None:
-    """Read what the headers say about the client. Raises InvalidRequestError for an unknown form of
-    reasoning."""
+def read_headers(request: PreparedRequest, service: Service) -> None:
+    """Read what the headers say about the client. Raises InvalidRequestError for an unknown form of reasoning
+    or an unknown wire."""
     headers = request.headers
     form = headers.get(REASONING_HEADER)
     if form is not None and form not in FORMS:
         raise invalid(REASONING_HEADER, f"expected one of {', '.join(FORMS)}")
-    betas = betas_of(headers[BETA_HEADER]) if BETA_HEADER in headers else []
+    key = client_key(headers)
+    wire: str = service.settings.wire
+    wire_keys = service.settings.wire_keys
+    if WIRE_HEADER in headers:
+        wire = wire_choice(headers[WIRE_HEADER])
+    elif key is not None and wire_keys is not None:
+        wire = _wire_of_key(key, wire_keys) or wire
     request.client = ClientTraits(
-        client_key(headers), ignores_comments(headers), betas, form, conversation_of(headers)
+        key,
+        ignores_comments(headers),
+        betas_of(headers[BETA_HEADER]) if BETA_HEADER in headers else [],
+        form,
+        conversation_of(headers),
+        wire,
+        shows_only_summaries(headers, streamed=bool(request.body.stream)),
+    )
+
+
+def _wire_of_key(key: str, wire_keys: WireKeys) -> str | None:
+    return next(
+        (wire for wire in wire_keys.__struct_fields__ if is_among(key, getattr(wire_keys, wire))), None
     )

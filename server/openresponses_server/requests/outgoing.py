@@ -34,6 +34,7 @@ from openresponses_server.requests.compaction import (
 from openresponses_server.requests.constraints import stops_for_upstream
 from openresponses_server.requests.prepared import PreparedRequest, TranslatedRequest
 from openresponses_server.requests.reasoning import (
+    BOTH,
     RAW,
     REASONING_ITEMS,
     ReasoningAsSummary,
@@ -179,7 +180,10 @@ def inbound_for(request: PreparedRequest, target: Target, machine: ResponseStrea
 
 
 def _inbound_of(request: PreparedRequest, target: Target, machine: ResponseStream) -> Inbound:
-    form = request.client.reasoning_as or target.reasoning_as
+    client = request.client
+    form = client.reasoning_as or target.reasoning_as
+    if form == RAW and client.reasoning_as is None and client.shows_only_summaries:
+        form = BOTH
     if form != RAW:
         machine = ReasoningAsSummary(machine, form)
     if target.traits.takes_reasoning and sends_reasoning_back(request.body):

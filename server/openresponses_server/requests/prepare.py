@@ -112,7 +112,7 @@ def new_run(request: PreparedRequest, service: Service, choice: int | None = Non
 
     share = max(shared.readers for shared in all_shared) if all_shared else 1
     name = body.model or request.target.model
-    wire = choose_wire(body, request.headers) if leased is None else leased.wire
+    wire = choose_wire(body, request.headers, request.client.wire) if leased is None else leased.wire
     meter = Meter(
         service.meters,
         request.owner,

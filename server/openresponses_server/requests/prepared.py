@@ -14,6 +14,7 @@ from openresponses_bridge.dialects.base import History, Outgoing
 from openresponses_bridge.protocol.input_items import InputItem
 from openresponses_bridge.protocol.request import CreateResponse
 from openresponses_bridge.protocol.response import Response
+from openresponses_bridge.wire import AUTO
 from openresponses_server.http.auth import NOBODY
 from openresponses_server.limits.memory import Reservation
 from openresponses_server.limits.quotas import Form, openai_headers
@@ -37,6 +38,10 @@ class ClientTraits(Struct, frozen=True):
     """The requested form of raw reasoning, None for the upstream's."""
     conversation: str = ""
     """The client's id of its conversation, "" without one."""
+    wire: str = AUTO
+    """The wire that the header, else the client's key, else the settings say, or `auto`."""
+    shows_only_summaries: bool = False
+    """It shows no raw reasoning."""
 
 
 class LeasedResponse(NamedTuple):

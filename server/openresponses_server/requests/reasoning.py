@@ -27,7 +27,8 @@ from openresponses_server.requests.abilities import Loss
 from openresponses_server.upstreams.targets import Target
 
 RAW: Final = "raw"
-FORMS: Final = (RAW, "summary", "both")
+BOTH: Final = "both"
+FORMS: Final = (RAW, "summary", BOTH)
 KIND: Final = "raw-reasoning"
 """The kind of envelope that raw reasoning is sealed in."""
 _ENCRYPTED: Final = "reasoning.encrypted_content"
@@ -160,7 +161,7 @@ class ReasoningAsSummary(StreamFilter):
 
     def __init__(self, stream: ResponseStream, form: str) -> None:
         super().__init__(stream)
-        self._keeps_raw = form == "both"
+        self._keeps_raw = form == BOTH
 
     def reasoning(self, delta: str) -> list[Event]:
         events = super().reasoning(delta) if self._keeps_raw else []

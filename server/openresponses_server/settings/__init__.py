@@ -45,6 +45,7 @@ __all__ = [
     "Timeouts",
     "Tracing",
     "UpstreamSettings",
+    "WireKeys",
     "api_key",
     "is_address",
     "load_settings",
@@ -164,6 +165,17 @@ class Tracing(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     total_bytes: Annotated[int, Meta(ge=1024 * 1024)] = 1 << 30
     """The most bytes of all traces. Beyond that, the oldest ones of the key with the most bytes are
     removed."""
+
+
+class WireKeys(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The keys whose clients read one wire, in the form of `api_keys`. A key is in one of the lists."""
+
+    openai: list[str] = []
+    """The keys of clients that read OpenAI's names."""
+    openresponses: list[str] = []
+    """The keys of clients that read the published names."""
+    auto: list[str] = []
+    """The keys whose wire is chosen by each request and its client."""
 
 
 class UpstreamSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -383,6 +395,11 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The keys of clients: keys, `${VARIABLE}` or `sha256:…`. Only hashes are kept."""
     operator_keys: list[str] = []
     """The keys for `/metrics`, in the same forms."""
+    wire: Literal["auto", "openai", "openresponses"] = "auto"
+    """The spelling of the protocol that clients read: `openai`, `openresponses`, or `auto`, by what a request
+    carries and by its client's name. The header `openresponses-wire` takes precedence, then `wire_keys`."""
+    wire_keys: WireKeys | None = None
+    """The wire by the client's key."""
     cors_origins: list[str] = []
     """Origins of web pages that may make requests, as `https://app.example`, or `*`."""
     allowed_hosts: list[str] = []
@@ -444,6 +461,7 @@ def load_settings(config: Path | None = None, **overrides: Any) -> Settings:
         if isinstance(read.get("trace"), dict) and "trace" in given:
             fields["trace"] = read["trace"] | given["trace"]
         settings = _validated(substituted(fields, kept=_UNEXPANDED))
+        wire_keys = _hashed_wire_keys(settings.wire_keys)
         profiles = _folder(settings.profiles, config)
         record = _absolute_folder(settings.record, None if "record" in given else config, "$.record")
         traces = _absolute_folder(
@@ -458,9 +476,23 @@ def load_settings(config: Path | None = None, **overrides: Any) -> Settings:
         trace=msgspec.structs.replace(
             settings.trace, folder=traces, keys=[hashed(key.strip()) for key in settings.trace.keys]
         ),
+        wire_keys=wire_keys,
         upstreams=[_with_absolute_paths(each, where) for each in settings.upstreams],
         **keys,
     )
+
+
+def _hashed_wire_keys(given: WireKeys | None) -> WireKeys | None:
+    """The same with hashes for keys. Raises SettingsError for a key in two lists."""
+    if given is None:
+        return None
+    found: dict[str, str] = {}
+    for wire in given.__struct_fields__:
+        for number, key in enumerate(getattr(given, wire)):
+            if found.setdefault(hashed(key.strip()), wire) != wire:
+                raise SettingsError("the key is in another list too", f"$.wire_keys.{wire}[{number}]")
+    lists = {wire: [key for key, of in found.items() if of == wire] for wire in given.__struct_fields__}
+    return WireKeys(**lists)
 
 
 def _absolute_folder(named: str | None, config: Path | None, at: str) -> str | None:

@@ -51,11 +51,14 @@ const cases = {
     return { deltas, finishReason: await streamed.finishReason };
   },
   async thinking() {
-    const headers = provider === "openai" ? { "openresponses-reasoning-as": "summary" } : {};
-    const streamed = streamText({ ...asked, headers, prompt: "Hello" });
+    const streamed = streamText({ ...asked, prompt: "Hello" });
     let deltas = "";
     for await (const piece of streamed.fullStream) if (piece.type === "reasoning-delta") deltas += piece.text;
     return { deltas, reasoning: await streamed.reasoningText, text: await streamed.text };
+  },
+  async thought() {
+    const { reasoningText, text } = await generateText({ ...asked, prompt: "Hello" });
+    return { reasoning: reasoningText, text };
   },
 };
 console.log(JSON.stringify(await cases[what]()));

@@ -44,6 +44,7 @@ from openresponses_server.limits.memory import release_received
 from openresponses_server.limits.requests import check_conversation, check_request
 from openresponses_server.requests.admission import check_references, count_request
 from openresponses_server.requests.bodies import decode_body
+from openresponses_server.requests.client_traits import read_headers
 from openresponses_server.requests.prepare import new_run, prepare
 from openresponses_server.requests.prepared import PreparedRequest
 from openresponses_server.requests.service import Service
@@ -323,10 +324,10 @@ class TurnRunner:
         """Codex's prewarm: the input is remembered, and stored if requested; nothing is generated."""
         request = prepared.body
         target = self._service.router.resolve(request.model)
+        read_headers(prepared, self._service)
         await count_request(prepared, self._service)
-        machine = ResponseStreamStateMachine(
-            request.model or target.model, request, wire=choose_wire(request, self._headers)
-        )
+        wire = choose_wire(request, self._headers, prepared.client.wire)
+        machine = ResponseStreamStateMachine(request.model or target.model, request, wire=wire)
         events = machine.start()
         machine.usage(Usage.of(0, 0))
         events += machine.finish("stop")

@@ -1,0 +1,158 @@
+"""What clients of bridges meet, each a row by its number, seen from outside the server."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from openresponses_server.settings import Settings, SettingsError, UpstreamSettings, WireKeys, load_settings
+from openresponses_server.settings.files import hashed
+from tests.support.in_process import InProcess
+from tests.support.serving import Reply, violations
+from tests.support.upstream import DONE, Script, ScriptedUpstream, chunk
+
+pytestmark = pytest.mark.timeout(120)
+THOUGHT = "Which one?"
+THINKING = Script([chunk(reasoning_content=THOUGHT), chunk(content="Hello."), chunk("stop"), DONE])
+KEYS = ["for-openai", "for-openresponses", "for-auto", "any"]
+WIRE_KEYS = WireKeys(
+    openai=[hashed("for-openai")], openresponses=[hashed("for-openresponses")], auto=[hashed("for-auto")]
+)
+DELTAS = {"openai": "response.reasoning_text.delta", "openresponses": "response.reasoning.delta"}
+
+
+@pytest.fixture(scope="module")
+def upstream() -> Iterator[ScriptedUpstream]:
+    with ScriptedUpstream() as scripted:
+        scripted.answer = lambda _received: THINKING
+        yield scripted
+
+
+@pytest.fixture(scope="module", params=["auto", "openai", "openresponses"])
+def setting(request: pytest.FixtureRequest) -> str:
+    setting: str = request.param
+    return setting
+
+
+@pytest.fixture(scope="module")
+def keyed(upstream: ScriptedUpstream, setting: Any) -> Iterator[InProcess]:
+    given = UpstreamSettings(url=upstream.url, options={"reasoning_field": "reasoning_content"})
+    keys = [hashed(key) for key in KEYS]
+    running = InProcess(Settings(upstreams=[given], api_keys=keys, wire=setting, wire_keys=WIRE_KEYS))
+    yield running
+    running.close()
+
+
+def headers_of(key: str = "any", **fields: str | None) -> list[tuple[bytes, bytes]]:
+    found = {"authorization": f"Bearer {key}", **fields}
+    return [
+        (name.replace("_", "-").encode(), value.encode())
+        for name, value in found.items()
+        if value is not None
+    ]
+
+
+# key, header, user agent → wire; None: that of the setting
+WIRES: dict[str, tuple[str, str | None, str, str | None]] = {
+    "P38, a stranger": ("any", None, "reader/1", None),
+    "P38, a stranger's key": ("for-openai", None, "reader/1", "openai"),
+    "P38, the key of a client that would be guessed": ("for-openresponses", None, "Zed/1.0", "openresponses"),
+    "P38, a key that is not bound to the setting": ("for-auto", None, "Zed/1.0", "openai"),
+    "P38, the header before the key": ("for-openresponses", "openai", "reader/1", "openai"),
+    "P38, the header of a known client": ("for-openai", "openresponses", "codex/1", "openresponses"),
+    "P38, the header that gives the choice back": ("for-openai", "auto", "reader/1", "openresponses"),
+}
+
+
+def wired(name: str, setting: str) -> tuple[list[tuple[bytes, bytes]], str]:
+    key, header, agent, wire = WIRES[name]
+    wanted = wire or ("openresponses" if setting == "auto" else setting)
+    return headers_of(key, openresponses_wire=header, user_agent=agent), wanted
+
+
+@pytest.mark.parametrize("name", WIRES)
+def test_p38_the_wire_of_streams_and_of_what_is_read_again(keyed: InProcess, setting: str, name: str) -> None:
+    headers, wire = wired(name, setting)
+    made = keyed.call("POST", "/v1/responses", {"model": "m", "input": "q", "stream": True}, headers)
+    assert violations(made) == []
+    assert (DELTAS[wire] in made.types, len({*DELTAS.values()} & {*made.types})) == (True, 1)
+    # read by the same key under any name: the response keeps the wire that it was made on
+    reader = [each for each in headers if each[0] == b"authorization"]
+    path = f"/v1/responses/{made.final['id']}"
+    again = keyed.call("GET", f"{path}?stream=true", headers=reader)
+    assert again.body == made.body
+    resumed = keyed.call("GET", f"{path}?stream=true&starting_after=2", headers=reader)
+    assert resumed.events == made.events[3:]
+    assert keyed.call("GET", path, headers=reader).json == made.final
+
+
+@pytest.mark.parametrize("name", WIRES)
+def test_p38_the_wire_of_turns_on_a_websocket(keyed: InProcess, setting: str, name: str) -> None:
+    headers, wire = wired(name, setting)
+    custom = {"type": "custom", "name": "patch"}
+    prewarm = {"type": "response.create", "model": "m", "generate": False, "tools": [custom]}
+    asked = {"type": "response.create", "model": "m", "input": "q"}
+    warm, turn = keyed.turns([json.dumps(prewarm).encode(), json.dumps(asked).encode()], headers)
+    assert DELTAS[wire] in [event["type"] for event in turn]
+    shown = warm[-1]["response"]["tools"][0]["type"]
+    # what a request carries is a part of the guess only
+    key, header, _, _ = WIRES[name]
+    guessed = header == "auto" or (
+        header is None and (key == "for-auto" or (key == "any" and setting == "auto"))
+    )
+    assert (shown == "custom") is (wire == "openai" or guessed)
+
+
+def test_p38_the_wire_of_a_background_response(keyed: InProcess) -> None:
+    headers = headers_of(openresponses_wire="openai")
+    body = {"model": "m", "input": "q", "background": True, "stream": True}
+    made = keyed.call("POST", "/v1/responses", body, headers)
+    assert DELTAS["openai"] in made.types
+
+
+def test_p38_an_unknown_wire_is_refused(keyed: InProcess) -> None:
+    headers = headers_of(openresponses_wire="chat")
+    for body in ({"input": "q"}, {"input": "q", "stream": True}):
+        refused = keyed.call("POST", "/v1/responses", {"model": "m", **body}, headers)
+        assert (refused.status, refused.error["param"]) == (400, "openresponses-wire")
+
+
+def test_p38_keys_are_kept_as_hashes_and_are_in_one_list(tmp_path: Path) -> None:
+    file = tmp_path / "bridge.toml"
+    file.write_text('wire = "openai"\n[wire_keys]\nauto = ["secret"]\nopenresponses = ["other"]\n')
+    settings = load_settings(file)
+    assert settings.wire == "openai"
+    assert settings.wire_keys == WireKeys(auto=[hashed("secret")], openresponses=[hashed("other")])
+    file.write_text('[wire_keys]\nauto = ["a"]\nopenresponses = ["b", "a"]\n')
+    with pytest.raises(SettingsError, match=r"toml:2: the key is in another list too"):
+        load_settings(file)
+
+
+AI_SDK = "ai-sdk/openai/3.0.141 ai-sdk/provider-utils/4.0.66 runtime/node.js/v20.20.2"
+# user agent, header, whether it is streamed → raw reasoning and summary that are shown
+REASONING: dict[str, tuple[str, str | None, bool, bool, bool]] = {
+    "P38, the AI SDK's provider openai": (AI_SDK, None, True, True, True),
+    "P38, its header still counts": (AI_SDK, "raw", True, True, False),
+    "P38, a whole answer that does not name the provider": (
+        "ai/6.0.326",
+        None,
+        False,
+        True,
+        True,
+    ),
+    "P38, a stream under the SDK's bare name": ("ai/6.0.326", None, True, True, False),
+    "P38, its provider for Open Responses": ("ai-sdk/open-responses/1.0.39", None, True, True, False),
+}
+
+
+@pytest.mark.parametrize("name", REASONING)
+def test_p38_the_ai_sdk_shows_reasoning_without_a_header(keyed: InProcess, name: str) -> None:
+    agent, header, streamed, raw, summary = REASONING[name]
+    headers = headers_of(user_agent=agent, openresponses_reasoning_as=header)
+    body = {"model": "m", "input": "q", "stream": streamed}
+    reply: Reply = keyed.call("POST", "/v1/responses", body, headers)
+    item = (reply.final if streamed else reply.json)["output"][0]
+    assert [part["text"] for part in item.get("content") or ()] == [THOUGHT] * raw
+    assert [part["text"] for part in item["summary"]] == [THOUGHT] * summary
