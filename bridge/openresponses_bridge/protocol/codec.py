@@ -23,10 +23,13 @@ from openresponses_bridge.protocol.lenient import (
     Strict,
     build,
     build_struct,
+    path_as_sent,
+    with_flat_tools,
     with_types,
 )
 from openresponses_bridge.protocol.request import CompactRequest, CreateResponse, ResponseCreateMessage
 from openresponses_bridge.protocol.response import Response
+from openresponses_bridge.protocol.tools import FunctionToolChoice
 from openresponses_bridge.protocol.unknown import Unknown, UnknownEvent, enc_hook
 from openresponses_bridge.text import repair_surrogates
 
@@ -46,6 +49,7 @@ _KINDS: Final = {
     float: "a number",
     type(None): "null",
 }
+_UNNAMED: Final = FunctionToolChoice()
 _MOST_DIGITS: Final = 400  # no meaningful number has more; Python accepts ten times as many
 
 
@@ -238,9 +242,12 @@ def _is_tagged(data: bytes | str, tag: str) -> bool:
 
 def _request(decoder: msgspec.json.Decoder[T], struct: type[T], data: bytes | str) -> T:
     try:
-        return decode_exact(decoder, struct, data, None)
+        found = decode_exact(decoder, struct, data, None)
+        if getattr(found, "tool_choice", None) != _UNNAMED:  # its name may be in an object within
+            return found
     except REFUSED:
-        value = request_object(data)
+        pass
+    value, paths = with_flat_tools(request_object(data))
     typed = with_types(struct, value)
     if typed is not None:
         with suppress(*REFUSED):
@@ -248,8 +255,8 @@ def _request(decoder: msgspec.json.Decoder[T], struct: type[T], data: bytes | st
     try:
         request: T = build_struct(struct, value, Strict())
     except SchemaError as error:
-        invalid = InvalidRequestError.INVALID_VALUE
-        raise InvalidRequestError(invalid, error.message, param=error.param) from error
+        message, param = (path_as_sent(each, paths) for each in (error.message, error.param))
+        raise InvalidRequestError(InvalidRequestError.INVALID_VALUE, message, param=param) from error
     return with_beyond(request, fields_beyond(struct, value))
 
 

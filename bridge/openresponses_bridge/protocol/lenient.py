@@ -7,7 +7,7 @@ text in place of parts, drops what can't be read, and records each repair: other
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -197,3 +197,46 @@ def with_types(struct: type[Any], value: dict[str, Any]) -> dict[str, Any] | Non
             pairs = zip(given, bare, strict=True)
             typed[name] = [{**each, "type": slot.infer(each)} if lacks else each for each, lacks in pairs]
     return value | typed if typed else None
+
+
+_NESTED_TOOLS: Final = ("function", "custom")
+
+
+def with_flat_tools(value: dict[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
+    """A parsed request with the tools and the choice of a tool that have the form of Chat Completions, an
+    object within, in the flat form of Responses; and the paths of those, each with its path in the request as
+    it came. Without such a tool the same request."""
+    paths: dict[str, str] = {}
+
+    def flat(given: Any, path: str) -> Any:
+        kind = given.get("type") if isinstance(given, dict) else None
+        if kind not in _NESTED_TOOLS or "name" in given or not isinstance(given.get(kind), dict):
+            return given
+        paths[path] = f"{path}.{kind}"
+        found = {name: each for name, each in given.items() if name != kind} | given[kind]
+        if path == "tool_choice":
+            return found
+        if kind == "function":
+            return {"strict": False, **found}  # absent means false there
+        shape = found.get("format")
+        if isinstance(shape, dict) and isinstance(shape.get("grammar"), dict):
+            found["format"] = {"type": shape.get("type"), **shape["grammar"]}
+        return found
+
+    tools, choice = value.get("tools"), value.get("tool_choice")
+    made = dict(value)
+    if isinstance(tools, list):
+        made["tools"] = [flat(each, f"tools[{index}]") for index, each in enumerate(tools)]
+    if isinstance(choice, dict):
+        made["tool_choice"] = flat(choice, "tool_choice")
+    return (made, paths) if paths else (value, paths)
+
+
+def path_as_sent(text: str, paths: dict[str, str]) -> str:
+    """A path, or a message that ends with one, in the form in which the request was sent: `paths` are those of
+    `with_flat_tools`."""
+    for flat, sent in paths.items():
+        before, found, after = text.rpartition(flat)
+        if found and not after[:1].isdigit():
+            return f"{before}{sent}{after}"
+    return text

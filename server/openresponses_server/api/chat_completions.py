@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from typing import Final
 
 import anyio
 from msgspec.structs import replace
@@ -158,6 +159,9 @@ class ChoicesJsonResponder(ChoicesResponder, JsonResponder):
         await self._send(send, codec.encode(answer))
 
 
+_SCHEMAS: Final = {"messages": "response_format.json_schema.schema", "input": "text.format.schema"}
+
+
 async def create(request: Request) -> ASGIApp:
     """Chunks with `stream`, else one completion, with `n` choices. Nothing is stored: this API can't refer to
     stored responses."""
@@ -173,8 +177,8 @@ async def create(request: Request) -> ASGIApp:
         request.state.request_id,
         owner=request.state.owner,
         losses=losses,
-        input_param="messages",
-        schema_param="response_format.json_schema.schema",
+        input_param=options.input_param,
+        schema_param=_SCHEMAS[options.input_param],
         choices=options.n,
     )
     await prepare(prepared, service)

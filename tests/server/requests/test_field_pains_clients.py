@@ -7,6 +7,9 @@ from typing import Any
 
 import pytest
 
+from openresponses_bridge.dialects.chat_completions import from_chat
+from openresponses_bridge.protocol.codec import decode_request
+from openresponses_bridge.protocol.tools import CustomTool
 from openresponses_server.settings import Settings, SettingsError, UpstreamSettings, WireKeys, load_settings
 from openresponses_server.settings.files import hashed
 from tests.support.in_process import InProcess
@@ -156,3 +159,174 @@ def test_p38_the_ai_sdk_shows_reasoning_without_a_header(keyed: InProcess, name:
     item = (reply.final if streamed else reply.json)["output"][0]
     assert [part["text"] for part in item.get("content") or ()] == [THOUGHT] * raw
     assert [part["text"] for part in item["summary"]] == [THOUGHT] * summary
+
+
+PARAMETERS = {"type": "object", "properties": {"a": {"type": "string"}}}
+FUNCTION = {"name": "ls", "description": "Lists.", "parameters": PARAMETERS}
+FLAT = {"type": "function", **FUNCTION}
+NESTED = {"type": "function", "function": FUNCTION}
+OFFERED = {"type": "function", "function": {**FUNCTION, "strict": False}}
+GRAMMAR = {"syntax": "lark", "definition": "start: /a+/"}
+CALLED = {"type": "function_call", "call_id": "c1", "name": "ls", "arguments": "{}"}
+RESULT = {"type": "function_call_output", "call_id": "c1", "output": "a"}
+CURSOR: dict[str, Any] = {
+    "input": [{"role": "system", "content": "be"}, {"role": "user", "content": "q"}, CALLED, RESULT],
+    "tools": [FLAT | {"strict": False}],
+    "reasoning": {"effort": "high", "summary": "auto"},
+    "include": ["reasoning.encrypted_content"],
+    "store": False,
+}
+
+
+@pytest.fixture(scope="module")
+def app(upstream: ScriptedUpstream) -> Iterator[InProcess]:
+    running = InProcess(Settings(upstreams=[UpstreamSettings(url=upstream.url)]))
+    yield running
+    running.close()
+
+
+# path, fields of the body → fields of the body that goes out
+READ: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
+    "P37, a body of Responses": (
+        "/v1/chat/completions",
+        {**CURSOR, "stream_options": {"include_usage": True}},
+        {
+            "messages": [
+                {"role": "system", "content": "be"},
+                {"role": "user", "content": "q"},
+                {
+                    "role": "assistant",
+                    "tool_calls": [
+                        {"id": "c1", "type": "function", "function": {"name": "ls", "arguments": "{}"}}
+                    ],
+                },
+                {"role": "tool", "tool_call_id": "c1", "content": "a"},
+            ],
+            "tools": [OFFERED],
+            "reasoning_effort": "high",
+        },
+    ),
+    "P37, a body of Responses with fields of Chat": (
+        "/v1/chat/completions",
+        {
+            "input": "q",
+            "max_tokens": 99,
+            "reasoning_effort": "low",
+            "response_format": {"type": "json_object"},
+            "stop": ["x"],
+            "tools": [NESTED],
+            "tool_choice": "none",
+        },
+        {
+            "messages": [{"role": "user", "content": "q"}],
+            "max_completion_tokens": 99,
+            "reasoning_effort": "low",
+            "response_format": {"type": "json_object"},
+            "stop": ["x"],
+            "tools": [OFFERED],
+            "tool_choice": "none",
+        },
+    ),
+    "P37, flat tools beside messages": (
+        "/v1/chat/completions",
+        {
+            "messages": [{"role": "user", "content": "q"}],
+            "tools": [FLAT, NESTED | {"function": FUNCTION | {"name": "cat"}}],
+        },
+        {"tools": [OFFERED, {"type": "function", "function": OFFERED["function"] | {"name": "cat"}}]},
+    ),
+    "P37, Chat's tools at Responses": (
+        "/v1/responses",
+        {
+            "input": [{"role": "user", "content": "q"}],
+            "tools": [NESTED, FLAT | {"name": "cat"}],
+        },
+        {
+            "messages": [{"role": "user", "content": "q"}],
+            "tools": [OFFERED, {"type": "function", "function": FUNCTION | {"name": "cat"}}],
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+@pytest.mark.parametrize("name", READ)
+def test_p37_hybrid_bodies_are_read(
+    app: InProcess, upstream: ScriptedUpstream, name: str, streamed: bool
+) -> None:
+    path, fields, wanted = READ[name]
+    reply = app.call("POST", path, {"model": name, "stream": streamed, **fields})
+    assert reply.status == 200, reply.body
+    sent = upstream.last(name).body
+    assert {field: sent.get(field) for field in wanted} == wanted
+    assert (b'"chat.completion' in reply.body) is (path == "/v1/chat/completions")
+    if streamed and "stream_options" in fields:
+        assert b'"usage":{' in reply.body
+
+
+def test_p37_a_choice_of_a_tool_in_either_form() -> None:
+    for kind in ("function", "custom"):
+        flat, nested = {"type": kind, "name": "p"}, {"type": kind, kind: {"name": "p"}}
+        read = [decode_request(json.dumps({"tool_choice": each})).tool_choice for each in (flat, nested)]
+        asked = [{"model": "m", "messages": MESSAGES, "tool_choice": each} for each in (flat, nested)]
+        assert [*read, *(from_chat(each)[0].tool_choice for each in asked)] == [read[0]] * 4
+        assert read[0] is not None
+
+
+def test_p37_custom_tools_in_either_form() -> None:
+    grammar = {"type": "grammar", **GRAMMAR}
+    flat = {"type": "custom", "name": "p", "format": grammar}
+    nested = {"type": "custom", "custom": {"name": "p", "format": {"type": "grammar", "grammar": GRAMMAR}}}
+    for tool in (flat, nested):
+        (read,) = decode_request(json.dumps({"tools": [tool]})).tools or ()
+        assert read == CustomTool("p", format=grammar)
+        asked = {"model": "m", "messages": [{"role": "user", "content": "q"}], "tools": [tool]}
+        assert (from_chat(asked)[0].tools or ())[0] == read
+
+
+MESSAGES = [{"role": "user", "content": "q"}]
+# path, fields → the place that the error names
+MISREAD: dict[str, tuple[str, dict[str, Any], str]] = {
+    "P37, both": ("/v1/chat/completions", {"input": "q", "messages": MESSAGES}, "input"),
+    "P37, neither": ("/v1/chat/completions", {}, "messages"),
+    "P37, in the background": ("/v1/chat/completions", {"input": "q", "background": True}, "background"),
+    "P37, a wrong item": (
+        "/v1/chat/completions",
+        {"input": [{"role": "user", "content": 1}]},
+        "input[0].content",
+    ),
+    "P37, an unpaired call": ("/v1/chat/completions", {"input": [CALLED]}, "input[0]"),
+    "P37, a flat tool": (
+        "/v1/chat/completions",
+        {"messages": MESSAGES, "tools": [{"type": "function", "name": "a", "parameters": 1}]},
+        "tools[0].parameters",
+    ),
+    "P37, a tool of neither form": (
+        "/v1/chat/completions",
+        {"messages": MESSAGES, "tools": [{"type": "function"}]},
+        "tools[0].function",
+    ),
+    "P37, Chat's tool at Responses": (
+        "/v1/responses",
+        {"input": "q", "tools": [FLAT, {"type": "function", "function": {"name": "a", "parameters": 1}}]},
+        "tools[1].function.parameters",
+    ),
+    "P37, Chat's tool without a name at Responses": (
+        "/v1/responses",
+        {"input": "q", "tools": [{"type": "function", "function": {}}]},
+        "tools[0].function.name",
+    ),
+    "P37, a tool at Responses": (
+        "/v1/responses",
+        {"input": "q", "tools": [{"type": "function"}]},
+        "tools[0].name",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MISREAD)
+def test_p37_errors_name_the_place_as_it_was_sent(app: InProcess, name: str) -> None:
+    path, fields, place = MISREAD[name]
+    refused = app.call("POST", path, {"model": "m", **fields})
+    assert (refused.status, refused.error["param"]) == (400, place), refused.body
+    assert place in refused.error["message"] or name == "P37, an unpaired call"

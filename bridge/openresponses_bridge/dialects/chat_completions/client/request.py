@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from msgspec import UNSET, Struct, UnsetType
+from msgspec.structs import replace
 
 from openresponses_bridge.diagnostics import Diagnostics
 from openresponses_bridge.dialects.base import Fields, body_of, invalid
 from openresponses_bridge.dialects.chat_completions.client.messages import MessageReader
 from openresponses_bridge.protocol import request as rq
 from openresponses_bridge.protocol import tools as tl
+from openresponses_bridge.protocol.codec import decode_request, encode
 from openresponses_bridge.protocol.response import JsonObjectFormat, TextFormat
 from openresponses_bridge.protocol.unknown import UnknownFormat, UnknownTool, UnknownToolChoice
 from openresponses_bridge.seal import Sealer
@@ -34,10 +36,16 @@ def tools_of(body: Fields) -> list[Any] | None:
 def _tool(tool: Fields) -> Any:
     kind = tool.need("type", str)
     if kind == "function":
-        return _function(tool.inner("function"))
+        return _function(_declared(tool, kind))
     if kind == "custom":
-        return _custom(tool.inner("custom"))
+        return _custom(_declared(tool, kind))
     return UnknownTool(tool.whole())
+
+
+def _declared(tool: Fields, kind: str) -> Fields:
+    """The object with the name of a tool or of a choice: the one within, or the tool itself in the flat form of
+    Responses."""
+    return tool if "name" in tool and kind not in tool else tool.inner(kind)
 
 
 def _function(function: Fields) -> tl.FunctionToolParam:
@@ -56,7 +64,7 @@ def _custom(custom: Fields) -> tl.CustomTool:
     if given is not None:
         shape = {"type": given.need("type", str)}
         if shape["type"] == "grammar":
-            shape |= given.inner("grammar").whole()
+            shape |= (given.inner("grammar") if "definition" not in given else given).whole()
     return tl.CustomTool(_name(custom), custom.get("description", str) or UNSET, shape or UNSET)
 
 
@@ -96,9 +104,9 @@ def _mode(mode: str, param: str) -> Any:
 def _one(choice: Fields) -> Any:
     kind = choice.need("type", str)
     if kind == "function":
-        return tl.FunctionToolChoice(_name(choice.inner("function")))
+        return tl.FunctionToolChoice(_name(_declared(choice, kind)))
     if kind == "custom":
-        return UnknownToolChoice({"type": "custom", "name": _name(choice.inner("custom"))})
+        return UnknownToolChoice({"type": "custom", "name": _name(_declared(choice, kind))})
     return UnknownToolChoice(choice.whole())
 
 
@@ -155,11 +163,13 @@ _SAME = {
 
 class AnswerOptions(Struct, frozen=True):
     """The client's options for the form of the answer: `n` choices, the usage chunk, calls as the older
-    `function_call`."""
+    `function_call`. `input_param` is the field with the conversation: `messages`, or `input` in a request with
+    the body of Responses."""
 
     n: int = 1
     include_usage: bool = False
     legacy_functions: bool = False
+    input_param: str = "messages"
 
 
 def answer_options(body: bytes | str | Mapping[str, Any]) -> AnswerOptions:
@@ -170,7 +180,9 @@ def answer_options(body: bytes | str | Mapping[str, Any]) -> AnswerOptions:
         raise invalid("n", f"has to be from 1 to {_MOST_CHOICES}")
     options = fields.maybe_inner("stream_options")
     usage = options is not None and bool(options.get("include_usage", bool))
-    return AnswerOptions(n or 1, usage, _is_legacy(fields))
+    return AnswerOptions(
+        n or 1, usage, _is_legacy(fields), "input" if _has_responses_body(fields) else "messages"
+    )
 
 
 def _is_legacy(fields: Fields) -> bool:
@@ -181,13 +193,16 @@ def from_chat(
     body: bytes | str | Mapping[str, Any], sealer: Sealer | None = None
 ) -> tuple[rq.CreateResponse, Diagnostics]:
     """(request, what was lost on the way). `n` and the form of the answer are `answer_options`'s.
-    `sealer` seals what only an upstream of this dialect can read.
+    `sealer` seals what only an upstream of this dialect can read. A body with `input` and no `messages`, as
+    Cursor sends it, is read as one of Responses.
 
     Raises InvalidRequestError with `param`, as `messages[0].content[1].image_url`: malformed fields,
     calls without an answer and answers without a call (`unpaired_tool_call`).
     """
     diagnostics = Diagnostics()
     fields = body_of(body)
+    if _has_responses_body(fields):
+        return _from_responses(fields, diagnostics), diagnostics
     reader = MessageReader(diagnostics, sealer or Sealer())
     fields.need("messages", list)
     for message in fields.each("messages"):
@@ -223,6 +238,52 @@ def from_chat(
     for where in fields.unread:
         diagnostics.loss(where, "can't be expressed")
     return request, diagnostics
+
+
+_ONLY_CHAT: Final = (
+    "max_completion_tokens",
+    "max_tokens",
+    "reasoning_effort",
+    "response_format",
+    "verbosity",
+    "functions",
+    "function_call",
+    "logprobs",
+    "n",
+)
+
+
+def _has_responses_body(fields: Fields) -> bool:
+    if "input" not in fields:
+        return False
+    if "messages" in fields:
+        raise invalid("input", "is given beside messages: only one of them can be read")
+    return True
+
+
+def _from_responses(fields: Fields, diagnostics: Diagnostics) -> rq.CreateResponse:
+    """A body of Responses, in which fields that only Chat Completions has count where the other form of them
+    is absent."""
+    fields.need("model", str)
+    body = fields.whole()
+    chat = Fields({name: body.pop(name) for name in _ONLY_CHAT if name in body})
+    if isinstance(options := body.get("stream_options"), dict):
+        body["stream_options"] = {name: each for name, each in options.items() if name != "include_usage"}
+    request = decode_request(encode(body))
+    if request.background:
+        raise invalid("background", "is not possible in Chat Completions")
+    given = {"max_output_tokens": _limit(chat), "reasoning": _reasoning(chat), "text": text_of(chat)}
+    for name, value in given.items():
+        if value is None:
+            continue
+        if getattr(request, name) is None:
+            request = replace(request, **{name: value})
+        else:
+            diagnostics.loss(name, "is given in both forms, that of Responses counts")
+    chat.skip("n")
+    for where in chat.unread:
+        diagnostics.loss(where, "can't be expressed")
+    return replace(request, store=bool(request.store))
 
 
 def _logprobs(fields: Fields) -> tuple[bool, int | None]:
