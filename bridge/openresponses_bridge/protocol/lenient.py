@@ -233,8 +233,8 @@ def with_flat_tools(value: dict[str, Any]) -> tuple[dict[str, Any], dict[str, st
 
 
 def path_as_sent(text: str, paths: dict[str, str]) -> str:
-    """A path, or a message that ends with one, in the form in which the request was sent: `paths` are those of
-    `with_flat_tools`."""
+    """A path, or a message that ends with one, in the form in which the request was sent: `paths` are those
+    of `with_flat_tools`."""
     for flat, sent in paths.items():
         before, found, after = text.rpartition(flat)
         if found and not after[:1].isdigit():

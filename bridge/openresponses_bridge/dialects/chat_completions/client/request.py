@@ -43,8 +43,8 @@ def _tool(tool: Fields) -> Any:
 
 
 def _declared(tool: Fields, kind: str) -> Fields:
-    """The object with the name of a tool or of a choice: the one within, or the tool itself in the flat form of
-    Responses."""
+    """The object with the name of a tool or of a choice: the one within, or the tool itself in the flat form
+    of Responses."""
     return tool if "name" in tool and kind not in tool else tool.inner(kind)
 
 
@@ -163,8 +163,8 @@ _SAME = {
 
 class AnswerOptions(Struct, frozen=True):
     """The client's options for the form of the answer: `n` choices, the usage chunk, calls as the older
-    `function_call`. `input_param` is the field with the conversation: `messages`, or `input` in a request with
-    the body of Responses."""
+    `function_call`. `input_param` is the field with the conversation: `messages`, or `input` in a request
+    with the body of Responses."""
 
     n: int = 1
     include_usage: bool = False
