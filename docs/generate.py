@@ -190,6 +190,7 @@ def fields_page() -> str:
         "a line in the log and in the header `openresponses-losses`, which also carries what an upstream",
         "reports in a header of that name. What can't be kept of one value (an `include`, a tool, a level)",
         "is a loss or refused too; a field that asks for nothing, such as `truncation: disabled`, never is.",
+        "A level of `reasoning.effort` that the model is known not to have goes out as the nearest.",
         "",
         "| field | " + " | ".join(columns) + " |",
         "| --- |" + " --- |" * len(columns),

@@ -1,8 +1,8 @@
 """What a model's name says: who serves it, which family it is of, which version, which date.
 
 Names come as `anthropic:claude-sonnet-4`, `openai/gpt-5.1-codex`, `us.anthropic.claude-3-5-sonnet-
-20241022-v2:0`, `llama3.1:8b-instruct-q4_K_M`, `accounts/fireworks/models/deepseek-v3`. Clients group
-models by family and show versions (VS Code's model information wants both).
+20241022-v2:0`, `llama3.1:8b-instruct-q4_K_M`, `accounts/fireworks/models/deepseek-v3`, `Qwen/Qwen3.5-35B-
+A3B-FP8`. Clients group models by family and show versions (VS Code's model information wants both).
 """
 
 from __future__ import annotations
@@ -16,36 +16,45 @@ from msgspec import Struct
 _PROVIDERS = frozenset(
     """
     ai21 alibaba amazon anthropic arcee azure bedrock cerebras cohere copilot databricks deepinfra
-    deepseek fireworks github google groq huggingface inception lmstudio meta meta-llama microsoft
-    minimax mistral mistralai moonshot moonshotai nvidia ollama openai openrouter perplexity qwen
-    sambanova stepfun together vercel vertex vllm voyage xai x-ai z-ai zai zhipu
+    deepseek deepseek-ai fireworks github google groq huggingface inception lmstudio meta meta-llama
+    microsoft minimax minimaxai mistral mistralai moonshot moonshotai nvidia ollama openai openrouter
+    perplexity qwen sambanova sglang siliconflow stepfun together vercel vertex vllm volcengine voyage xai
+    x-ai xiaomi xiaomimimo z-ai zai zai-org zhipu zhipuai
     """.split()  # noqa: SIM905 - a list that is read and added to by word
 )
 # what may stand between a provider and the model without saying anything of it
 _FILLERS = frozenset({"accounts", "models", "publishers", "us", "eu", "apac", "global", "jp", "au"})
 _DATE = re.compile(
-    r"-(?P<date>20\d{2}-?[01]\d-?[0-3]\d|20\d{2}-?[01]\d|[0-2]\d[0-3]\d|[01]\d-[0-3]\d)(?=-|$)"
+    r"-(?P<date>20\d{2}-?[01]\d-?[0-3]\d|20\d{2}-?[01]\d|2\d[01]\d[0-3]\d|[0-2]\d[0-3]\d|[01]\d-[0-3]\d)"
+    r"(?=-|$)"
 )
-_SERVING = re.compile(r"(-v\d+)?:\d+$")  # Bedrock's own version of how it serves a model
+# Bedrock's own version of how it serves a model, a file's name, the window that Claude Code asks for
+_SERVING = re.compile(r"((-v\d+)?:\d+|(?<=\d)-v1|\.gguf|\[1m\])$", re.IGNORECASE)
 _VARIANTS = frozenset(
     """
-    preview latest beta exp experimental instruct chat it thinking free online extended stable
+    preview latest default beta exp experimental instruct chat it thinking free online extended stable
     """.split()  # noqa: SIM905 - a list that is read and added to by word
 )
-_SIZE = re.compile(r"(\d+x)?\d+(\.\d+)?b$")
-_VERSION = re.compile(r"v?(?P<version>\d+([.p]\d+)*)$")  # Fireworks writes 3p1
+_SIZE = re.compile(r"((\d+x)?\d+(\.\d+)?b|a\d+(\.\d+)?b)$")  # `a3b`: of which so many are active
+# how the same model's weights are kept or served
+_WEIGHTS = re.compile(
+    r"(i?q\d(_\w+)?|(mx|nv)?fp\d+|b?f16|f32|int\d|w\d+a\d+|\d+bit|awq|gptq|gguf|mlx|exl\d|ud|hf|maas)$"
+)
+_VERSION = re.compile(r"v?(?P<version>\d+(\.\d+)*)$")
 _GLUED = re.compile(r"(?P<name>[a-z]{3,})(?P<version>\d+(\.\d+)*)$")
-_SINGLE = re.compile(r"\d$")
-# how clouds write what others write otherwise: Vertex its dates, Azure a version, Groq and Together a maker
-_SPELLINGS = (("@", "-"), ("gpt-35", "gpt-3.5"), ("meta-llama-", "llama-"))
+_SINGLE = re.compile(r"v?\d$")
+_POINT = re.compile(r"(?<=\d)p(?=\d)")  # Fireworks writes 3p1
+# how clouds write what others write otherwise: Vertex its dates, Azure a version, Groq and Together a maker,
+# as Cerebras does
+_SPELLINGS = (("@", "-"), ("gpt-35", "gpt-3.5"), ("meta-llama-", "llama-"), ("zai-glm", "glm"))
 
 
 class ModelIdentity(Struct, frozen=True):
     """A model's name in parts; each is "" where the name does not say it.
 
-    `name` is the name without provider and tag, `family` without version, date and variant too, `variant`
-    holds sizes and states (`70b-instruct`, `preview`), `tag` is what stands after a colon
-    (`8b-instruct-q4_K_M`), `date` is `2024-07-18` or as short as it was given.
+    `name` is the name without provider and tag, `family` without version, date, variant and how its weights
+    are kept (`fp8`) too, `variant` holds sizes and states (`70b-instruct`, `preview`), `tag` is what stands
+    after a colon (`8b-instruct-q4_K_M`), `date` is `2024-07-18` or as short as it was given.
     """
 
     id: str
@@ -65,7 +74,7 @@ def model_identity(model_id: str) -> ModelIdentity:
     rest = _SERVING.sub("", rest)
     name, _, tag = rest.partition(":")
     bare, date = _dated(_plainly(name.lower()))
-    words = [word for word in bare.split("-") if word]
+    words = [word for word in bare.split("-") if word and not _WEIGHTS.match(word)]
     variants = [word for word in words if word in _VARIANTS or _SIZE.match(word)]
     family, version = _versioned([word for word in words if word not in variants])
     return ModelIdentity(model_id, provider, name, family or bare, version, date, "-".join(variants), tag)
@@ -81,8 +90,9 @@ def same_model(first: str, second: str) -> bool:
 def nearest_model(model_id: str, known: Iterable[str]) -> str | None:
     """The model of `known` whose facts apply to this one, whoever serves it. In this order: the same name;
     the same version, of the same date, else without a date, else the latest; else the newest of its
-    family, if this one is not older than all of them. Among equals the same variant counts, then no
-    variant. A longer name with the same beginning is another model and inherits nothing."""
+    family that is not newer than this one, of a name without a version the newest. Among equals the same
+    variant counts, then no variant. A longer name with the same beginning is another model and inherits
+    nothing."""
     wanted = model_identity(model_id)
     if not wanted.name:
         return None
@@ -94,7 +104,9 @@ def nearest_model(model_id: str, known: Iterable[str]) -> str | None:
     same = [(each, other) for each, other in family if _numbers(other.version) == version]
     if same:
         return max(same, key=lambda one: _similarity(one[1], wanted))[0]
-    if version and version < min(_numbers(other.version) for _each, other in family):
+    if version:
+        family = [one for one in family if _numbers(one[1].version) < version]
+    if not family:
         return None
     return max(family, key=lambda one: (_numbers(one[1].version), *_similarity(one[1], wanted)))[0]
 
@@ -120,7 +132,7 @@ def _numbers(version: str) -> tuple[int, ...]:
 def _plainly(name: str) -> str:
     for theirs, plain in _SPELLINGS:
         name = name.replace(theirs, plain)
-    return name
+    return _POINT.sub(".", name)
 
 
 def _provider(name: str) -> tuple[str, str]:
@@ -155,7 +167,7 @@ def _versioned(words: list[str]) -> tuple[str, str]:
         match, glued = _VERSION.match(word), _GLUED.match(word)
         goes_on = version and position and _SINGLE.match(word) and _SINGLE.match(words[position - 1])
         if match is not None and (not version or goes_on):
-            version.append(match.group("version").replace("p", "."))
+            version.append(match.group("version"))
         elif glued is not None and not version:
             family.append(glued.group("name"))
             version.append(glued.group("version"))

@@ -265,6 +265,9 @@ class Capabilities(Struct, frozen=True, forbid_unknown_fields=True, omit_default
     """Whether it accepts images."""
     reasoning: bool | None = None
     """Whether it reasons before it answers."""
+    efforts: list[Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]] | None = None
+    """The levels of `reasoning.effort` that it has, with `none` if its reasoning can be turned off. For
+    another one the nearest goes out, with a loss. An upstream's option `efforts` goes before this."""
 
 
 class Limits(Struct, frozen=True, forbid_unknown_fields=True):

@@ -119,8 +119,9 @@ class Target(NamedTuple):
         request that the upstream can't express."""
         choices = 1 if self.shared is None else self.shared.readers
         reasons = self.able.reasoning is not False
+        efforts = None if self.able.efforts is None else frozenset(self.able.efforts)
         context = RequestContext(
-            history, self.model, self.options, self.sealer, identities, choices, stream, reasons
+            history, self.model, self.options, self.sealer, identities, choices, stream, reasons, efforts
         )
         return self.dialect.side.request(request, context)
 

@@ -43,6 +43,7 @@ def _to_upstream(request: CreateResponse, context: RequestContext) -> Outgoing:
         model=context.model,
         sealer=context.sealer,
         options=options if context.stream else replace(options, stream=False),
+        efforts=context.efforts,
     )
     return Outgoing(encode(body), diagnostics)
 

@@ -11,6 +11,7 @@ from openresponses_bridge.dialects.base import UnansweredCalls
 from openresponses_bridge.models.identity import model_identity, nearest_model
 
 Thinking = Literal["none", "budget", "adaptive"]
+Unthinking = Literal["absent", "disabled", "between_tools", "impossible"]
 
 
 class ModelFacts(Struct, frozen=True):
@@ -30,8 +31,10 @@ class ModelFacts(Struct, frozen=True):
     """False when these are guesses."""
     prefill: bool = True
     """Whether a conversation may end with the assistant's text, which the model then goes on with."""
-    thinks_unasked: bool = False
-    """Whether it thinks unless a request turns that off, as models of other makers do."""
+    unthinking: Unthinking = "absent"
+    """How a request turns thinking off: by not asking for it, by this `thinking.type`, or not at all."""
+    forced_calls: bool = True
+    """Whether a request may require a tool call."""
 
 
 class MessagesOptions(Struct, frozen=True, kw_only=True):
@@ -62,7 +65,9 @@ _MORE_EFFORTS = ("low", "medium", "high", "xhigh", "max")
 _UNKNOWN_CLAUDE: Final = ModelFacts(
     32_000, "adaptive", True, False, _MORE_EFFORTS, known=False, prefill=False
 )
-_UNKNOWN: Final = ModelFacts(8_192, "budget", known=False, thinks_unasked=True)
+_UNKNOWN: Final = ModelFacts(8_192, "budget", known=False, unthinking="disabled")
+_ADAPTIVE: Final = ModelFacts(128_000, "adaptive", True, False, _MORE_EFFORTS, prefill=False)
+_FABLE_5: Final = replace(_ADAPTIVE, unthinking="impossible")
 
 # An unknown model of a known family gets the facts of the newest model of that family, as a guess.
 _FACTS: Final[dict[str, ModelFacts]] = {
@@ -77,11 +82,21 @@ _FACTS: Final[dict[str, ModelFacts]] = {
     "claude-opus-4-1": ModelFacts(32_000, "budget"),
     "claude-opus-4-5": ModelFacts(64_000, "budget", True),
     "claude-opus-4-6": ModelFacts(128_000, "adaptive", True, True, _EFFORTS, prefill=False),
-    "claude-opus-4-7": ModelFacts(128_000, "adaptive", True, False, _MORE_EFFORTS, prefill=False),
+    "claude-opus-4-7": _ADAPTIVE,
+    "claude-opus-4-8": _ADAPTIVE,
+    "claude-opus-5": replace(_ADAPTIVE, unthinking="disabled"),
+    "claude-opus-5-5": replace(_ADAPTIVE, unthinking="impossible", forced_calls=False),
     "claude-sonnet-4": ModelFacts(64_000, "budget"),
     "claude-sonnet-4-5": ModelFacts(64_000, "budget", True),
     "claude-sonnet-4-6": ModelFacts(64_000, "adaptive", True, True, _EFFORTS, prefill=False),
+    "claude-sonnet-5": replace(_ADAPTIVE, unthinking="disabled"),
+    "claude-sonnet-5-5": replace(_ADAPTIVE, unthinking="between_tools", forced_calls=False),
     "claude-haiku-4-5": ModelFacts(64_000, "budget", True),
+    "claude-haiku-5-5": replace(_ADAPTIVE, unthinking="disabled"),
+    "claude-fable-5": _FABLE_5,
+    "claude-fable-5-1": replace(_FABLE_5, forced_calls=False),
+    "claude-mythos-5": _FABLE_5,
+    "claude-mythos-5-1": replace(_FABLE_5, forced_calls=False),
 }
 
 

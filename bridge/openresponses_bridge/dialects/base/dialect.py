@@ -93,6 +93,8 @@ class RequestContext(NamedTuple):
     """Ask for a stream; else for one whole answer."""
     reasons: bool = True
     """Whether the model may reason."""
+    efforts: frozenset[str] | None = None
+    """The levels of `reasoning.effort` that the model has, as in `accepted_efforts`; None if not known."""
 
 
 class AnswerContext(NamedTuple):

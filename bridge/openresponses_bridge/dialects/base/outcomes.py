@@ -125,6 +125,17 @@ def effort_of(request: CreateResponse, known: Collection[str] = EFFORTS) -> str 
     return effort
 
 
+def accepted_efforts(of_server: Collection[str] | None, of_model: Collection[str] | None) -> Collection[str]:
+    """The levels that a server takes for a model; either is None if it is not known. The model's have `none`
+    among them if its reasoning can be turned off. A server may have words of its own, and its word goes
+    before the model's where they have no level in common."""
+    if of_server is None:
+        return EFFORTS if of_model is None else of_model
+    if of_model is None:
+        return of_server
+    return {level for level in of_server if level in of_model or level not in EFFORTS} or of_server
+
+
 def nearest_effort(effort: str, accepted: Collection[str]) -> str | None:
     """The accepted level that is nearest to this one, of two the stronger; one that thinks, unless `none` is
     accepted itself. None when there is none."""
@@ -136,6 +147,15 @@ def nearest_effort(effort: str, accepted: Collection[str]) -> str | None:
     if thinking:
         return min(thinking)[2]
     return min((level for level in accepted if level not in EFFORTS), default=None)
+
+
+def fitted_effort(effort: str, accepted: Collection[str], diagnostics: Diagnostics) -> str | None:
+    """As `nearest_effort`, with a loss for another level than the requested one."""
+    level = nearest_effort(effort, accepted)
+    if level != effort:
+        said = "left out, the model has no levels" if level is None else f"sent as {level!r}"
+        diagnostics.loss("reasoning.effort", f"{effort!r} {said}")
+    return level
 
 
 def kept_there(request: CreateResponse) -> dict[str, Any]:

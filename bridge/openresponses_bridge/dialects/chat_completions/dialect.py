@@ -42,6 +42,7 @@ def _to_upstream(request: CreateResponse, context: RequestContext) -> Outgoing:
         options=context.options,
         choices=context.choices,
         sealer=context.sealer,
+        efforts=context.efforts,
     )
     return Outgoing(codec.encode(body), diagnostics)
 

@@ -7,7 +7,7 @@ from typing import Any, Final, Literal
 from msgspec import Struct
 
 from openresponses_bridge.calls.call_ids import call_id_form
-from openresponses_bridge.dialects.base import EFFORTS, UnansweredCalls
+from openresponses_bridge.dialects.base import UnansweredCalls
 from openresponses_bridge.schemas.rewriting import Form
 
 
@@ -75,8 +75,9 @@ class ChatOptions(Struct, frozen=True, kw_only=True):
     """Whether the server gives several choices to one request; otherwise it gets one request for each."""
     tools_field: Literal["tools", "functions"] = "tools"
     """The field for tools; servers that know `functions` only make one call an answer."""
-    efforts: frozenset[str] = EFFORTS
-    """The accepted levels of `reasoning.effort`; for another one the nearest goes out, with a loss."""
+    efforts: frozenset[str] | None = None
+    """The levels of `reasoning.effort` that the server accepts, of those that the model has; for another one
+    the nearest goes out, with a loss. Default: those of the model, all if they are not known."""
     thinking_on: ThinkingFields | None = None
     """Fields of the body that turn thinking on, sent with every level of effort."""
     thinking_off: ThinkingFields | None = None

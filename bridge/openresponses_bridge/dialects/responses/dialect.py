@@ -31,6 +31,7 @@ def _to_upstream(request: CreateResponse, context: RequestContext) -> Outgoing:
         model=context.model,
         options=context.options,
         reasons=context.reasons,
+        efforts=context.efforts,
     )
     return Outgoing(encode(body), diagnostics)
 

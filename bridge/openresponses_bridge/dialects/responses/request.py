@@ -22,6 +22,7 @@ from openresponses_bridge.calls.identity import ToolIdentityMap
 from openresponses_bridge.calls.presentation import CallView, OutputView, call_view, output_view, pair
 from openresponses_bridge.diagnostics import Diagnostics
 from openresponses_bridge.dialects.base import (
+    EFFORTS,
     HISTORY,
     METADATA_OF_CHAT,
     OTHER,
@@ -33,6 +34,7 @@ from openresponses_bridge.dialects.base import (
     built,
     configured,
     entries_of,
+    fitted_effort,
     honoured,
     is_answered_trigger,
     kept_there,
@@ -278,15 +280,17 @@ def to_responses(
     tool_identities: ToolIdentityMap | None = None,
     options: ResponsesOptions = DEFAULT_OPTIONS,
     reasons: bool = True,
+    efforts: frozenset[str] | None = None,
 ) -> tuple[dict[str, Any], Diagnostics]:
     """(body, what was lost or repaired on the way).
 
     `history` are the items of earlier turns, input and output, that `previous_response_id` stands for:
     where they are given they go along and the link does not. `model` replaces the request's;
     `tool_identities` learns the tools, for the machine that reads the answer. `reasons`: the model may
-    reason; OpenAI refuses to be asked for encrypted reasoning of another. Raises InvalidRequestError with
-    `param`: unpaired calls and outputs (`unpaired_tool_call`), references to
-    items, tools that two kinds share a name of, a choice that can't be kept, nothing to answer.
+    reason; OpenAI refuses to be asked for encrypted reasoning of another. `efforts` are the model's levels
+    of effort, as in `accepted_efforts`. Raises InvalidRequestError with `param`: unpaired calls and
+    outputs (`unpaired_tool_call`), references to items, tools that two kinds share a name of, a choice that
+    can't be kept, nothing to answer.
     """
     diagnostics = Diagnostics()
     identities = ToolIdentityMap() if tool_identities is None else tool_identities
@@ -315,6 +319,8 @@ def to_responses(
     body |= {"tools": tools} if tools else {}
     body |= {"tool_choice": choice} if choice is not None else {}
     body |= _fields(request, options, reasons, diagnostics)
+    if efforts is not None:
+        _fit_effort(body.get("reasoning"), efforts, diagnostics)
     if not options.stateful:
         body["store"] = False
     elif not joined:
@@ -348,6 +354,16 @@ def _fields(
     if options.encrypted_reasoning and reasons and not options.stateful:
         included.append(_ENCRYPTED)
     return body | ({"include": list(dict.fromkeys(included))} if included or request.include else {})
+
+
+def _fit_effort(reasoning: Any, efforts: frozenset[str], diagnostics: Diagnostics) -> None:
+    """Replace a level that the model does not have; one that is not known here may be known there."""
+    effort = reasoning.get("effort") if isinstance(reasoning, dict) else None
+    if effort not in EFFORTS:
+        return
+    level = fitted_effort(effort, efforts, diagnostics)
+    del reasoning["effort"]
+    reasoning |= {} if level is None else {"effort": level}
 
 
 def _pass_on(body: dict[str, Any], request: CreateResponse, diagnostics: Diagnostics) -> None:

@@ -227,7 +227,7 @@ def test_parts_of_a_result_that_are_the_apis_own_are_kept() -> None:
         (MODEL, {"thinking": {"type": "disabled"}}, {"type": "disabled"}, None),
         (MODEL, {"thinking": {"type": "between_tools"}}, {"type": "between_tools"}, None),
         (MODEL, {"output_config": {"effort": "low"}}, None, "low"),
-        ("claude-opus-4-8", {"output_config": {"effort": "brand-new"}}, None, "brand-new"),
+        ("claude-opus-9", {"output_config": {"effort": "brand-new"}}, None, "brand-new"),
         (
             "claude-sonnet-4-5",
             {"thinking": {"type": "enabled", "budget_tokens": 3001}},

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
+from msgspec.structs import replace
+
 from openresponses_bridge.calls.declarations import (
     DeclaredTool,
     FunctionView,
@@ -40,6 +42,7 @@ from openresponses_bridge.dialects.base import (
     configured,
     effort_of,
     entries_of,
+    fitted_effort,
     honoured,
     loss,
     normalize_entries,
@@ -126,6 +129,13 @@ class ToolChoice:
     @property
     def forces(self) -> bool:
         return self.body is not None and self.body["type"] in FORCING
+
+    def loosen(self, diagnostics: Diagnostics) -> None:
+        """Leave to a model whether it calls a tool."""
+        assert self.body is not None
+        diagnostics.loss("tool_choice", f"{self.body['type']!r} sent as 'auto', the model takes no other")
+        self.body = {**self.body, "type": "auto"}
+        self.body.pop("name", None)
 
     def check(self, tools: Sequence[Any]) -> None:
         """Raises InvalidRequestError when a call is required and there is no tool to call."""
@@ -247,18 +257,22 @@ def to_messages(
     tool_identities: ToolIdentityMap | None = None,
     sealer: Sealer | None = None,
     options: MessagesOptions = DEFAULT_OPTIONS,
+    efforts: frozenset[str] | None = None,
 ) -> tuple[dict[str, Any], Diagnostics]:
     """(body, losses and repairs).
 
     `history` are the items of earlier turns, input and output; `model` replaces the request's;
-    `tool_identities` learns the tools, for the machine that reads the answer. Raises InvalidRequestError with
-    `param` for a request that can't be sent: unpaired calls (`unpaired_tool_call`), seals that can't be
-    opened, malformed data, tools that were not declared.
+    `tool_identities` learns the tools, for the machine that reads the answer; `efforts` are the model's
+    levels of effort, as in `accepted_efforts`. Raises InvalidRequestError with `param` for a request that
+    can't be sent: unpaired calls (`unpaired_tool_call`), seals that can't be opened, malformed data, tools
+    that were not declared.
     """
     diagnostics = Diagnostics()
     identities = tool_identities if tool_identities is not None else ToolIdentityMap()
     name = model or request.model or ""
     facts = options.facts or facts_of(name)
+    if not facts.known and efforts is not None and "none" not in efforts:
+        facts = replace(facts, unthinking="impossible")
     carried = carried_by(request)
     request = configured(request, history)
     entries = normalize_entries(entries_of(request, history), diagnostics)
@@ -283,6 +297,8 @@ def to_messages(
     allowed = [view for view in functions if choice.allowed is None or view.name in choice.allowed]
     tools = [body | carried.tool_fields(body) for body in tool_bodies(allowed, others, facts, diagnostics)]
     choice.check(tools)
+    if choice.forces and not facts.forced_calls:
+        choice.loosen(diagnostics)
     body: dict[str, Any] = {
         "model": name,
         "max_tokens": _max_tokens(request, facts, diagnostics),
@@ -291,7 +307,7 @@ def to_messages(
     if builder.system:
         body["system"] = builder.system
     body |= _tools(tools, choice, messages, diagnostics)
-    planned = _thinking(request, facts, body, choice, diagnostics)
+    planned = _thinking(request, carried, facts, body, choice, diagnostics)
     body |= _requested(planned, carried, facts, body["max_tokens"])
     if enforced is not None:
         body["output_config"] = {**body.get("output_config", {}), "format": enforced}
@@ -332,14 +348,20 @@ def _tools(
 
 def _thinking(
     request: CreateResponse,
+    carried: CarriedFields,
     facts: ModelFacts,
     body: dict[str, Any],
     choice: ToolChoice,
     diagnostics: Diagnostics,
 ) -> dict[str, Any]:
     effort = effort_of(request)
-    if effort == "none" and facts.thinks_unasked:
-        return {"thinking": _UNTHINKING}
+    if effort is None and _is_off_otherwise(carried, facts):
+        effort = "none"
+    if effort == "none" and facts.unthinking == "impossible":
+        least = fitted_effort(effort, facts.efforts, diagnostics)
+        return {} if least is None else {"output_config": {"effort": least}}
+    if effort == "none" and facts.unthinking != "absent":
+        return {"thinking": {"type": facts.unthinking}}
     if effort is None or effort == "none":
         return {}
     if choice.forces and "tools" in body:
@@ -351,6 +373,12 @@ def _thinking(
     return plan_thinking(effort, request, facts, body["max_tokens"], diagnostics)
 
 
+def _is_off_otherwise(carried: CarriedFields, facts: ModelFacts) -> bool:
+    """Whether a client of this API has turned thinking off in terms that the model refuses."""
+    off = carried.thinking is not None and carried.thinking.get("type") == _UNTHINKING["type"]
+    return off and facts.unthinking in ("between_tools", "impossible")
+
+
 def _requested(
     planned: dict[str, Any], carried: CarriedFields, facts: ModelFacts, max_tokens: int
 ) -> dict[str, Any]:
@@ -360,7 +388,8 @@ def _requested(
     if thinking is not None and facts.thinking != "none":
         kind, budget = thinking.get("type"), thinking.get("budget_tokens")
         is_same = kind == planned.get("thinking", {}).get("type")
-        if kind not in _PLANNED or (is_same and (not isinstance(budget, int) or budget < max_tokens)):
+        fits = kind not in _PLANNED or (is_same and (not isinstance(budget, int) or budget < max_tokens))
+        if fits and not _is_off_otherwise(carried, facts):
             planned = {**planned, "thinking": thinking}
     if facts.thinking != "adaptive" or (facts.known and config.get("effort") not in facts.efforts):
         config.pop("effort", None)

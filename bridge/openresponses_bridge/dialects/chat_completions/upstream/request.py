@@ -28,14 +28,15 @@ from openresponses_bridge.dialects.base import (
     AnyItem,
     Entry,
     Outcomes,
+    accepted_efforts,
     apply,
     built,
     configured,
     effort_of,
     entries_of,
+    fitted_effort,
     kept_there,
     loss,
-    nearest_effort,
     normalize_entries,
     sent,
     with_answers,
@@ -184,13 +185,15 @@ def to_chat(
     options: ChatOptions = DEFAULT_OPTIONS,
     choices: int = 1,
     sealer: Sealer | None = None,
+    efforts: frozenset[str] | None = None,
 ) -> tuple[ChatRequest, Diagnostics]:
     """The request for an upstream, and what was lost on the way.
 
     `history` are the items of earlier turns (input and output, in order) that `previous_response_id`
     stands for. `tool_identities` takes the declared tools, for the machine that restores their calls.
     `model` is the upstream's name for the model, if it differs. `choices` go out as `n` where the upstream
-    takes it. `sealer` opens what the upstream wants back as it came.
+    takes it. `sealer` opens what the upstream wants back as it came. `efforts` are the model's levels of
+    effort, as in `accepted_efforts`.
 
     Raises InvalidRequestError with `param`: an unpaired call or output, an item that is not known here,
     a tool choice that can't be kept, nothing to answer.
@@ -219,7 +222,7 @@ def to_chat(
     if request.text is not None:
         fields |= _text(request.text, options, diagnostics)
     if request.reasoning is not None or request.native is not UNSET:
-        fields |= _reasoning(request, options, diagnostics)
+        fields |= _reasoning(request, options, efforts, diagnostics)
     if options.forward_store and request.store:
         fields |= {"store": True, "metadata": request.metadata}
     else:
@@ -315,18 +318,25 @@ _FORMATS: dict[type[Any], Callable[[Any, Diagnostics], dict[str, Any] | None]] =
 }
 
 
-def _reasoning(request: CreateResponse, options: ChatOptions, diagnostics: Diagnostics) -> dict[str, Any]:
-    effort = effort_of(request, EFFORTS | options.efforts)
+def _reasoning(
+    request: CreateResponse,
+    options: ChatOptions,
+    efforts: frozenset[str] | None,
+    diagnostics: Diagnostics,
+) -> dict[str, Any]:
+    """`efforts` are the model's."""
+    accepted = accepted_efforts(options.efforts, efforts)
+    effort = effort_of(request, EFFORTS.union(accepted))
     unthinking = effort is None and request.native is not UNSET and request.native.unthinking
-    if options.thinking_off is not None and (effort == "none" or unthinking):
+    if unthinking and efforts is not None and "none" not in efforts:
+        diagnostics.loss("thinking", "the model's can't be turned off")
+    elif options.thinking_off is not None and (
+        unthinking or (effort == "none" and (efforts is None or "none" in efforts))
+    ):
         return asdict(options.thinking_off)
     if effort is None:
         return {}
-    level = nearest_effort(effort, options.efforts)
-    if level != effort:
-        said = "left out, the model has no levels" if level is None else f"sent as {level!r}"
-        diagnostics.loss("reasoning.effort", f"{effort!r} {said}")
-    found = {"reasoning_effort": level}
+    found = {"reasoning_effort": fitted_effort(effort, accepted, diagnostics)}
     return found if options.thinking_on is None or effort == "none" else found | asdict(options.thinking_on)
 
 

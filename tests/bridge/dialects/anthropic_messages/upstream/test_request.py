@@ -58,7 +58,9 @@ def test_the_user_from_wherever_it_stands(fields):
         ("claude-of-next-year-9", 32_000, "adaptive"),
         # not those of claude-opus-4, whose name it begins with
         ("claude-opus-4-8", 128_000, "adaptive"),
-        ("claude-sonnet-5@20270101", 64_000, "adaptive"),
+        ("claude-sonnet-5@20270101", 128_000, "adaptive"),
+        ("claude-opus-5", 128_000, "adaptive"),
+        ("anthropic/claude-haiku-5.5", 128_000, "adaptive"),
         ("kimi-k2", 8_192, "budget"),
         ("", 8_192, "budget"),
     ],
@@ -70,8 +72,47 @@ def test_facts_of_models_by_their_names(name, limit, thinking):
 
 def test_the_facts_of_a_model_that_is_newer_than_all_known_are_a_guess():
     assert facts_of("claude-opus-4-7").known
-    assert not facts_of("claude-opus-4-8").known
-    assert out(max_output_tokens=500_000, model="claude-opus-4-8")[0]["max_tokens"] == 500_000
+    assert not facts_of("claude-opus-9").known
+    assert out(max_output_tokens=500_000, model="claude-opus-9")[0]["max_tokens"] == 500_000
+
+
+LOW = {"effort": "low"}
+OFF = {"type": "disabled"}
+
+
+@pytest.mark.parametrize(
+    ("model", "thinking", "config", "losses"),
+    [
+        ("claude-opus-4-8", None, None, []),  # thinks only when asked to
+        ("claude-opus-5", OFF, None, []),
+        ("claude-sonnet-5", OFF, None, []),
+        ("claude-haiku-5-5", OFF, None, []),
+        ("claude-sonnet-5-5", {"type": "between_tools"}, None, []),
+        ("claude-opus-5-5", None, LOW, ["reasoning.effort"]),
+        ("claude-fable-5", None, LOW, ["reasoning.effort"]),
+        ("kimi-k3", OFF, None, []),
+    ],
+)
+def test_p6_how_thinking_is_turned_off(model, thinking, config, losses):
+    body, lost = out(reasoning={"effort": "none"}, model=model)
+    assert (body.get("thinking"), body.get("output_config")) == (thinking, config)
+    assert lost == losses
+
+
+def test_p6_thinking_of_another_maker_s_model_that_can_not_be_turned_off():
+    given = request(reasoning={"effort": "none"})
+    body, diagnostics = to_messages(given, model="kimi-k3", efforts=frozenset({"low", "high", "max"}))
+    assert "thinking" not in body
+    assert [case.where for case in diagnostics.of("loss")] == ["reasoning.effort"]
+
+
+@pytest.mark.parametrize("choice", ["required", {"type": "function", "name": "f"}])
+def test_a_model_that_takes_no_forced_call_decides_itself(choice):
+    tools = [{"type": "function", "name": "f", "parameters": {"type": "object"}}]
+    body, lost = out(tools=tools, tool_choice=choice, model="claude-opus-5-5")
+    assert body["tool_choice"] == {"type": "auto"}
+    assert lost == ["tool_choice"]
+    assert out(tools=tools, tool_choice=choice, model="claude-opus-5")[0]["tool_choice"] != {"type": "auto"}
 
 
 def test_a_limit_above_the_models_is_lowered_where_it_is_known():
