@@ -255,7 +255,7 @@ def _request(decoder: msgspec.json.Decoder[T], struct: type[T], data: bytes | st
     try:
         request: T = build_struct(struct, value, Strict())
     except SchemaError as error:
-        message, param = (path_as_sent(each, paths) for each in (error.message, error.param))
+        message, param = path_as_sent(error.message, paths), error.param and path_as_sent(error.param, paths)
         raise InvalidRequestError(InvalidRequestError.INVALID_VALUE, message, param=param) from error
     return with_beyond(request, fields_beyond(struct, value))
 

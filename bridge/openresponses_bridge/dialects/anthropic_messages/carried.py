@@ -32,8 +32,15 @@ class CarriedFields(Struct):
     """As the client sent it, without the format."""
     system: list[dict[str, Any]] = field(default_factory=list)
     """The blocks of the system prompt; `instructions` has their texts, joined by `JOINT`."""
+    billing: dict[str, Any] | None = None
+    """The first block of the system prompt, if it is for Anthropic's billing; `system` does not have it."""
     tools: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Tool name → fields of the tool."""
+    declared: list[Any] | None = None
+    """All tools, if some of them are deferred and not loaded yet. The API itself knows what that means; to
+    others only `offered` are given."""
+    offered: list[Any] = field(default_factory=list)
+    """The other tools, then those that were loaded, in the order in which that was done."""
     blocks: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Place → fields of the block."""
     inline: set[int] = field(default_factory=set)

@@ -210,14 +210,14 @@ def test_a_system_message_of_the_clients_stays_where_it_stands() -> None:
 
 
 def test_parts_of_a_result_that_are_the_apis_own_are_kept() -> None:
-    content = [{"type": "text", "text": "x"}, {"type": "tool_reference", "tool_name": "g"}]
+    content = [{"type": "text", "text": "x"}, {"type": "search_result", "source": "https://a", "title": "t"}]
     given = conversation(
         "ToolResultBlockParam", {"type": "tool_result", "tool_use_id": "t1", "content": content}
     )
     out, lost = sent(given)
     assert out["messages"][2]["content"][0]["content"] == content
     assert lost == []
-    assert elsewhere(given) == ["tool_result.tool_reference"]
+    assert elsewhere(given) == ["tool_result.search_result"]
 
 
 @pytest.mark.parametrize(

@@ -30,6 +30,10 @@ from openresponses_bridge.protocol.unknown import UnknownItem, UnknownTool
 from openresponses_bridge.seal import Sealer, SealError
 
 _PDF: Final = "application/pdf"
+_REFERENCE: Final = "tool_reference"
+_BILLING: Final = "x-anthropic-billing-header:"  # Claude Code's first words, others in each request
+_HOSTED_SEARCH: Final = "tool_search_tool_"
+_DEFERRED: Final = "defer_loading"
 _SYSTEM_ROLES: Final = ("system", "developer")
 
 
@@ -42,6 +46,8 @@ class MessageReader:
         self._diagnostics = diagnostics
         self._carried = carried
         self.items: list[Any] = []
+        self.tools_used: dict[str, None] = {}
+        """The names of the tools that a result loaded or that were called, in order."""
         self._parts: list[Any] = []
         self._role: Any = "user"
         self._blocks: dict[str, Callable[[Fields], None]] = {
@@ -75,10 +81,16 @@ class MessageReader:
         self._flush()
 
     def _result(self, message: Fields) -> list[Any]:
-        """The parts of a tool's result, which belong to the item that comes next."""
+        """The parts of a tool's result, which belong to the item that comes next. What a search over deferred
+        tools found is text for other upstreams."""
         found: list[Any] = []
+        loaded: list[str] = []
         for block in message.each("content"):
             kind = block.need("type", str)
+            if kind == _REFERENCE:
+                loaded.append(block.need("tool_name", str))
+                block.whole()
+                continue
             read = self._contents.get(kind)
             if read is None:
                 self._carried.blocks[place(len(self.items))] = {"content": message.raw("content")}
@@ -88,6 +100,10 @@ class MessageReader:
             part = read(block)
             self._carried.add(place(len(self.items), len(found)), block.rest(), f"tool_result.{kind}")
             found.append(ct.InputTextContent(part.text) if kind == "text" else part)
+        if loaded:
+            self._carried.blocks[place(len(self.items))] = {"content": message.raw("content")}
+            self.tools_used.update(dict.fromkeys(loaded))
+            found.append(ct.InputTextContent(f"Loaded: {', '.join(loaded)}"))
         return found
 
     def _block(self, block: Fields) -> None:
@@ -142,6 +158,7 @@ class MessageReader:
     def _tool_use(self, block: Fields) -> None:
         arguments = encode(block.need("input", dict)).decode()
         call_id, name = block.need("id", str), block.need("name", str)
+        self.tools_used[name] = None
         self.items.append(it.FunctionCallParam(call_id, name, arguments))
 
     def _tool_result(self, block: Fields) -> None:
@@ -236,7 +253,7 @@ def from_messages(
         model=given.need("model", str),
         input=reader.items,
         instructions=_system(given, carried),
-        tools=_tools(given, carried),
+        tools=_offered(_tools(given, carried), choice, reader.tools_used, carried),
         tool_choice=choice,
         parallel_tool_calls=parallel,
         max_output_tokens=_limit(given),
@@ -275,14 +292,32 @@ def _carry(given: Fields, carried: CarriedFields) -> None:
 def _system(given: Fields, carried: CarriedFields) -> str | None:
     system = given.raw("system")
     if system is None or isinstance(system, str):
-        return system or None
+        return _without_billing(system or "", carried) or None
     texts = []
-    for block in given.each("system"):
-        texts.append(block.need("text", str))
-        carried.system.append(block.whole())
+    for index, block in enumerate(given.each("system")):
+        text = block.need("text", str)
+        whole = block.whole()
+        if index == 0 and _is_billing(text):
+            carried.billing = whole
+            continue
+        texts.append(text)
+        carried.system.append(whole)
         if CACHE in block.names:
             carried.report([CACHE])
     return JOINT.join(texts) or None
+
+
+def _is_billing(text: str) -> bool:
+    return text.startswith(_BILLING) and "\n" not in text.rstrip()
+
+
+def _without_billing(system: str, carried: CarriedFields) -> str:
+    """The system prompt without its first line, if that is for Anthropic's billing."""
+    line, _, rest = system.partition("\n")
+    if not _is_billing(line):
+        return system
+    carried.billing = {"type": "text", "text": line}
+    return rest.lstrip("\n")
 
 
 def _limit(given: Fields) -> int:
@@ -317,11 +352,33 @@ def _tools(given: Fields, carried: CarriedFields) -> list[Any] | None:
     return found
 
 
+def _offered(
+    tools: list[Any] | None, choice: ToolChoice | None, used: dict[str, None], carried: CarriedFields
+) -> list[Any] | None:
+    """The tools without those that are deferred and that nothing has loaded, where the client has a tool of
+    its own to find them; elsewhere all of them, since no other upstream defers any."""
+    deferred = {name for name, fields in carried.tools.items() if fields.get(_DEFERRED) is True}
+    if not tools or not deferred:
+        return tools
+    functions = {tool.name: tool for tool in tools if isinstance(tool, FunctionToolParam)}
+    hosted = any(isinstance(tool, UnknownTool) and _HOSTED_SEARCH in tool.type for tool in tools)
+    if hosted or deferred.issuperset(functions):
+        places = [index for index, tool in enumerate(tools) if getattr(tool, "name", None) in deferred]
+        carried.report(f"tools[{index}].{_DEFERRED}" for index in places)
+        return tools
+    named = {choice.name: None} if isinstance(choice, FunctionToolChoice) and choice.name else {}
+    loaded = [functions[name] for name in used | named if name in deferred and name in functions]
+    carried.declared = tools
+    carried.offered = [tool for tool in tools if getattr(tool, "name", None) not in deferred] + loaded
+    return carried.offered
+
+
 def _carry_tool(tool: Fields, fields: dict[str, Any], carried: CarriedFields) -> None:
     name = tool.raw("name")
     if fields and isinstance(name, str):
         carried.tools[name] = fields
-    carried.report(CACHE if each == CACHE else tool.at(each[:64]) for each in fields)
+    told = (_DEFERRED,) if fields.get(_DEFERRED) is True else ()  # `_offered` decides
+    carried.report(CACHE if each == CACHE else tool.at(each[:64]) for each in fields if each not in told)
 
 
 def _tool_choice(given: Fields) -> tuple[ToolChoice | None, bool | None]:

@@ -274,6 +274,8 @@ def to_messages(
     if not facts.known and efforts is not None and "none" not in efforts:
         facts = replace(facts, unthinking="impossible")
     carried = carried_by(request)
+    if carried.declared is not None and request.tools == carried.offered:
+        request = replace(request, tools=carried.declared)
     request = configured(request, history)
     entries = normalize_entries(entries_of(request, history), diagnostics)
     items = [entry.item for entry in entries]
@@ -292,6 +294,8 @@ def to_messages(
         raise InvalidRequestError(
             InvalidRequestError.INVALID_VALUE, "there is no message to answer", param="input"
         )
+    if carried.billing is not None and "claude" in name.lower():
+        builder.system.insert(0, carried.billing)
     if instructed:
         builder.system.append({"type": "text", "text": instructed})
     allowed = [view for view in functions if choice.allowed is None or view.name in choice.allowed]

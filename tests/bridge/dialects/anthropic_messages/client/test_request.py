@@ -218,12 +218,12 @@ def test_results_in_short(content, output):
 def test_parts_of_a_result_that_have_no_place_are_losses():
     call = assistant({"type": "tool_use", "id": "t1", "name": "f", "input": {}})
     content = [
-        {"type": "tool_reference", "tool_name": "g"},
+        {"type": "search_result", "source": "https://a", "title": "t"},
         {"type": "image", "source": {"type": "url", "url": "https://a"}},
     ]
     request, lost = read(USER, call, user({"type": "tool_result", "tool_use_id": "t1", "content": content}))
     assert [part["type"] for part in request["input"][2]["output"]] == ["input_image"]
-    assert lost == ["tool_result.tool_reference"]
+    assert lost == ["tool_result.search_result"]
 
 
 @pytest.mark.parametrize(
