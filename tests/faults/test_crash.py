@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.crashes import Saved, check_client, resume_all, saved, start_streams, wait_until_settled
+from tests.support.scale import MANY
 from tests.support.services import postgres_database, redis_server
 from tests.support.serving import respond
 from tests.support.sockets import opened_socket
@@ -52,7 +53,7 @@ def test_s1_s2_a_crash_loses_nothing_that_was_saved(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(2 * MANY))
 def test_s1_s2_fifty_streams_and_a_crash(tmp_path: Path, seed: int) -> None:
     crash_and_resume(tmp_path, streams=50, seed=seed)
 
@@ -117,14 +118,14 @@ def test_s1_s2_turns_on_websockets_are_resumed_over_http_and_continued(tmp_path:
 
 @pytest.mark.slow
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(2 * MANY))
 def test_s1_s2_thirty_websockets_and_a_crash(tmp_path: Path, seed: int) -> None:
     crash_of_sockets(tmp_path, streams=30, seed=seed)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(2 * MANY))
 def test_s9_thirty_websockets_on_two_workers_and_one_dies(tmp_path: Path, seed: int) -> None:
     with ExitStack() as stack:
         store = stack.enter_context(postgres_database())
@@ -149,7 +150,7 @@ def test_s9_clients_of_a_dead_worker_resume_on_another(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("workers", [2, 3])
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(2 * MANY))
 def test_s9_fifty_streams_on_several_workers_and_all_but_one_die(
     tmp_path: Path, seed: int, workers: int
 ) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from tests.faults.test_crash import check_all
 from tests.support.crashes import check_one_end, follow_all, forget_newest, start_streams
+from tests.support.scale import MANY
 from tests.support.services import own_redis, postgres_database
 from tests.support.workers import working
 
@@ -40,6 +41,6 @@ def frozen_and_killed(folder: Path, streams: int, seed: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(2 * MANY))
 def test_s1_thirty_streams_and_a_frozen_worker(tmp_path: Path, seed: int) -> None:
     frozen_and_killed(tmp_path, streams=30, seed=seed)

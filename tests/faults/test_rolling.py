@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Self
 
 import pytest
 
@@ -34,22 +35,26 @@ def stores(kind: str, folder: Path) -> Iterator[tuple[str, str]]:
 
 
 class Load:
-    """Clients that ask for streams, one after the other, until they are stopped; every other one in the
-    background. `ends` counts how they ended."""
+    """Clients that ask for streams, one after the other, every other one in the background, as long as the
+    context lasts: it ends with their threads, whatever it is left by. `ends` counts how the streams ended."""
 
     def __init__(self, base: str) -> None:
         self._base = base
         self._stopped = threading.Event()
         self.ends: Counter[str] = Counter()
         self.ids: list[str] = []
-        self._threads = [threading.Thread(target=self._ask, args=(n,)) for n in range(CLIENTS)]
+        self._threads = [threading.Thread(target=self._ask, args=(n,), daemon=True) for n in range(CLIENTS)]
+
+    def __enter__(self) -> Self:
         for each in self._threads:
             each.start()
+        return self
 
-    def stop(self) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stopped.set()
         for each in self._threads:
-            each.join(60)
+            each.join(70)  # a client waits 60 seconds for its stream
+            assert not each.is_alive(), "a client does not stop"
 
     def _ask(self, number: int) -> None:
         request = {"model": "demo-slow", "input": f"{WORDS + number} words", "stream": True}
@@ -75,13 +80,12 @@ def test_s8_no_stream_fails_in_twenty_rolling_restarts(tmp_path: Path, kind: str
         reading.start()
         base = base_of(process)
         until(lambda: call(base, "GET", "/readyz").status == 200, "it does not serve")
-        load = Load(base)
-        for _ in range(RESTARTS):
-            before = children(process.pid)
-            process.send_signal(signal.SIGHUP)
-            until(lambda: not children(process.pid) & before, "the workers are the same", 60)  # noqa: B023
-            assert respond(base, model="demo").status == 200
-        load.stop()
+        with Load(base) as load:
+            for _ in range(RESTARTS):
+                before = children(process.pid)
+                process.send_signal(signal.SIGHUP)
+                until(lambda: not children(process.pid) & before, "the workers are the same", 60)  # noqa: B023
+                assert respond(base, model="demo").status == 200
         assert set(load.ends) == {"response.completed"}, load.ends
         for response_id in load.ids:
             found = call(base, "GET", f"/v1/responses/{response_id}").json

@@ -35,7 +35,7 @@ def main() -> int:
     if find_spec("atheris") is None:
         print("atheris is not installed: run `make fuzz`, or install the extra `fuzz`", file=sys.stderr)
         return 2
-    broken = [target.name for target in chosen if not _fuzzed(target, asked.seconds)]
+    broken = [target.name for target in chosen if not _fuzzed(target, asked.seconds, asked.runs)]
     print(f"\n{len(chosen)} targets, broken: {', '.join(broken) or 'none'}")
     return 1 if broken else 0
 
@@ -43,6 +43,7 @@ def main() -> int:
 def _asked() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="make fuzz", description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--seconds", type=int, default=60, help="for each target (60)")
+    parser.add_argument("--runs", type=int, default=-1, help="at most this many inputs for each target")
     parser.add_argument(
         "--target", action="append", choices=[*all_targets()], help="all unless named; may repeat"
     )
@@ -51,7 +52,7 @@ def _asked() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _fuzzed(target: Target, seconds: int) -> bool:
+def _fuzzed(target: Target, seconds: int, runs: int) -> bool:
     """Whether the target came through."""
     folder = FOLDER / target.name
     corpus = folder / "corpus"
@@ -65,6 +66,7 @@ def _fuzzed(target: Target, seconds: int) -> bool:
     print(f"== {target.name}, {seconds} s", flush=True)
     options = {
         "max_total_time": seconds,
+        "runs": runs,
         "max_len": MAX_BYTES,
         "dict": words,
         "artifact_prefix": f"{folder}/",

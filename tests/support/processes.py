@@ -33,7 +33,11 @@ def started(*flags: str, folder: Path | None = None) -> Iterator[subprocess.Pope
         finally:
             if process.poll() is None:
                 process.send_signal(signal.SIGINT)
-                process.wait(60)
+                try:
+                    process.wait(60)
+                except subprocess.TimeoutExpired:
+                    process.kill()  # or the context of the process would wait for its end without a limit
+                    raise
 
 
 def base_of(process: subprocess.Popen[str]) -> str:

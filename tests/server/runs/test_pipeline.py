@@ -19,6 +19,7 @@ from openresponses_server.store.base import StoreError
 from openresponses_server.store.frames import Frames
 from openresponses_server.store.persistence import frames_of
 from openresponses_server.upstreams.http import HttpReply
+from tests.support.scale import FACTOR
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.anyio
@@ -587,7 +588,7 @@ async def test_any_schedule_sends_the_same_events_once_and_leaves_nothing() -> N
     """A thousand of them: nothing twice, nothing out of order, nothing before it was kept, no task and no
     bytes left; the text is what came, or its beginning where the run was interrupted or cut."""
     tasks = asyncio.all_tasks()
-    for seed in range(1000):
+    for seed in range(1000 * FACTOR):
         schedule = Schedule(seed)
         bench = schedule.bench
         try:
