@@ -14,7 +14,10 @@ from hypothesis import strategies as st
 
 from openresponses_bridge.calls.identity import ToolIdentityMap, ToolKind
 from openresponses_bridge.calls.unwrap import InputUnwrapper
+from openresponses_bridge.dialects.anthropic_messages import Outbound as MessagesOutbound
 from openresponses_bridge.dialects.anthropic_messages import from_messages, to_messages
+from openresponses_bridge.dialects.anthropic_messages import message as messages_body
+from openresponses_bridge.dialects.anthropic_messages.types import ContentBlockStart
 from openresponses_bridge.dialects.chat_completions import (
     ChatCompletion,
     ChatOptions,
@@ -52,6 +55,7 @@ class Sent(NamedTuple):
     reported: Sequence[str] = ()
 
 
+CALLED_LS = {"id": "c1", "type": "function", "function": {"name": "ls", "arguments": "{}"}}
 REMINDER = "<system-reminder>\nrule\n</system-reminder>"
 SENT: dict[str, Sent] = {
     "P5, leading ones are joined and later ones are reminders": Sent(
@@ -77,6 +81,25 @@ SENT: dict[str, Sent] = {
         {"messages": [{"role": "user", "content": "q"}, {"role": "user", "content": REMINDER}]},
         ["repair: input[1]: a later system message, sent as a reminder of the user's"],
     ),
+    "P5, a user's message behind outputs of calls": Sent(
+        {"user_after_outputs": False, "system_messages": "one"},
+        {"input": [SYSTEM, USER, CALL, OUTPUT, DEVELOPER, USER]},
+        {
+            "messages": [
+                {"role": "system", "content": "law"},
+                {"role": "user", "content": "q"},
+                {"role": "assistant", "tool_calls": [CALLED_LS]},
+                {"role": "tool", "tool_call_id": "c1", "content": "a"},
+                {"role": "assistant", "content": "OK."},
+                {"role": "user", "content": REMINDER},
+                {"role": "user", "content": "q"},
+            ]
+        },
+        [
+            "repair: input[4]: a later system message, sent as a reminder of the user's",
+            "repair: messages: a user's message behind outputs of calls, an assistant's 'OK.' put between",
+        ],
+    ),
     **{
         f"P20, {value or 'empty'}": Sent(
             {"empty_content": value},
@@ -84,13 +107,7 @@ SENT: dict[str, Sent] = {
             {
                 "messages": [
                     {"role": "user", "content": "q"},
-                    {
-                        "role": "assistant",
-                        **given,
-                        "tool_calls": [
-                            {"id": "c1", "type": "function", "function": {"name": "ls", "arguments": "{}"}}
-                        ],
-                    },
+                    {"role": "assistant", **given, "tool_calls": [CALLED_LS]},
                     {"role": "tool", "tool_call_id": "c1", "content": "a"},
                 ]
             },
@@ -458,6 +475,13 @@ RETURNED: dict[str, tuple[list[bytes], dict[str, Any]]] = {
         [completion(None, tool_calls=_called(None), extra_content=SIGNED)],
         {"tool_calls": _called(None), "extra_content": SIGNED},
     ),
+    "P4, and what only says that a text is a thought": (
+        [
+            chunk(content="", extra_content={"google": {"thought": True}}),
+            chunk(tool_calls=[_part("c1", extra_content=SIGNED)]),
+        ],
+        {"tool_calls": _called(SIGNED)},
+    ),
     "P17, in order and as they came": (
         [
             _detail(0, text="hm", signature=None),
@@ -537,6 +561,24 @@ def test_p4_google_gets_its_placeholder() -> None:
     assert found == [skip, None, skip]
     (repair,) = diagnostics
     assert (repair.where, repair.times) == ("tool_calls", 2)
+
+
+@pytest.mark.parametrize(
+    ("name", "kinds", "lost"),
+    [
+        ("P4, with the text", ["text"], ["loss: item.reasoning: sealed behind the text, left out"]),
+        ("P4, with the message around a call", ["redacted_thinking", "tool_use"], []),
+        ("P4, behind the arguments", ["tool_use", "redacted_thinking"], []),
+    ],
+)
+def test_p4_a_messages_client_gets_the_text_last(name: str, kinds: list[str], lost: list[str]) -> None:
+    """Claude Code shows the last block as the result."""
+    events, response = _events(RETURNED[name][0], Sealer())
+    outbound = MessagesOutbound()
+    chunks = [each for event in events for each in outbound.feed(event)]
+    started = [each.content_block["type"] for each in chunks if isinstance(each, ContentBlockStart)]
+    assert (started, list(map(str, outbound.diagnostics))) == (kinds, lost)
+    assert [each["type"] for each in messages_body(response)["content"]] == kinds
 
 
 def test_p4_elsewhere_a_signature_is_a_loss() -> None:

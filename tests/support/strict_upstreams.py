@@ -779,7 +779,7 @@ class Qwen(_Chat):
             yield Problem(f"{_INVALID}: {each}")
 
     def call_id(self) -> str:
-        return f"call_{self.number():024x}"
+        return f"call_a{self.number():023x}"
 
 
 def _is_object(text: str) -> bool:
@@ -836,7 +836,8 @@ class Mistral(_Chat):
             if "tool_call_id" in message:
                 yield from _mistral_id(message["tool_call_id"])
         for each in _of_chat(body):
-            yield Problem(each, "invalid_request_error")
+            if not each.endswith("arguments are not JSON"):  # it reads those as a text
+                yield Problem(each, "invalid_request_error")
 
     def thought(self, text: str) -> Iterator[Json]:
         yield {"content": [{"type": "thinking", "thinking": [{"type": "text", "text": text}]}]}

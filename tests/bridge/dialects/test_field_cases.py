@@ -265,19 +265,43 @@ def test_case_51_openai_is_asked_for_encrypted_reasoning() -> None:
     assert "include" not in to_responses(made, options=ResponsesOptions(**OPENAI), reasons=False)[0]
 
 
-@pytest.mark.parametrize("more", [{"summary": SUMMARY}, {"summary": []}, {"summary": [], "content": RAW}])
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"summary": SUMMARY},
+        {"summary": []},
+        {"summary": [], "content": RAW},
+        {"summary": [], "content": RAW, "encrypted_content": None},
+    ],
+)
 def test_case_51_what_is_not_encrypted_is_a_loss(more: Json) -> None:
     reasoning = {"type": "reasoning", "id": "rs_1", **more}
-    body, diagnostics = sent("responses", {"input": [message("user", "Hi"), reasoning]}, **OPENAI)
-    assert [item["type"] for item in body["input"]] == ["message"]
+    given = [message("user", "Hi"), reasoning, message("assistant", "Hello")]
+    body, diagnostics = sent("responses", {"input": given}, **OPENAI)
+    assert [item["type"] for item in body["input"]] == ["message", "message"]
     assert "reasoning that this upstream has not encrypted" in losses(diagnostics)["input[1]"]
 
 
 def test_case_51_what_is_encrypted_goes_back_as_it_was() -> None:
     reasoning = {"type": "reasoning", "id": "rs_1", "summary": SUMMARY, "encrypted_content": "gAAA"}
-    body, diagnostics = sent("responses", {"input": [reasoning, message("user", "Hi")]}, **OPENAI)
+    body, diagnostics = sent("responses", {"input": [reasoning, message("assistant", "Hi")]}, **OPENAI)
     assert body["input"][0] == reasoning
     assert losses(diagnostics) == {}
+
+
+@pytest.mark.parametrize("behind", [[], [message("user", "And?")], [output(), message("user", "And?")]])
+def test_case_51_reasoning_that_led_to_nothing_is_a_loss(behind: list[Json]) -> None:
+    """As an interrupted turn leaves it."""
+    first, second = (
+        {"type": "reasoning", "id": f"rs_{at}", "summary": [], "encrypted_content": "gAAA"} for at in (1, 2)
+    )
+    items = [message("user", "Hi"), first, call(), second, first | {"id": "rs_3"}]
+    answered = behind if output() in behind else [output(), *behind]
+    body, diagnostics = sent("responses", {"input": [*items, *answered]}, **OPENAI)
+    assert body["input"] == [items[0], first, items[2], *answered]
+    assert losses(diagnostics) == dict.fromkeys(
+        ["input[3]", "input[4]"], "reasoning with nothing of the model's behind it"
+    )
 
 
 # ── 52: a conversation that ends with the assistant's text ───────────────────────────────────────────

@@ -36,6 +36,9 @@ class ChatOptions(Struct, frozen=True, kw_only=True):
     system_messages: Literal["all", "one"] = "all"
     """The system messages that its models' templates take: `all`, or `one` at the beginning. Then the leading
     ones are joined, and a later one goes out as the user's, within `<system-reminder>`."""
+    user_after_outputs: bool = True
+    """Whether a user's message may follow the outputs of calls; otherwise an assistant's `OK.` stands
+    between."""
     empty_content: Literal["absent", "null", ""] = "absent"
     """The `content` of an assistant's message that has calls and no text."""
     max_tokens_field: Literal["max_completion_tokens", "max_tokens"] = "max_completion_tokens"

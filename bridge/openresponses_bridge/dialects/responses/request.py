@@ -120,13 +120,29 @@ class InputItems:
             for call, answer in answers.items():
                 if answer is not None:  # it may have named the call by its item
                     views[answer] = views[answer]._replace(call_id=views[call].call_id)
-        found = []
+        found: list[tuple[_Plain, str]] = []
         for index, entry in enumerate(entries):
             if index in cut:
                 self._diagnostics.loss(entry.param, "a call that was cut and never answered")
             elif (made := self._item(entry.item, views[index], entry.param)) is not None:
-                found.append(made)
-        return found
+                found.append((made, entry.param))
+        if self._options.encrypted_reasoning and not self._options.stateful:
+            found = self._followed(found)
+        return [made for made, _ in found]
+
+    def _followed(self, found: list[tuple[_Plain, str]]) -> list[tuple[_Plain, str]]:
+        """Without reasoning that led to nothing: the upstream refuses it unless an item of the model's
+        follows."""
+        kept: list[tuple[_Plain, str]] = []
+        following = False
+        for made, where in reversed(found):
+            if made["type"] == "reasoning" and not following:
+                self._diagnostics.loss(where, "reasoning with nothing of the model's behind it")
+                continue
+            following = made.get("role", "assistant") == "assistant" and not made["type"].endswith("_output")
+            kept.append((made, where))
+        kept.reverse()
+        return kept
 
     def _item(self, item: Any, view: CallView | OutputView | None, where: str) -> _Plain | None:
         if item.type == "item_reference" and not self._options.stateful:
@@ -193,7 +209,7 @@ class InputItems:
         if self._options.encrypted_reasoning and not self._options.stateful:
             if not item.get("encrypted_content"):
                 self._diagnostics.loss(where, "reasoning that this upstream has not encrypted")
-            return "encrypted_content" in item
+            return bool(item.get("encrypted_content"))
         return bool(item.get("encrypted_content") or item.get("content") or item.get("summary"))
 
 

@@ -21,19 +21,21 @@ _CONDENSED = ("content", "encrypted_content")
 
 
 class BlockWriter:
-    """Starts and stops blocks. `kind` is that of the open block, "" when there is none."""
+    """Starts and stops blocks. `kind` is that of the open block, "" when there is none, `last` that of the
+    newest; `held` is a whole one that is sent before the next."""
 
-    __slots__ = ("index", "kind")
+    __slots__ = ("held", "index", "kind", "last")
 
     def __init__(self) -> None:
         self.index = t.NO_INDEX
-        self.kind = ""
+        self.kind = self.last = ""
+        self.held: dict[str, Any] | None = None
 
     def start(self, block: dict[str, Any]) -> list[t.Chunk]:
         """Start a block, stopping the open one."""
-        chunks = self.stop()
+        chunks = self.stop() + self.release()
         self.index += 1
-        self.kind = block["type"]
+        self.kind = self.last = block["type"]
         return [*chunks, t.ContentBlockStart(self.index, block)]
 
     def delta(self, delta: t.Delta) -> t.Chunk:
@@ -45,6 +47,11 @@ class BlockWriter:
             return []
         self.kind = ""
         return [t.ContentBlockStop(self.index)]
+
+    def release(self) -> list[t.Chunk]:
+        """The held block."""
+        held, self.held = self.held, None
+        return [] if held is None else self.whole(held)
 
     def whole(self, block: dict[str, Any], *deltas: t.Delta) -> list[t.Chunk]:
         """A whole block, from start to stop."""
@@ -103,7 +110,9 @@ class ItemWriter:
             self._sealer, {"id": item.id, "summary": summary, "encrypted_content": encrypted}
         )
         if not self._blocks.kind:
-            return self._blocks.whole({"type": "redacted_thinking", "data": sealed})
+            chunks = self._blocks.release()
+            self._blocks.held = {"type": "redacted_thinking", "data": sealed}
+            return chunks
         return [self._blocks.delta(t.SignatureDelta(sealed)), *self._blocks.stop()]
 
     def call(self, item: Item) -> list[t.Chunk] | None:

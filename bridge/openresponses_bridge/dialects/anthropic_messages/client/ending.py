@@ -118,7 +118,15 @@ class MessageBounds:
             details["container"] = self._extras["container"]
         usage = usage_body(response.usage)
         delta = t.MessageDelta(details, usage, self._extras.get("context_management"))
-        return [*chunks, *self._blocks.stop(), delta, t.MessageStop()]
+        return [*chunks, *self._blocks.stop(), *self._held(), delta, t.MessageStop()]
+
+    def _held(self) -> list[t.Chunk]:
+        """What was sealed last; behind a text clients would take it for the answer."""
+        if self._blocks.last != "text":
+            return self._blocks.release()
+        if self._blocks.held is not None:
+            self._diagnostics.loss("item.reasoning", "sealed behind the text, left out")
+        return []
 
     def close(self) -> list[t.Chunk]:
         """An error when no terminal event came."""

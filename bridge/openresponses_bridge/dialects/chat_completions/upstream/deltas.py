@@ -213,6 +213,8 @@ def _joined(pieces: list[Piece]) -> list[Piece]:
     return [(thinking, "".join(texts)) for thinking, texts in found]
 
 
+# Google's, with a text that stands between think tags
+_THOUGHT: Final = {"google": {"thought": True}}
 Text = Callable[[str], list[Event]]
 
 
@@ -365,7 +367,7 @@ class DeltaReader:
         if logprobs is not None:
             self._keep_probabilities(delta, logprobs)
         self._reasoning(delta, events)
-        if delta.extra_content:
+        if delta.extra_content and delta.extra_content != _THOUGHT:
             self._extra = delta.extra_content
         if isinstance(delta.content, str):
             events += self.text(delta.content)

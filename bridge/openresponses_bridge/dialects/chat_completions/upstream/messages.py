@@ -163,10 +163,23 @@ class MessagesBuilder:
         self._end_question()
         if self._leading:
             self._messages[0].content = _joined(*self._leading)
+        if not self._options.user_after_outputs:
+            self._messages = self._acknowledged()
         if not self._options.prefill and self._messages and self._messages[-1].role == "assistant":
             self._diagnostics.repair("messages", CONTINUED)
             self._messages.append(ChatMessage(role="user", content=CONTINUE))
         return self._messages
+
+    def _acknowledged(self) -> list[ChatMessage]:
+        """The messages, with an assistant's between outputs of calls and what the user says behind them."""
+        found: list[ChatMessage] = []
+        for message in self._messages:
+            if message.role == "user" and found and found[-1].role in _OUTPUTS:
+                found.append(ChatMessage(role="assistant", content=_OK))
+                what = "a user's message behind outputs of calls"
+                self._diagnostics.repair("messages", f"{what}, an assistant's {_OK!r} put between")
+            found.append(message)
+        return found
 
     def _message(self, entry: Entry) -> None:
         item: Any = entry.item
@@ -403,6 +416,8 @@ def _joined(*contents: str | list[ChatPart] | UnsetType | None, by: str = "\n\n"
 
 
 _INSTRUCTING = frozenset({"system", "developer"})
+_OUTPUTS = frozenset({"tool", "function"})
+_OK = "OK."
 _EMPTY: dict[str, str | UnsetType | None] = {"absent": UNSET, "null": None, "": ""}
 _DETAILS = "reasoning_details"
 _TEXTS = (

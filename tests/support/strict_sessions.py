@@ -1,0 +1,108 @@
+"""A server over one strict upstream of each kind, and the turns of a session that visits them all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any, NamedTuple
+
+from openresponses_server.settings import Settings, UpstreamSettings
+from tests.support.serving import serving
+from tests.support.strict_upstreams import PROVIDERS, Asked, Rule, Said, StrictUpstream
+from tests.support.upstream import ScriptedUpstream
+
+MODELS = {
+    "qwen": "qwen3-max",
+    "openai": "gpt-5.5",
+    "anthropic": "claude-opus-4-6",
+    "gemini": "gemini-3-pro-preview",
+    "mistral": "mistral-large-latest",
+}
+"""A model of each provider, by the names of the profiles."""
+ORDER = tuple(
+    [
+        "qwen",
+        "qwen",
+        "openai",
+        "openai",
+        "anthropic",
+        "anthropic",
+        "gemini",
+        "gemini",
+        "mistral",
+        "mistral",
+        "openai",
+        "anthropic",
+        "gemini",
+        "qwen",
+        "mistral",
+    ]
+)
+"""Who answers which turn: each twice, so that it reads what it has made itself, and once more when all others
+have had a part."""
+
+
+class Strict(NamedTuple):
+    """The server's address, and its upstreams by profile."""
+
+    base: str
+    upstreams: dict[str, StrictUpstream]
+    scripted: dict[str, ScriptedUpstream]
+
+    @property
+    def refused(self) -> list[tuple[str, str]]:
+        """Every refusal of an upstream."""
+        return [(name, each) for name, strict in self.upstreams.items() for each in strict.refused]
+
+    def all_answered(self) -> None:
+        """Nothing was refused, and each upstream had the turns that were its own."""
+        assert self.refused == []
+        turns = {name: {turn for turn in each.answered if turn} for name, each in self.upstreams.items()}
+        own = {name: {at for at, asked in enumerate(ORDER, 1) if asked == name} for name in self.upstreams}
+        assert turns == own
+
+
+@contextmanager
+def strict_server(rule: Rule, **more: Any) -> Iterator[Strict]:
+    """The server, with each provider's profile as it is but for the address."""
+    strict = {name: StrictUpstream(provider(), rule) for name, provider in PROVIDERS.items()}
+    with ExitStack() as running:
+        scripted = {name: running.enter_context(ScriptedUpstream()) for name in strict}
+        for name, each in scripted.items():
+            each.answer = strict[name]
+        upstreams = [
+            UpstreamSettings(profile=name, url=each.url, models=[MODELS[name]], api_key=f"key-of-{name}")
+            for name, each in scripted.items()
+        ]
+        base = running.enter_context(serving(Settings(upstreams=upstreams, **more)))
+        yield Strict(base, strict, scripted)
+
+
+def prompt(turn: int) -> str:
+    """What the user says in a turn, counted from 1."""
+    return f"Turn {turn}. Do what it takes."
+
+
+Plan = Sequence[Sequence[tuple[str, Any]]]
+"""The calls of a turn, step by step."""
+
+
+def planned(plans: Sequence[Plan]) -> Rule:
+    """The rule of models that follow plans, one turn after the other and again from the first: they think
+    before each step, say something before a turn's second one, and end with a text. Calls of tools that are
+    not offered are left out."""
+
+    def rule(asked: Asked) -> Said:
+        if asked.turn == 0:
+            return Said("A title.")  # a client's question of its own
+        plan = plans[(asked.turn - 1) % len(plans)]
+        made = 0
+        for at, step in enumerate(plan):
+            calls = [call for call in step if call[0] in asked.tools]
+            if calls and made >= asked.outputs:
+                said = f"Step {at + 1} comes." if at else ""
+                return Said(said, tuple(calls), f"For turn {asked.turn} I need step {at + 1}.")
+            made += len(calls)
+        return Said(f"Turn {asked.turn} is done.", (), f"Turn {asked.turn} needs no more.")
+
+    return rule
