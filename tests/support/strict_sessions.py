@@ -19,25 +19,8 @@ MODELS = {
     "mistral": "mistral-large-latest",
 }
 """A model of each provider, by the names of the profiles."""
-ORDER = tuple(
-    [
-        "qwen",
-        "qwen",
-        "openai",
-        "openai",
-        "anthropic",
-        "anthropic",
-        "gemini",
-        "gemini",
-        "mistral",
-        "mistral",
-        "openai",
-        "anthropic",
-        "gemini",
-        "qwen",
-        "mistral",
-    ]
-)
+_TWICE = [name for name in MODELS for _ in range(2)]
+ORDER = (*_TWICE, "openai", "anthropic", "gemini", "qwen", "mistral")
 """Who answers which turn: each twice, so that it reads what it has made itself, and once more when all others
 have had a part."""
 
