@@ -4,28 +4,40 @@
 from __future__ import annotations
 
 import datetime
+import re
+from collections.abc import Mapping
 from typing import Any, Final
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 
-from openresponses_bridge.dialects.anthropic_messages import model_body, model_page
+from openresponses_bridge.dialects.anthropic_messages import (
+    for_claude_code,
+    from_claude_code,
+    model_body,
+    model_page,
+)
 from openresponses_bridge.dialects.base import invalid
 from openresponses_bridge.models.information import EnrichedModelData
 from openresponses_server.errors import is_anthropic_client
 from openresponses_server.requests.service import service_of
-from openresponses_server.upstreams.routing import unknown_model
+from openresponses_server.upstreams.routing import Router, unknown_model
 
 _CODEX: Final = "client_version"
+# its own requests, and those of the SDK within it
+_CLAUDE_CODE: Final = re.compile(r"claude-(code|cli)/")
 _SWITCH: Final = {"true": True, "1": True, "false": False, "0": False}
 
 
 async def list_models(request: Request) -> JSONResponse:
     """All known models; an upstream that accepts every name may serve more. `?refresh=true` lists the
     upstreams' models again. Codex, which sends its `client_version`, also gets `models` in its format;
-    Anthropic's clients get a page."""
+    Anthropic's clients get a page, Claude Code with names that it shows."""
     if is_anthropic_client(request.headers):
-        return JSONResponse(model_page(await _enriched(request), request.query_params))
+        models = await _enriched(request)
+        if is_claude_code(request.headers):
+            models = [for_claude_code(model) for model in models]
+        return JSONResponse(model_page(models, request.query_params))
     listed: dict[str, Any] = {"object": "list", "data": await _listed(request)}
     if _CODEX in request.query_params:
         listed["models"] = await service_of(request).listing.for_codex()
@@ -36,14 +48,29 @@ async def get_model(request: Request) -> JSONResponse:
     """One model. 404 `model_not_found` for an unknown name."""
     wanted = request.path_params["model"]
     if is_anthropic_client(request.headers):
+        service = service_of(request)
+        meant = model_meant(wanted, request.headers, service.router)
         for known in await _enriched(request):
-            if known.id == wanted:
-                return JSONResponse(model_body(known))
+            if known.id == meant:
+                return JSONResponse({**model_body(known), "id": wanted})
         raise unknown_model(wanted)
     for model in await _listed(request):
         if model["id"] == wanted:
             return JSONResponse(model)
     raise unknown_model(wanted)
+
+
+def is_claude_code(headers: Mapping[str, str]) -> bool:
+    """Whether these headers are Claude Code's."""
+    return _CLAUDE_CODE.match(headers.get("user-agent", "")) is not None
+
+
+def model_meant(model: str, headers: Mapping[str, str], router: Router) -> str:
+    """The model that this client means: of Claude Code's names those that it was shown stand for others,
+    unless the settings have a model of that name."""
+    if not is_claude_code(headers) or router.is_named(model):
+        return model
+    return from_claude_code(model)
 
 
 async def _enriched(request: Request) -> list[EnrichedModelData]:

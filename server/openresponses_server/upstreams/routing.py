@@ -86,6 +86,10 @@ class Router:
         found = self._find(self._unaliased(model))
         return found is not None and found[0].upstream is upstream and found[1] == model
 
+    def is_named(self, model: str) -> bool:
+        """Whether the settings have a model or an alias of exactly this name."""
+        return model in self._aliases or model in self._served
+
     async def close(self) -> None:
         for upstream in self.upstreams():
             await upstream.close()

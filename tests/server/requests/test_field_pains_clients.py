@@ -10,7 +10,14 @@ import pytest
 from openresponses_bridge.dialects.chat_completions import from_chat
 from openresponses_bridge.protocol.codec import decode_request
 from openresponses_bridge.protocol.tools import CustomTool
-from openresponses_server.settings import Settings, SettingsError, UpstreamSettings, WireKeys, load_settings
+from openresponses_server.settings import (
+    Capabilities,
+    Settings,
+    SettingsError,
+    UpstreamSettings,
+    WireKeys,
+    load_settings,
+)
 from openresponses_server.settings.files import hashed
 from tests.support.in_process import InProcess
 from tests.support.serving import Reply, violations
@@ -330,3 +337,91 @@ def test_p37_errors_name_the_place_as_it_was_sent(app: InProcess, name: str) -> 
     refused = app.call("POST", path, {"model": "m", **fields})
     assert (refused.status, refused.error["param"]) == (400, place), refused.body
     assert place in refused.error["message"] or name == "P37, an unpaired call"
+
+
+CLAUDE_CODE = {"user_agent": "claude-code/2.1.197", "anthropic_version": "2023-06-01"}
+SPEAKING = CLAUDE_CODE | {"user_agent": "claude-cli/2.1.197 (external, cli)"}
+ANTHROPICS = CLAUDE_CODE | {"user_agent": "Anthropic/Python 0.94.0"}
+SERVED = {
+    "qwen3": Capabilities(context_window=40_000),
+    "glm-big": Capabilities(context_window=1_048_576),
+    "claude-sonnet-4-5": Capabilities(context_window=200_000),
+    "claude-big": Capabilities(context_window=1_000_000),
+    "claude-code/named": Capabilities(context_window=8_000),
+    "guessed": Capabilities(),
+}
+SHOWN = [
+    "claude-code/qwen3",
+    "claude-code/glm-big[1m]",
+    "claude-sonnet-4-5",
+    "claude-big[1m]",
+    "claude-code/named",
+    "claude-code/guessed",
+]
+
+
+@pytest.fixture(scope="module")
+def gateway(upstream: ScriptedUpstream) -> Iterator[InProcess]:
+    given = UpstreamSettings(url=upstream.url, models=[*SERVED])
+    running = InProcess(Settings(upstreams=[given], models=SERVED))
+    yield running
+    running.close()
+
+
+def test_p41_claude_code_is_shown_names_that_it_lists(gateway: InProcess) -> None:
+    page = gateway.call("GET", "/v1/models?limit=1000", headers=headers_of(**CLAUDE_CODE)).json
+    assert [each["id"] for each in page["data"]] == SHOWN
+    assert [each["display_name"] for each in page["data"]] == [*SERVED]
+    assert (page["has_more"], page["first_id"], page["last_id"]) == (False, SHOWN[0], SHOWN[-1])
+    for fields in (ANTHROPICS, {"user_agent": "claude-ish/1", "anthropic_version": "1"}):
+        plain = gateway.call("GET", "/v1/models?limit=1000", headers=headers_of(**fields)).json
+        assert [each["id"] for each in plain["data"]] == [*SERVED]
+    listed = gateway.call("GET", "/v1/models?limit=1000", headers=headers_of(user_agent="codex/1")).json
+    assert [each["id"] for each in listed["data"]] == [*SERVED]
+
+
+@pytest.mark.parametrize(
+    ("query", "ids", "more"),
+    [
+        ("limit=2", SHOWN[:2], True),
+        ("limit=2&after_id=claude-code/glm-big[1m]", SHOWN[2:4], True),
+        ("limit=4&after_id=claude-code/glm-big[1m]", SHOWN[2:], False),
+        ("limit=1&before_id=claude-big[1m]", SHOWN[2:3], True),
+        ("before_id=claude-code/glm-big[1m]", SHOWN[:1], False),
+    ],
+)
+def test_p41_pages_are_of_the_names_that_are_shown(
+    gateway: InProcess, query: str, ids: list[str], more: bool
+) -> None:
+    page = gateway.call("GET", f"/v1/models?{query}", headers=headers_of(**CLAUDE_CODE)).json
+    assert ([each["id"] for each in page["data"]], page["has_more"]) == (ids, more)
+    assert (page["first_id"], page["last_id"]) == (ids[0], ids[-1])
+
+
+# the name that is asked for → the model that the upstream is asked for
+MEANT = {
+    "claude-code/qwen3": "qwen3",
+    "claude-code/glm-big": "glm-big",
+    "claude-code/glm-big[1m]": "glm-big",
+    "glm-big[1M][1m]": "glm-big",
+    "claude-big[1m]": "claude-big",
+    "claude-sonnet-4-5": "claude-sonnet-4-5",
+    "claude-code/named": "claude-code/named",
+    "qwen3": "qwen3",
+}
+
+
+@pytest.mark.parametrize("name", MEANT)
+def test_p41_a_name_that_was_shown_is_the_model(
+    gateway: InProcess, upstream: ScriptedUpstream, name: str
+) -> None:
+    body = {"model": name, "max_tokens": 99, "messages": MESSAGES}
+    headers = headers_of(**SPEAKING)
+    reply = gateway.call("POST", "/v1/messages?beta=true", body, headers)
+    assert reply.status == 200, reply.body
+    assert upstream.received[-1].body["model"] == MEANT[name]
+    assert gateway.call("POST", "/v1/messages/count_tokens", body, headers).status == 200
+    shown = gateway.call("GET", f"/v1/models/{name.replace('[', '%5B').replace(']', '%5D')}", headers=headers)
+    assert (shown.json["id"], shown.json["display_name"]) == (name, MEANT[name])
+    other = gateway.call("POST", "/v1/messages", body, headers_of(**ANTHROPICS))
+    assert other.status == (200 if name in SERVED else 404)

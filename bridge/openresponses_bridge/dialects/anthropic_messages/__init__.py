@@ -3,7 +3,12 @@
 from openresponses_bridge.dialects.anthropic_messages.carried import is_native
 from openresponses_bridge.dialects.anthropic_messages.client.ending import error_body
 from openresponses_bridge.dialects.anthropic_messages.client.message import message
-from openresponses_bridge.dialects.anthropic_messages.client.model_list import model_body, model_page
+from openresponses_bridge.dialects.anthropic_messages.client.model_list import (
+    for_claude_code,
+    from_claude_code,
+    model_body,
+    model_page,
+)
 from openresponses_bridge.dialects.anthropic_messages.client.outbound import Outbound, encode_sse
 from openresponses_bridge.dialects.anthropic_messages.client.request import from_messages
 from openresponses_bridge.dialects.anthropic_messages.dialect import DIALECT
@@ -20,6 +25,8 @@ __all__ = [
     "encode_sse",
     "error_body",
     "facts_of",
+    "for_claude_code",
+    "from_claude_code",
     "from_messages",
     "is_native",
     "message",

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from msgspec.structs import replace
+
 from openresponses_bridge.dialects.base import invalid
 from openresponses_bridge.models.identity import model_identity
 from openresponses_bridge.models.information import EnrichedModelData
@@ -13,6 +15,10 @@ _DEFAULT_LIMIT: Final = 20
 _MOST: Final = 1000
 _DIGITS: Final = 4
 _WHOLE_DATE: Final = 10  # characters: 2025-09-29
+_CLAUDE_CODE: Final = "claude-code/"
+_SHOWN: Final = ("claude", "anthropic")
+_LONG: Final = "[1m]"
+_LONG_WINDOW: Final = 1_000_000
 _UNKNOWN_DATE: Final = "1970-01-01"  # the API's value for an unknown date
 
 
@@ -29,6 +35,23 @@ def model_body(model: EnrichedModelData) -> dict[str, Any]:
         "max_input_tokens": model.max_input_tokens if model.limits_known else None,
         "max_tokens": model.max_output_tokens if model.limits_known else None,
     }
+
+
+def for_claude_code(model: EnrichedModelData) -> EnrichedModelData:
+    """The model under a name that Claude Code shows in its list: it skips those that begin with neither
+    `claude` nor `anthropic`, and takes 200,000 tokens for the window of all that do not end with `[1m]`."""
+    shown = model.id.lower().startswith(_SHOWN)
+    name = model.id if shown else f"{_CLAUDE_CODE}{model.id}"
+    if model.limits_known and model.context_window >= _LONG_WINDOW:
+        name += _LONG
+    return replace(model, id=name)
+
+
+def from_claude_code(name: str) -> str:
+    """The model's own name for one that `for_claude_code` made."""
+    while name.lower().endswith(_LONG):
+        name = name[: -len(_LONG)]
+    return name.removeprefix(_CLAUDE_CODE)
 
 
 def model_page(models: Sequence[EnrichedModelData], query: Mapping[str, str]) -> dict[str, Any]:
