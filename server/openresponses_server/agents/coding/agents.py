@@ -172,10 +172,13 @@ _MODELS: Final = (
     "ANTHROPIC_DEFAULT_SONNET_MODEL",
     "ANTHROPIC_DEFAULT_OPUS_MODEL",
     "ANTHROPIC_DEFAULT_FABLE_MODEL",
+    "CLAUDE_CODE_SUBAGENT_MODEL",
 )
 _QUIET: Final = {
     "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",  # telemetry, updates, error reports
     "CLAUDE_CODE_ATTRIBUTION_HEADER": "0",  # a line for Anthropic's billing at the beginning of each prompt
+    # how many tokens are left, after each tool's result: another prefix for prompt caches in each request
+    "CLAUDE_CODE_TOTAL_TOKENS_REMINDER": "off",
 }
 
 

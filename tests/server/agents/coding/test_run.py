@@ -117,6 +117,8 @@ def test_claude_has_a_folder_of_its_own_and_asks_for_one_model_only(
     environment = seen()["environment"]
     assert "ANTHROPIC_API_KEY" not in environment
     assert {value for name, value in environment.items() if name.endswith("_MODEL")} == {"qwen3"}
+    assert environment["CLAUDE_CODE_SUBAGENT_MODEL"] == "qwen3"  # P43
+    assert environment["CLAUDE_CODE_TOTAL_TOKENS_REMINDER"] == "off"
     home = Path(environment["CLAUDE_CONFIG_DIR"])
     state = home / ".claude.json"
     assert json.loads(state.read_text()) == {"hasCompletedOnboarding": True}
