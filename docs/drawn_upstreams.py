@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 from openresponses_bridge.dialects.base import OTHER
@@ -12,6 +13,7 @@ from openresponses_server.upstreams.profiles import Profile, options_of
 
 FOLDER = Path(profiles.__file__).parent
 _LOSSES = ("loss", "refused")
+_VARIABLE = re.compile(r"\$\{(\w+)\}")  # one without a default
 
 
 def _remark(name: str) -> str:
@@ -26,8 +28,8 @@ def _serving(name: str, found: Profile) -> list[str]:
     lines = ["```sh"]
     if found.start:
         lines.append(found.start)
-    if found.api_key_env:
-        lines.append(f"export {found.api_key_env}=…")
+    needed = {name for each in found.dialects.values() for name in _VARIABLE.findall(each.url or "")}
+    lines += [f"export {name}=…" for name in (*sorted(needed), found.api_key_env) if name]
     port = " --port 8090" if any(":8080" in (each.url or "") for each in found.dialects.values()) else ""
     return [*lines, f"openresponses-bridge serve --upstream {name}{port}", "```"]
 
@@ -63,6 +65,10 @@ def _section(name: str) -> list[str]:
         for pattern, fields in spoken.model_options.items():
             shown = ", ".join(f"`{key} = {json.dumps(value)}`" for key, value in fields.items())
             lines.append(f"  - `{pattern}`: {shown}")
+    if found.api_key_header:
+        lines.append(f"- Its key is sent in `{found.api_key_header}`.")
+    if found.api_key_command:
+        lines.append(f"- Its key is printed by `{' '.join(found.api_key_command)}`.")
     return [*lines, *_not_sent(name, found), ""]
 
 

@@ -43,7 +43,7 @@ FOREIGN = {
         "pip",
         "uvicorn",
     ),
-    *("codex", "llama-server", "lms", "ollama", "uvx", "vllm"),
+    *("codex", "gcloud", "llama-server", "lms", "ollama", "python3", "uvx", "vllm"),
 }
 SHELL = [block for page in pages() for block in blocks_of(page) if block.language == "sh"]
 _ADDRESS = "http://127.0.0.1:8080"
@@ -214,11 +214,16 @@ def test_pages_that_want_it_installed_say_how_from_a_checkout() -> None:
 def test_configs_of_the_pages_can_be_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("OPENAI_API_KEY", "LOCAL_KEY"):
         monkeypatch.setenv(name, "a key")
-    config, profile, ways = (block.code for block in blocks_of("docs/server.md") if block.language == "toml")
+    monkeypatch.setenv("AZURE_RESOURCE_NAME", "mine")
+    config, profile, printing, ways = (
+        block.code for block in blocks_of("docs/server.md") if block.language == "toml"
+    )
     (tmp_path / "bridge.toml").write_text(config)
     assert [each.name for each in load_settings(tmp_path / "bridge.toml").upstreams] == ["local", "cloud"]
     (tmp_path / "house.toml").write_text(profile)
     assert profiles.profile("house", tmp_path).title == "The house's models"
+    (tmp_path / "printing.toml").write_text(printing)
+    assert [*build_router(load_settings(tmp_path / "printing.toml"), ServerSealer()).upstreams()]
     monkeypatch.setenv("PROXY_PASSWORD", "a password")
     (tmp_path / "ways.toml").write_text(ways)
     authority = Authority(tmp_path, "house")
@@ -235,7 +240,7 @@ def test_every_upstream_of_the_page_can_be_configured(monkeypatch: pytest.Monkey
     text = "\n".join(block.code for block in blocks_of("docs/upstreams.md"))
     for variable in re.findall(r"export (\w+)=", text):
         monkeypatch.setenv(variable, "a key")
-    named = re.findall(rf"^{NAME} serve --upstream (\w+)", text, re.MULTILINE)
+    named = re.findall(rf"^{NAME} serve --upstream ([\w-]+)", text, re.MULTILINE)
     assert named == profiles.names()
     for name in named:
         assert build_router(load_settings(None, upstreams=[{"profile": name}]), ServerSealer())

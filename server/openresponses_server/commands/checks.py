@@ -12,6 +12,7 @@ from typing import Final, Literal
 
 from msgspec import Struct
 
+from openresponses_bridge.text import printable
 from openresponses_server.agents.coding.agents import CodingAgent, LaunchOptions, find_installed
 from openresponses_server.agents.coding.discovery import UnusableServer, is_listening, models_of
 from openresponses_server.commands.startup import (
@@ -100,10 +101,13 @@ def _key(asked: UpstreamCheck) -> CheckResult:
     given, known = asked.settings, asked.profile
     what = f"key for {called(asked.upstream.name)}"
     usual = known.api_key_env if known is not None and given.url is None else None
+    printing = given.api_key_command or (known.api_key_command if known is not None and not usual else [])
     if given.pass_through:
         return CheckResult(what, "ok", "the clients' own are passed on")
     if given.api_key_env or usual:
         return CheckResult(what, "ok", f"{given.api_key_env or usual} is set")
+    if printing and not given.api_key:
+        return CheckResult(what, "ok", f"{printable(printing[0])} prints it")
     if given.api_key or given.headers:
         return CheckResult(what, "ok", "it is in the config")
     return CheckResult(what, "ok", "not set; requests are sent without a key")

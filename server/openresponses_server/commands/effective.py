@@ -18,7 +18,8 @@ from openresponses_server.upstreams.profiles import profile
 
 _DEFAULT: Final = "default"
 _MASKED: Final = "***"
-_SECRET: Final = frozenset({"api_key", "args", "env", "headers"})  # their values may be secret
+# their values may be secret
+_SECRET: Final = frozenset({"api_key", "api_key_command", "args", "env", "headers", "query"})
 _KEYS: Final = frozenset(
     {
         "$.trace.keys",

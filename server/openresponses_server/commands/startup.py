@@ -276,8 +276,10 @@ def missing_models(settings: UpstreamSettings, listed: Sequence[str]) -> str:
 
 def _has_key(asked: UpstreamCheck) -> bool:
     given = asked.settings
-    from_profile = asked.profile is not None and asked.profile.api_key_env is not None
-    return bool(given.api_key or given.api_key_env or (from_profile and not given.pass_through))
+    known = asked.profile
+    from_profile = known is not None and bool(known.api_key_env or known.api_key_command)
+    own = given.api_key or given.api_key_env or given.api_key_command
+    return bool(own or (from_profile and not given.pass_through))
 
 
 def is_same(address: str, own: str) -> bool:

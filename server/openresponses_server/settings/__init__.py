@@ -198,6 +198,16 @@ class UpstreamSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """The environment variable with its key. A profile has the usual one."""
     api_key: str | None = None
     """Its key, as `${VARIABLE}`."""
+    api_key_command: list[str] = []
+    """A program and its arguments that print its key, for keys that expire: the key alone, or a JSON object
+    with it and the time at which it expires. It is run again shortly before that time, and once when the key
+    is refused. Arguments may contain `${VARIABLE}`."""
+    api_key_seconds: Seconds = 300.0
+    """How long a key of `api_key_command` is used that does not say when it expires."""
+    api_key_header: str | None = None
+    """The header that has its key and nothing else, such as `api-key`. Default: the dialect's."""
+    query: dict[str, str] = {}
+    """Parameters in the address of all requests, such as `api-version`."""
     pass_through: bool = False
     """Whether the client's key is sent to it. `api_keys` are not allowed then."""
     headers: dict[str, str] = {}
@@ -351,7 +361,7 @@ _FILES: Final = ("socket", "ca_file", "client_cert", "client_key")  # fields of 
 _UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 24 * 3600, "w": 7 * 24 * 3600}
 
 # fields whose variables are expanded where they are used, so that settings do not contain secrets
-_UNEXPANDED: Final = frozenset({"api_key", "env", "headers", "proxy"})
+_UNEXPANDED: Final = frozenset({"api_key", "api_key_command", "env", "headers", "proxy"})
 
 WORKER_SETTINGS: Final = "OPENRESPONSES_BRIDGE_SETTINGS"
 """The environment variable with which worker processes get their settings, as JSON."""

@@ -12,12 +12,16 @@ from openresponses_bridge.dialects.base import Dialect, UpstreamSide
 from openresponses_bridge.dialects.table import dialects
 
 _VERSION: Final = "/v1"
+_ROOT: Final = "/."
 
 
 def base_url(url: str) -> str:
     """An address in the form of OpenAI's clients → the base of its paths: `/v1` is added if there is no path,
-    a slash at the end is removed. Raises ValueError if it is not an http:// or https:// address."""
+    a slash at the end is removed. One that ends in `/.` has no path and needs none (RFC 3986, section
+    6.2.2.3). Raises ValueError if it is not an http:// or https:// address."""
     path = _path_of(url)
+    if path == _ROOT:
+        return url.rstrip("/").removesuffix(_ROOT)
     return url.rstrip("/") + ("" if path else _VERSION)
 
 

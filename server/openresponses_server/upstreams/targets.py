@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 import msgspec
@@ -43,8 +43,20 @@ from openresponses_server.upstreams.dialects import (
 from openresponses_server.upstreams.profiles import DialectOptions, Profile, profile
 from openresponses_server.upstreams.shared import SharedUpstream
 
+if TYPE_CHECKING:
+    from openresponses_server.upstreams.http import KeyCommand
+
 _OF_ADDRESSES: Final = (
-    *("url", "api_key", "api_key_env", "headers", "pass_through"),
+    *(
+        "url",
+        "api_key",
+        "api_key_env",
+        "api_key_command",
+        "api_key_header",
+        "headers",
+        "query",
+        "pass_through",
+    ),
     *("proxy", "socket", "verify", "ca_file", "client_cert", "client_key"),
 )
 """Fields that don't apply to an upstream without an address."""
@@ -174,6 +186,12 @@ def configured(
     folder = None if settings.profiles is None else Path(settings.profiles)
     known = None if given.profile is None else profile(given.profile, folder)
     name = given.name or given.profile or UNNAMED
+    if given.pass_through and given.api_key_command:
+        raise SettingsError(
+            f"{called(name)}: pass_through and api_key_command exclude each other", ".api_key_command"
+        )
+    if given.api_key_command and (given.api_key or given.api_key_env):
+        raise SettingsError(f"{called(name)}: it has a key already", ".api_key_command")
     if given.pass_through and settings.api_keys:
         raise SettingsError(
             f"{called(name)}: pass_through and api_keys exclude each other: clients have one key"
@@ -200,12 +218,13 @@ def configured(
         return Configured(given, name, process, dialect, options, sealer, counts=False)  # the agent's, too
     if given.codex is not None:
         raise SettingsError(f"{called(name)}: codex is for the dialect codex", ".codex")
-    url = given.url or (at.url if at else None)
+    url = given.url or (expanded(at.url, ".profile") if at and at.url else None)
     if url is None:
         raise SettingsError(f"{called(name)}: profile {given.profile} has no address for dialect {spoken!r}")
     from openresponses_server.upstreams.http import HttpUpstream  # the demo model and `--help` don't need it
 
     secrets = header_secrets(given.headers)
+    key_command = _key_command(given, known, name)
     address = None
     try:
         if source is not None:
@@ -230,6 +249,10 @@ def configured(
             dialect,
             given.timeouts or settings.timeouts,
             api_key=_key(given, known),
+            key_command=key_command,
+            key_header=given.api_key_header
+            or (known.api_key_header if known is not None and key_command is None else None),
+            query={parameter: expanded(value) for parameter, value in given.query.items()},
             pass_through=given.pass_through,
             headers={header.lower(): expanded(value) for header, value in given.headers.items()},
             secrets=secrets,
@@ -350,6 +373,22 @@ def _key(given: UpstreamSettings, known: Profile | None) -> str | None:
     own = api_key(given)
     if own is not None or known is None or known.api_key_env is None or given.url is not None:
         return own
+    if given.api_key_command:
+        return None
     if given.pass_through:
         return None
     return api_key(msgspec.structs.replace(given, api_key_env=known.api_key_env))
+
+
+def _key_command(given: UpstreamSettings, known: Profile | None, name: str) -> KeyCommand | None:
+    """The command that prints the upstream's key. A profile's applies as its variable does, unless that is
+    named."""
+    argv = [expanded(each, ".api_key_command") for each in given.api_key_command]
+    has_key = given.api_key or given.api_key_env or given.pass_through
+    if not argv and not has_key and known is not None and not known.api_key_env and given.url is None:
+        argv = known.api_key_command
+    if not argv:
+        return None
+    from openresponses_server.upstreams.http import KeyCommand
+
+    return KeyCommand(name, argv, given.api_key_seconds)

@@ -35,6 +35,10 @@ SPOKEN = [
 ]
 
 
+VARIABLES = ("AZURE_RESOURCE_NAME", "GOOGLE_CLOUD_PROJECT")
+"""That addresses of profiles contain."""
+
+
 def test_those_that_the_documents_name_are_there() -> None:
     assert {"openai", "anthropic", "ollama", "vllm"} <= set(names())
 
@@ -44,7 +48,10 @@ def test_a_profile_is_enough(name: str, monkeypatch: pytest.MonkeyPatch) -> None
     known = profile(name)
     hosts = {urlsplit(each.url).hostname if each.url else None for each in known.dialects.values()}
     local = {host in ("127.0.0.1", None) for host in hosts}  # a process has no address
-    assert local == {known.api_key_env is None}, "a server elsewhere has a key, one on this machine has none"
+    keyless = known.api_key_env is None and not known.api_key_command
+    assert local == {keyless}, "a server elsewhere has a key, one on this machine has none"
+    for variable in VARIABLES:
+        monkeypatch.setenv(variable, "mine")
     if known.api_key_env is not None:
         monkeypatch.delenv(known.api_key_env, raising=False)
         with pytest.raises(SettingsError, match=known.api_key_env):

@@ -223,7 +223,7 @@ def secret_variables(settings: Settings) -> frozenset[str]:
     """The environment variables with keys of upstreams or of this server."""
     found = set(KEYS_VARIABLES.values()) | {settings.sealing_key_env or ""}
     for each in settings.upstreams:
-        for text in (each.api_key or "", *each.headers.values()):
+        for text in (each.api_key or "", *each.api_key_command, *each.headers.values()):
             found.update(_VARIABLE.findall(text))
         found.add(each.api_key_env or "")
         if each.profile is not None:

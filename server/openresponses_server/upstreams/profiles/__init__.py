@@ -83,7 +83,8 @@ class ProfileDialect(Struct, frozen=True, forbid_unknown_fields=True):
     """One dialect of a provider."""
 
     url: str | None = None
-    """The provider's address for this dialect, with or without `/v1`; None for a process."""
+    """The provider's address for this dialect, with or without `/v1`; None for a process. It may contain
+    `${VARIABLE}`."""
     options: dict[str, Any] = {}
     """The dialect's options for this provider."""
     model_options: dict[str, dict[str, Any]] = {}
@@ -100,7 +101,11 @@ class Profile(Struct, frozen=True, forbid_unknown_fields=True):
     dialects: dict[str, ProfileDialect]
     """By name, each a table of its own."""
     api_key_env: str | None = None
-    """The environment variable that usually has the key; without one, no key is needed."""
+    """The environment variable that usually has the key."""
+    api_key_command: list[str] = []
+    """The program and arguments that usually print the key. Without this and a variable no key is needed."""
+    api_key_header: str | None = None
+    """The header that has a key of the variable and nothing else. Default: the dialect's."""
     start: str | None = None
     """The command that starts a local server, or that a program needs to have been run before."""
 
