@@ -12,14 +12,14 @@ from typing import Any, Final
 import anyio
 import msgspec
 from anyio.abc import TaskGroup
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Message
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
 from openresponses_bridge.errors import BridgeError, InvalidRequestError, WireError
-from openresponses_bridge.protocol.codec import encode
+from openresponses_bridge.protocol.codec import encode, request_object
 from openresponses_bridge.protocol.request import FailedSteer, ResponseSteerFailed, SteerError
 from openresponses_server.api.websocket.memory import ConnectionMemory
 from openresponses_server.api.websocket.turns import Send, TurnRunner
@@ -63,13 +63,7 @@ class MessageHead(Struct, frozen=True):
         raise InvalidRequestError(InvalidRequestError.INVALID_VALUE, what, param="stream_id")
 
 
-class _Steer(Struct, frozen=True):
-    previous_response_id: Any = None
-    input: Any = UNSET
-
-
 _head: Final = msgspec.json.Decoder(MessageHead)
-_steer: Final = msgspec.json.Decoder(_Steer)
 _BROKEN: Final = MessageHead(CREATE)  # decoding the whole message then reports the error
 
 
@@ -83,12 +77,12 @@ async def read_head(message: str | bytes, limits: Limits) -> MessageHead:
 
 async def steer_failed(message: str | bytes, limits: Limits, number: int) -> ResponseSteerFailed:
     """The event that refuses a `response.steer`. It returns the input, so that the client can send it
-    later."""
-    given = await decode_body(message, limits, _steer.decode)
-    valid = isinstance(given.previous_response_id, str) and not isinstance(given.input, UnsetType)
+    later. Raises InvalidRequestError for a message that is not JSON: its head alone does not show that."""
+    given = await decode_body(message, limits, request_object)
+    previous_id = given.get("previous_response_id")
+    valid = isinstance(previous_id, str) and "input" in given
     code, what = _NOT_SUPPORTED if valid else _INVALID
-    returned = None if isinstance(given.input, UnsetType) else given.input
-    steer = FailedSteer(given.previous_response_id, returned)
+    steer = FailedSteer(previous_id, given.get("input"))
     return ResponseSteerFailed(SteerError(code=code, message=what), steer, number)
 
 

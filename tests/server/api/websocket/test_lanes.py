@@ -203,6 +203,15 @@ def test_steering_is_answered_beside_the_turn(bridged: str, upstream: ScriptedUp
     assert text_of(turn) == "ab"
 
 
+@pytest.mark.parametrize("given", [b"1e999", b'"\xff"', b"1" * 5000], ids=["number", "text", "integer"])
+def test_steering_with_what_only_its_head_is_json_of_is_refused(demo: str, given: bytes) -> None:
+    """The head skips the input: it does not find what a decoder of all of it refuses."""
+    with opened_socket(demo) as socket:
+        refused = socket.raw(b'{"type": "response.steer", "previous_response_id": "r", "input": %b}' % given)
+        assert refused.error["error"]["code"] == "invalid_json"
+        assert socket.turn(input="Hello").text == "You said: Hello"
+
+
 def test_openai_s_client_steers_and_reads_lanes(demo: str) -> None:
     client = OpenAI(base_url=f"{demo}/v1", api_key="none", max_retries=0)
     with client.responses.connect() as connection:
