@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit
 
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from openresponses_bridge.protocol.input_items import AdditionalTools, InputItem, ToolSearchOutputParam
@@ -19,17 +19,19 @@ from openresponses_bridge.protocol.unknown import UnknownTool
 T = TypeVar("T")
 
 SECRET_WORDS: Final = (
-    "api_?key|authorization|(auth|access|refresh|id)_?token|password|passwd|secret|credential|cookie|bearer"
-    "|private_?key"
+    "api_?key|authorization|(api|auth|access|refresh|session|id)_?token|password|passwd|secret|credential|cookie"
+    "|bearer|private_?key"
 )
 """A pattern for names of secrets, in lower case and with `_` for `-`, in the syntax that Python and
 JavaScript share. The inspector's page masks by the same pattern (`secrets.js`)."""
 _SECRET_NAME: Final = re.compile(SECRET_WORDS)
-_MAPS: Final = frozenset({"env", "environment_variables", "domain_secrets", "secrets"})
-_SCHEMAS: Final = frozenset({"parameters", "input_schema"})
+_MAPS: Final = frozenset({"env", "envvars", "environmentvariables", "domainsecrets", "secrets"})
+_PAIR: Final = frozenset({"name", "value"})
+_SCHEMAS: Final = frozenset({"parameters", "schema", "inputschema", "outputschema"})
+_SCHEMA_KEYWORDS: Final = frozenset({"type", "properties", "$ref", "$defs", "anyOf", "oneOf", "allOf"})
+_SCHEMA_TYPES: Final = ("string", "object", "array", "number", "integer", "boolean", "null")
 _SCHEMES: Final = frozenset({"http", "https", "ws", "wss"})
-SERVER_URL: Final = "server_url"
-"""The address of an MCP server, of which any part but the origin may be a key."""
+_LONGEST_SCHEME: Final = 32  # characters
 
 
 def names_secret(name: str) -> bool:
@@ -38,11 +40,53 @@ def names_secret(name: str) -> bool:
 
 
 def maps_to_secrets(name: str, value: Any) -> bool:
-    """Whether the value of this field maps names of any kind to secrets: headers, environment variables. An
-    `environment` that has a type describes one."""
-    if name == "environment":
-        return isinstance(value, dict) and "type" not in value
-    return name in _MAPS or name.endswith("headers")
+    """Whether the value of this field maps names of any kind to secrets, or lists both: headers, environment
+    variables. An `environment` that has a type describes one."""
+    plain = _plain(name)
+    if plain == "environment":
+        return isinstance(value, list) or (isinstance(value, dict) and "type" not in value)
+    return plain in _MAPS or plain.endswith("headers")
+
+
+def _plain(name: str) -> str:
+    return name.lower().replace("-", "").replace("_", "")
+
+
+class NamedField:
+    """The name of a field, which is examined once for all texts in its value, in lists and objects too."""
+
+    __slots__ = ("address", "maps", "schema", "secret", "server")
+
+    def __init__(self, name: str, value: Any) -> None:
+        plain = _plain(name)
+        self.maps = maps_to_secrets(name, value)
+        """It maps names to secrets."""
+        self.secret = self.maps or names_secret(name)
+        """Texts in it are secrets."""
+        self.server = plain == "serverurl"
+        """It is the address of an MCP server, of which any part but the origin may be a key."""
+        self.address = plain.removesuffix("s").endswith(("url", "uri"))
+        """It is an address, or several."""
+        self.schema = plain in _SCHEMAS and _is_schema(value)
+        """It is a JSON Schema, in which names are those of parameters, and no texts are secrets."""
+
+    def under(self, name: str, value: Any, within: dict[str, Any]) -> NamedField:
+        """The field of this name in `within`, which is the value of this field or in its list. A secret may
+        be an object: with its name and its value, or with its type."""
+        if self.schema:
+            return self
+        is_shown = not self.secret or (name != "value" and within.keys() >= _PAIR)
+        if is_shown or within.get("type") in _SCHEMA_TYPES or (name == "type" and not self.maps):
+            return NamedField(name, value)
+        return _SECRET
+
+
+def _is_schema(value: Any) -> bool:
+    return isinstance(value, dict) and not _SCHEMA_KEYWORDS.isdisjoint(value)
+
+
+_SECRET: Final = NamedField("secret", None)
+_TOOL: Final = NamedField("", None)
 
 
 def without_secrets(tool: T) -> T:
@@ -50,10 +94,10 @@ def without_secrets(tool: T) -> T:
     the addresses in it. The same object if that is all of it, as in functions and custom tools."""
     kept: Any = tool
     if isinstance(tool, UnknownTool):
-        shown = _without(tool.raw)
+        shown = _without(tool.raw, _TOOL)
         kept = tool if shown == tool.raw else UnknownTool(shown)
     elif isinstance(tool, ShellTool) and isinstance(tool.environment, dict):
-        environment = _without({"environment": tool.environment}).get("environment", UNSET)
+        environment = _without({"environment": tool.environment}, _TOOL).get("environment", UNSET)
         kept = tool if environment == tool.environment else ShellTool(environment)
     elif isinstance(tool, NamespaceTool):
         tools = [without_secrets(each) for each in tool.tools]
@@ -81,7 +125,7 @@ def request_without_secrets(request: CreateResponse) -> CreateResponse:
         if items is not request.input:
             changed["input"] = items
     if request.beyond is not UNSET:
-        beyond = [found._replace(fields=_without(found.fields)) for found in request.beyond]
+        beyond = [found._replace(fields=_without(found.fields, _TOOL)) for found in request.beyond]
         if beyond != request.beyond:
             changed["beyond"] = beyond
     return replace(request, **changed) if changed else request
@@ -98,33 +142,36 @@ def _are_same(kept: Iterable[Any], given: Iterable[Any]) -> bool:
     return all(one is other for one, other in zip(kept, given, strict=True))
 
 
-def _without(value: Any) -> Any:
+def _without(value: Any, named: NamedField) -> Any:
+    """The value of this field without its secrets; UNSET for a text that is one."""
+    if isinstance(value, str):
+        return _shown(value, named)
     if isinstance(value, list):
-        return [_without(each) for each in value]
-    if not isinstance(value, dict):
+        shown = (_without(each, named) for each in value)
+        return [each for each in shown if each is not UNSET]
+    if not isinstance(value, dict) or named.schema:
         return value
     kept = {}
     for name, each in value.items():
-        if name in _SCHEMAS:
-            kept[name] = each
-        elif isinstance(each, str):
-            shown = _shown(name, each)
-            if shown is not None:
-                kept[name] = shown
-        elif not maps_to_secrets(name, each):
-            kept[name] = _without(each)
+        field = named.under(name, each, value)
+        if field.maps and isinstance(each, dict | list):
+            continue
+        shown = _without(each, field)
+        if shown is not UNSET:
+            kept[name] = shown
     return kept
 
 
-def _shown(name: str, text: str) -> str | None:
-    """The text of the field of this name; None if it is left out."""
-    if names_secret(name) or maps_to_secrets(name, text):
-        return None
-    if name == SERVER_URL:
-        return origin_of(text)
-    scheme, separator, _ = text[:8].partition("://")
-    if separator and scheme.lower() in _SCHEMES and (name.endswith("url") or "@" in text):
-        return origin_of(text)
+def _shown(text: str, named: NamedField) -> str | UnsetType:
+    if named.secret:
+        return UNSET
+    if named.server:
+        return origin_of(text) or UNSET
+    scheme, separator, _ = text.strip()[:_LONGEST_SCHEME].partition("://")
+    if not separator or not scheme:
+        return text
+    if "@" in text or (named.address and scheme.lower() in _SCHEMES):
+        return origin_of(text.strip()) or UNSET
     return text
 
 

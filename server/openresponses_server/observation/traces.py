@@ -16,6 +16,7 @@ import structlog
 from openresponses_bridge.diagnostics import Diagnostic, Diagnostics
 from openresponses_bridge.protocol.events import Event
 from openresponses_server.observation.recordings.masking import (
+    MOST_CHARACTERS,
     MOST_SECRETS,
     Secrets,
     hidden_in_body,
@@ -71,7 +72,6 @@ RETRY: Final = "retry"
 FAILOVER: Final = "failover"
 END: Final = "end"
 
-_MOST_CHARACTERS: Final = 8192  # of all secrets: the automaton needs a hundred times as many bytes
 _log = structlog.get_logger(__name__)
 
 CreateFile = Callable[[str], RecordingFile | None]
@@ -118,7 +118,7 @@ class Trace:
             return
         self.secrets = [*self.secrets, *hidden]
         self.hides = Secrets(self.secrets)
-        self._many = self.hides.size > _MOST_CHARACTERS
+        self._many = self.hides.size > MOST_CHARACTERS
         if not self._many:
             self.hides.make_ready()
             named = msgspec.structs.replace(self._asked, model=model_of(body))

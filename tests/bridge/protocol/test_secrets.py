@@ -40,6 +40,14 @@ SECRET = [{"domain": "d", "name": "n", "value": "v"}]
             {"type": "code_interpreter", "container": {"type": "auto"}},
         ),
         ({"type": "acme:t", "list": [{"apiKey": "x", "a": 1}]}, {"type": "acme:t", "list": [{"a": 1}]}),
+        (MCP | {"authorization": {"type": "t", "token": "x"}}, MCP | {"authorization": {"type": "t"}}),
+        (MCP | {"api_keys": ["x"], "Env": ["A=x"], "requestHeaders": {"A": "x"}}, MCP | {"api_keys": []}),
+        (
+            MCP | {"serverUrl": "https://h/x", "uri": "https://h?x"},
+            MCP | dict.fromkeys(("serverUrl", "uri"), "https://h"),
+        ),
+        (MCP | {"urls": ["https://u:x@h/p", "postgres://u:x@h"]}, MCP | {"urls": ["https://h"]}),
+        (MCP | {"parameters": {"api_key": "x"}}, MCP | {"parameters": {}}),
     ],
 )
 def test_what_is_shown_of_a_tool(given: dict[str, Any], shown: dict[str, Any]) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import time
+import tracemalloc
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -18,8 +19,10 @@ from openresponses_server.errors import UpstreamError
 from openresponses_server.http.flow import BodyReader
 from openresponses_server.observation.recordings.reader import read_recording
 from openresponses_server.observation.recordings.records import Chunk, Record, RecordedEnd, RecordedRequest
+from openresponses_server.observation.recordings.writer import RecordingFile, RecordingTarget
 from openresponses_server.settings import Playback, Settings, SettingsError, Timeouts, UpstreamSettings
 from openresponses_server.upstreams.base import Upstream, UpstreamRequest
+from openresponses_server.upstreams.recording.recorded import recorder_of
 from openresponses_server.upstreams.routing import Router, build_router
 from tests.support.upstream import CUT, HANG, RESET, Script, ScriptedUpstream, refusal, text
 
@@ -320,3 +323,24 @@ async def test_the_demo_model_is_recorded_too(tmp_path: Path) -> None:
     assert [await ask(played, "demo"), await ask(played, "demo-overloaded")] == came
     assert len(came[0]) > 1
     assert came[1][0] == 429
+
+
+def test_a_request_full_of_secrets_takes_little_memory(tmp_path: Path) -> None:
+    """The automaton that finds them in the traffic needs kilobytes for each of their characters."""
+    tools = [{"type": "mcp", "authorization": f"{at:04}-{'é+/' * 333}"} for at in range(200)]
+    body = json.dumps({"model": "m", "tools": tools}).encode()
+    asked = RecordedRequest(0, 0, dialect="chat")
+    target = RecordingTarget(RecordingFile(tmp_path / "r.jsonl"))
+    tracemalloc.start()
+    try:
+        recorder = asyncio.run(recorder_of(target, [KEY], asked, body))
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most < 200 * 1024 * 1024
+    recorder.answer(200, {})
+    recorder.chunk(f"{KEY} {tools[0]['authorization']}".encode())
+    recorder.end("finished")
+    shown = (tmp_path / "r.jsonl").read_text()
+    assert "[key] [key]" in shown
+    assert "0199-" not in shown

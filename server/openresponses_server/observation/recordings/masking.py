@@ -4,12 +4,13 @@ repeats, also those that are split between chunks. The texts of users and models
 
 from __future__ import annotations
 
+import json
 import re
 from base64 import b64encode
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from heapq import merge
-from itertools import islice
+from itertools import accumulate, islice
 from typing import Any, Final, Protocol
 from urllib.parse import quote, unquote, urlsplit
 
@@ -19,9 +20,7 @@ from openresponses_bridge.errors import WireError
 from openresponses_bridge.protocol.codec import decode_json, encode
 from openresponses_bridge.protocol.secrets import (
     SECRET_WORDS,
-    SERVER_URL,
-    maps_to_secrets,
-    names_secret,
+    NamedField,
     origin_of,
 )
 from openresponses_server.settings.files import expanded
@@ -43,8 +42,11 @@ _PARAMETER_WORDS: Final = f"{_HEADER_WORDS}|sig|pass|cred|code"
 _SECRET_HEADER: Final = re.compile(_HEADER_WORDS)
 _SECRET_PARAMETER: Final = re.compile(_PARAMETER_WORDS)
 _ADDRESS: Final = ("http://", "https://", "ws://", "wss://")
+_LONGEST_SCHEME: Final = 8  # characters, with what is behind it
 MOST_SECRETS: Final = 256
 """How many secrets of one request are looked for in its traffic."""
+MOST_CHARACTERS: Final = 8192
+"""How many characters they have together: the automaton needs some kilobytes for each."""
 _HELD_BYTES: Final = 4096  # bytes that are held together before they are looked through
 
 
@@ -81,16 +83,16 @@ def masked_body(body: bytes, finds: Finds) -> msgspec.Raw | None:
 
 def masked_value(value: Any, name: str = "") -> Any:
     """The JSON value of the field of this name, with the values of fields with secret names masked."""
-    return _masked(value, _Named(name, value))
+    return _masked(value, NamedField(name, value))
 
 
-def _masked(value: Any, named: _Named) -> Any:
+def _masked(value: Any, named: NamedField) -> Any:
     if isinstance(value, str):
         if named.secret:
             return MASK
         if named.server:
             return _masked_server(value)
-        return masked_address(value) if value.startswith(_ADDRESS) else value
+        return masked_address(value) if _is_address(value) else value
     if isinstance(value, list):
         return [_masked(each, named) for each in value]
     if not isinstance(value, dict):
@@ -100,7 +102,7 @@ def _masked(value: Any, named: _Named) -> Any:
 
 def hidden_in(value: Any, name: str = "") -> Iterator[str]:
     """The texts that `masked_value` masks in the JSON value of the field of this name."""
-    return _hidden(value, _Named(name, value))
+    return _hidden(value, NamedField(name, value))
 
 
 def hidden_in_body(body: bytes, most: int) -> list[str]:
@@ -111,13 +113,20 @@ def hidden_in_body(body: bytes, most: int) -> list[str]:
         return []
 
 
-def _hidden(value: Any, named: _Named) -> Iterator[str]:
+def searched(hidden: Iterable[str]) -> list[str]:
+    """The first of these texts, as many as are looked for in the traffic of a request."""
+    texts = list(dict.fromkeys(hidden))[:MOST_SECRETS]
+    sizes = accumulate(min(len(each), _LONGEST) for each in texts)
+    return [each for each, size in zip(texts, sizes, strict=True) if size <= MOST_CHARACTERS]
+
+
+def _hidden(value: Any, named: NamedField) -> Iterator[str]:
     if isinstance(value, str):
         if named.secret:
             yield value.partition(" ")[2] or value  # a key behind its scheme
         elif named.server:
             yield from _hidden_in_server(value)
-        elif value.startswith(_ADDRESS):
+        elif _is_address(value):
             yield from _hidden_in_address(value)
     elif isinstance(value, list):
         for each in value:
@@ -127,26 +136,8 @@ def _hidden(value: Any, named: _Named) -> Iterator[str]:
             yield from _hidden(each, named.under(key, each, value))
 
 
-class _Named:
-    """The name of a field, which is checked once for all its values."""
-
-    __slots__ = ("_maps", "secret", "server")
-
-    def __init__(self, name: str, value: Any) -> None:
-        self._maps = maps_to_secrets(name, value)
-        self.secret = names_secret(name)
-        self.server = name == SERVER_URL
-
-    def under(self, name: str, value: Any, within: dict[str, Any]) -> _Named:
-        """The name of a field of `within`, which is the value of this field or in its list. A secret may be
-        an object with its name and its value."""
-        if self._maps and not isinstance(value, dict) and (name == "value" or not within.keys() >= _PAIR):
-            return _SECRET
-        return _Named(name, value)
-
-
-_PAIR: Final = {"name", "value"}
-_SECRET: Final = _Named("secret", None)
+def _is_address(text: str) -> bool:
+    return text[:_LONGEST_SCHEME].lower().startswith(_ADDRESS)
 
 
 def _masked_server(url: str) -> str:
@@ -463,8 +454,9 @@ class Secrets:
 
     def __init__(self, secrets: Iterable[str | None]) -> None:
         found = {secret[:_LONGEST] for secret in secrets if secret and len(secret) >= _SHORTEST}
-        self._short = {secret for secret in found if len(secret) < LONG}
-        self._long = {form.translate(_ALIKE) for secret in found - self._short for form in _forms(secret)}
+        short = {secret for secret in found if len(secret) < LONG}
+        self._short = {form for secret in short for form in _spellings(secret)}
+        self._long = {form.translate(_ALIKE) for secret in found - short for form in _forms(secret)}
         self.longest = max(map(len, self._short | self._long), default=0)
         """The length of the longest form of a secret; 0 if there are none."""
         self.size = sum(map(len, found))
@@ -527,10 +519,18 @@ def header_secrets(headers: Mapping[str, str]) -> list[str]:
     return [*secret, *(word for value in secret for word in value.split() if len(word) >= LONG)]
 
 
+def _spellings(secret: str) -> list[str]:
+    """The secret in a text, in bytes that are read as Latin-1, and in JSON."""
+    if secret.isascii() and secret.isalnum():
+        return [secret]
+    data = secret.encode("utf-8", "surrogateescape")
+    return [secret, data.decode("latin-1"), json.dumps(secret)[1:-1]]
+
+
 def _forms(secret: str) -> list[str]:
     data = secret.encode("utf-8", "surrogateescape")
     return [
-        secret,
+        *_spellings(secret),
         quote(data),
         quote(data, safe=""),
         *(_in_base64(data, before) for before in range(3)),

@@ -19,6 +19,7 @@ from openresponses_server.observation.recordings.masking import (
     Secrets,
     hidden_in_body,
     model_of,
+    searched,
     secrets_in,
 )
 from openresponses_server.observation.recordings.records import RecordedRequest
@@ -192,10 +193,11 @@ async def recorder_of(
     target: RecordingTarget, known: Sequence[str | None], asked: RecordedRequest, body: bytes
 ) -> ExchangeRecorder:
     """The recorder of this exchange, with the model in the body. The `known` secrets and those in the body
-    are masked; a thread masks a large body, or any body if there are many secrets."""
+    are masked, of the latter as many as are `searched`; a thread masks a large body, or any body if there are
+    many secrets."""
 
     def found() -> Secrets:
-        return Secrets([*known, *hidden_in_body(body, MOST_SECRETS)])
+        return Secrets([*known, *searched(hidden_in_body(body, MOST_SECRETS))])
 
     def shown(secrets: Secrets) -> RecordedRequest:
         secrets.make_ready()

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from openresponses_bridge.protocol import secrets
 from openresponses_server.observation.recordings import masking
 from openresponses_server.observation.recordings.masking import (
     MASK,
@@ -21,6 +22,8 @@ from openresponses_server.observation.recordings.masking import (
 KEY = "sk-proj-A1b2C3d4E5f6G7h8I9j0"
 SECRETS = Secrets([KEY])
 M = MASK
+PROPERTIES = {"headers": {"description": "HTTP headers", "anyOf": []}, "env": {"type": "object"}}
+SCHEMA = {"parameters": {"type": "object", "properties": PROPERTIES}}
 TEXT = f"data: your key {KEY} is é wrong, {KEY}\n\ndata: [DONE]\n\n".encode()
 
 
@@ -35,6 +38,15 @@ def test_a_key_is_taken_out_of_a_stream_wherever_its_chunks_end(size: int) -> No
     pieces = [TEXT[at : at + size] for at in range(0, len(TEXT), size)]
     sent = b"".join(data for _, data in streamed(pieces))
     assert sent == TEXT.replace(KEY.encode(), b"[key]")
+
+
+@pytest.mark.parametrize("secret", ["geheimnis-für-ä-und-ö", 'with "quotes" and \\ in it', "kürzer"])
+@pytest.mark.parametrize("size", [1, 7, 500])
+def test_a_secret_of_other_characters_is_taken_out_as_it_is_and_in_json(secret: str, size: int) -> None:
+    text = f"{secret}, {json.dumps(secret)}, {json.dumps(secret, ensure_ascii=False)}.".encode()
+    pieces = [text[at : at + size] for at in range(0, len(text), size)]
+    sent = b"".join(data for _, data in streamed(pieces, Secrets([secret])))
+    assert sent.decode() == '[key], "[key]", "[key]".'
 
 
 def test_chunks_without_a_key_keep_their_ends_and_times() -> None:
@@ -100,12 +112,13 @@ def test_a_run_of_secrets_that_overlap_is_one_wherever_it_is_cut(size: int) -> N
 def test_a_name_is_looked_at_once_however_many_values_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
     looked = list[str]()
 
-    class Named(masking._Named):
+    class Named(secrets.NamedField):
         def __init__(self, name: str, value: Any) -> None:
             looked.append(name)
             super().__init__(name, value)
 
-    monkeypatch.setattr(masking, "_Named", Named)
+    for module in (secrets, masking):
+        monkeypatch.setattr(module, "NamedField", Named)
     value = {"n" * 1000: ["a"] * 1000, "password": ["b"] * 1000, "headers": {"x": "c", "y": ["d"]}}
     masked = masked_value(value)
     assert masked["password"] == [MASK] * 1000
@@ -150,6 +163,14 @@ def test_headers() -> None:
         ({"env": {"A": "v"}, "environment": {"B": "w"}}, {"env": {"A": M}, "environment": {"B": M}}),
         ({"environment": {"type": "local"}}, {"environment": {"type": "local"}}),
         ({"headers": {"X-A": "v", "n": 1}}, {"headers": {"X-A": M, "n": 1}}),
+        (
+            {"requestHeaders": {"A": {"b": "v"}}, "env": ["A=v"]},
+            {"requestHeaders": {"A": {"b": M}}, "env": [M]},
+        ),
+        ({"Authorization": {"type": "t", "value": "v"}}, {"Authorization": {"type": "t", "value": M}}),
+        (SCHEMA, SCHEMA),
+        ({"headers": {"type": "object", "title": "t"}}, {"headers": {"type": "object", "title": "t"}}),
+        ({"url": "HTTPS://u:p@h"}, {"url": f"HTTPS://{M}@h"}),
         ({"password": {"type": "string"}}, {"password": {"type": "string"}}),
         ("what is a password?", "what is a password?"),
         ([1, None, True, 1.5], [1, None, True, 1.5]),
@@ -157,6 +178,11 @@ def test_headers() -> None:
 )
 def test_fields_that_are_named_for_secrets(value: Any, shown: Any) -> None:
     assert masked_value(value) == shown
+
+
+@pytest.mark.parametrize("value", [SCHEMA, {"input_schema": SCHEMA["parameters"]}, PROPERTIES["env"]])
+def test_words_of_a_schema_are_not_masked_wherever_they_come(value: Any) -> None:
+    assert list(hidden_in({"tools": [value]})) == []
 
 
 @pytest.mark.parametrize(
