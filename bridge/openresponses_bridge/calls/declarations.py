@@ -275,7 +275,7 @@ def chosen_function(
     """The function that a choice of one tool names: by the client's name in its namespace, else by any name
     that a call of it may carry. None when there is no such function or more than one."""
     name = choice.get("name") or (choice.get("type") if choice.get("type") in _NAMELESS else None)
-    if not name:
+    if not isinstance(name, str) or not name:
         return None
     for view in functions:
         if (view.identity.name, view.identity.namespace) == (name, choice.get("namespace")):

@@ -194,7 +194,8 @@ class InputItems:
             item.pop("id", None)
         elif self._options.supersets:
             for field, kind in (("id", item["type"]), ("approval_request_id", "mcp_approval_request")):
-                if item.get(field) and (accepted := accepted_id(item[field], kind)) != item[field]:
+                given = item.get(field)
+                if isinstance(given, str) and given and (accepted := accepted_id(given, kind)) != given:
                     item[field] = accepted
                     self._diagnostics.repair(f"{where}.{field}", f"not an id of {kind}, replaced")
 

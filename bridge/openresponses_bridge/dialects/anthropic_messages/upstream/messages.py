@@ -18,6 +18,7 @@ from openresponses_bridge.dialects.anthropic_messages.models import MessagesOpti
 from openresponses_bridge.dialects.anthropic_messages.types import SLUG
 from openresponses_bridge.dialects.base import CONTINUE, CONTINUED, HISTORY, Entry
 from openresponses_bridge.errors import InvalidRequestError
+from openresponses_bridge.protocol.unknown import UnknownPart
 from openresponses_bridge.seal import Sealer, SealError
 
 Block = dict[str, Any]
@@ -56,7 +57,7 @@ class BlockEncoder:
         return [{**block, **marks(index)} for index, block in made if block is not None]
 
     def _block(self, part: Any, param: str) -> Block | None:
-        make = self._makers.get(part.type)
+        make = None if isinstance(part, UnknownPart) else self._makers.get(part.type)
         if make is None:
             self._diagnostics.loss(f"content.{part.type[:64]}", "Anthropic has no such content")
             return None
