@@ -10,7 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from openresponses_bridge.dialects.table import TABLE, dialects
+from openresponses_bridge.emitter.machine import ResponseStreamStateMachine
 from openresponses_bridge.protocol.usage import MOST_TOKENS, Usage
+from openresponses_bridge.state import TERMINAL_PHASES
 from tests.support.fed import Build, Fed
 from tests.support.model_frames import frames
 from tests.support.model_scripts import SCRIPTS
@@ -111,6 +113,31 @@ def test_no_value_raises_or_leaves_a_stream_open(dialect: str) -> None:
         assert is_consistent(fed.response.usage)
 
     holds()
+
+
+@pytest.mark.parametrize(
+    ("dialect", "script", "name"),
+    [
+        ("codex", "text", "response"),
+        ("codex", "citation", "annotation"),
+        ("responses", "text", "metadata"),
+        ("vscode", "one_tool", "input"),
+    ],
+)
+def test_no_depth_raises(dialect: str, script: str, name: str) -> None:
+    """Some values are read, and are too deep for what comes then, which has called more functions before."""
+    whole = SENT[dialect][script]
+    places = ((number, path) for number, frame in enumerate(whole) for path in paths(json.loads(frame)))
+    number, path = next((number, path) for number, path in places if path and path[-1] == name)
+    for depth in range(850, 1000):
+        for deep in ("[" * depth + "]" * depth, '{"a":' * depth + "1" + "}" * depth):
+            lying = with_value(whole[number], path, deep)
+            machine = ResponseStreamStateMachine("m")
+            inbound = BUILDS[dialect](machine)
+            for frame in [*whole[:number], lying, *whole[number + 1 :]]:
+                inbound.feed(frame)
+            inbound.close()
+            assert machine.phase in TERMINAL_PHASES
 
 
 @pytest.mark.parametrize(

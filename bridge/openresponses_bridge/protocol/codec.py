@@ -35,6 +35,7 @@ from openresponses_bridge.text import repair_surrogates
 
 T = TypeVar("T", bound=msgspec.Struct)
 V = TypeVar("V")
+_TOO_DEEP: Final = "JSON is nested too deeply"
 REFUSED: Final = (msgspec.MsgspecError, RecursionError, UnicodeError)
 """What a strict decoder raises. The lenient decoder then reports the error, or repairs the value."""
 
@@ -88,7 +89,7 @@ def decode_json(data: bytes | str) -> Any:
     except (msgspec.MsgspecError, UnicodeEncodeError) as error:
         return _decode_surrogates(data, error)
     except RecursionError as error:
-        raise WireError(WireError.INVALID_JSON, "JSON is nested too deeply") from error
+        raise WireError(WireError.INVALID_JSON, _TOO_DEEP) from error
     except UnicodeDecodeError as error:
         raise WireError(WireError.INVALID_JSON, f"not UTF-8: {error.reason} (byte {error.start})") from error
 
@@ -306,11 +307,14 @@ def encode_sse(events: Iterable[Event]) -> bytes:
 
 def with_whole_characters(value: V) -> V:
     """The value, or a copy of it with U+FFFD for each lone surrogate: strict decoders refuse those, even
-    escaped."""
+    escaped. Raises WireError for one that is nested too deeply to be encoded."""
     try:
-        _encoder.encode(value)
-    except UnicodeEncodeError:
-        return _repaired(value)  # type: ignore[no-any-return]
+        try:
+            _encoder.encode(value)
+        except UnicodeEncodeError:
+            return _repaired(value)  # type: ignore[no-any-return]
+    except RecursionError as error:
+        raise WireError(WireError.INVALID_JSON, _TOO_DEEP) from error
     return value
 
 

@@ -86,7 +86,7 @@ def read_delta(data: bytes, generation: Generation, open_id: str | None, turn_id
             return message.delta if message.item_id == open_id and older.method == _LEGACY else None
         proxied = _proxy(data)
         return proxied.delta if proxied.item_id == open_id and proxied.type == _RESPONSE else None
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
 
 

@@ -16,7 +16,7 @@ from openresponses_bridge.dialects.base import CUT, BaseInbound, counted, failur
 from openresponses_bridge.dialects.responses.items import Handler, ItemFeeder
 from openresponses_bridge.emitter.failures import INCOMPLETE_ITEM, UNKNOWN
 from openresponses_bridge.emitter.stream import ResponseStream
-from openresponses_bridge.errors import BridgeError
+from openresponses_bridge.errors import BridgeError, WireError
 from openresponses_bridge.protocol import events as ev
 from openresponses_bridge.protocol.codec import (
     REFUSED,
@@ -181,7 +181,10 @@ class Inbound(BaseInbound):
             if type(event) not in _BEGINNINGS:
                 self.diagnostics.repair("response.created", "missing, added")
             if self._adopt and response is not None:
-                self.machine.adopt(self._identified(response))
+                try:
+                    self.machine.adopt(self._identified(response))
+                except WireError as error:
+                    self.diagnostics.loss("response", error.message)
             out += self.machine.start()
         elif self.machine.phase is not _IN_PROGRESS:
             self.diagnostics.ignored("frame", "came after the end")

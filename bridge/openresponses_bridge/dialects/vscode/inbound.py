@@ -7,7 +7,6 @@ the end: a provider that returns is done.
 from __future__ import annotations
 
 import base64
-import json
 from collections.abc import Callable
 from typing import Any, get_args
 
@@ -34,7 +33,7 @@ from openresponses_bridge.dialects.vscode import types as vs
 from openresponses_bridge.dialects.vscode.errors import failure_of
 from openresponses_bridge.dialects.vscode.media import image_mime
 from openresponses_bridge.dialects.vscode.reading import part_of
-from openresponses_bridge.dialects.vscode.types import call_id_of
+from openresponses_bridge.dialects.vscode.types import arguments_of, call_id_of
 from openresponses_bridge.emitter.stream import ResponseStream
 from openresponses_bridge.errors import BridgeError, WireError
 from openresponses_bridge.protocol.codec import decode_frame, decode_json
@@ -185,7 +184,7 @@ class Inbound(BaseInbound):
     def _plain_text(self, data: bytes) -> list[Event]:
         try:
             part = _decode_text(data)
-        except (msgspec.MsgspecError, UnicodeDecodeError):
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             return self._read(data)
         self._parts += 1
         return self._text(part)
@@ -199,14 +198,14 @@ class Inbound(BaseInbound):
             return self._machine.fail(failure_of(value["error"]))
         try:
             part = part_of(value, "part")
+            self._parts += 1
+            taker = self._takers.get(type(part))
+            if taker is not None:
+                return taker(part)
         except BridgeError as error:
             return self._broken(INVALID_SHAPE, error.message)
-        self._parts += 1
-        taker = self._takers.get(type(part))
-        if taker is None:
-            self.diagnostics.loss(type(part).__name__, "no part of an answer")
-            return []
-        return taker(part)
+        self.diagnostics.loss(type(part).__name__, "no part of an answer")
+        return []
 
     def _broken(self, code: str, message: str) -> list[Event]:
         return self._machine.fail(failure(code, message))
@@ -238,7 +237,7 @@ class Inbound(BaseInbound):
             self._machine.diagnostics.loss("tool_call", "a call without a name")
             return []
         index, self._calls = self._calls, self._calls + 1
-        arguments = json.dumps(part.input, ensure_ascii=False, separators=(",", ":"))
+        arguments = arguments_of(part)
         call_id = call_id_of(part.call_id, self._prefix)
         return self._machine.tool_call(index, call_id, part.name, arguments) + self._machine.tool_call_done(
             index

@@ -148,7 +148,8 @@ def part_of(value: Any, path: str) -> Part | Any:
 
 
 def _kind(value: dict[str, Any]) -> str:
-    named = _BY_CLASS.get(str(value.get("type"))) or _BY_MID.get(value.get("$mid", 0))
+    number = value.get("$mid")
+    named = _BY_CLASS.get(str(value.get("type"))) or (_BY_MID.get(number) if type(number) is int else None)
     if named is not None:
         return named
     if "callId" in value:

@@ -7,7 +7,6 @@ however empty, because the next request would be refused for a call without one 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from typing import Any
 
@@ -26,7 +25,7 @@ from openresponses_bridge.dialects.vscode import types as vs
 from openresponses_bridge.dialects.vscode.inbound import compaction_of, marker_of, phase_of, thinking_of
 from openresponses_bridge.dialects.vscode.media import content_of, output_of
 from openresponses_bridge.dialects.vscode.thinking import ThinkingCollector
-from openresponses_bridge.dialects.vscode.types import call_id_of
+from openresponses_bridge.dialects.vscode.types import arguments_of, call_id_of
 from openresponses_bridge.protocol.content import InputPart, InputTextContent, OutputTextParam
 from openresponses_bridge.protocol.input_items import (
     FunctionCallOutputParam,
@@ -96,8 +95,8 @@ class ItemBuilder:
 
     def _read_call(self, part: LanguageModelToolCallPart) -> None:
         self._flush()
-        arguments = json.dumps(part.input, ensure_ascii=False, separators=(",", ":"))
-        self.items.append(FunctionCallParam(call_id_of(part.call_id, self._prefix), part.name, arguments))
+        call_id = call_id_of(part.call_id, self._prefix)
+        self.items.append(FunctionCallParam(call_id, part.name, arguments_of(part)))
 
     def _read_result(self, part: LanguageModelToolResultPart) -> None:
         self._flush()

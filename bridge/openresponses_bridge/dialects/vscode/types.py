@@ -7,12 +7,14 @@ store?}`; `JSON.stringify` of VS Code's own messages says `_content` for `conten
 
 from __future__ import annotations
 
+import json
 from enum import IntEnum
 from typing import Any
 
 from msgspec import UNSET, Struct, UnsetType, field
 
-from openresponses_bridge.decoder import CALL_ID_PREFIX, Part, strip_call_id
+from openresponses_bridge.decoder import CALL_ID_PREFIX, LanguageModelToolCallPart, Part, strip_call_id
+from openresponses_bridge.errors import WireError
 from openresponses_bridge.protocol.ids import accepted_call_id, digest
 
 
@@ -82,3 +84,11 @@ def call_id_of(given: str, prefix: str = CALL_ID_PREFIX) -> str:
     shortened the same way for a call and its result."""
     stripped = strip_call_id(given, prefix) or given
     return accepted_call_id(stripped) if stripped else f"call_{digest(stripped)}"
+
+
+def arguments_of(call: LanguageModelToolCallPart) -> str:
+    """The input of a call as JSON. Raises WireError for one that is nested too deeply."""
+    try:
+        return json.dumps(call.input, ensure_ascii=False, separators=(",", ":"))
+    except RecursionError as error:
+        raise WireError(WireError.INVALID_JSON, "JSON is nested too deeply") from error

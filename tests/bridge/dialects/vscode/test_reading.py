@@ -104,6 +104,7 @@ def test_a_whole_request() -> None:
         ({"model": "m", "messages": [{"role": [], "content": ""}]}, "messages[0].role"),
         ({"model": "m", "messages": [{"role": 1, "content": 1}]}, "messages[0].content"),
         (chat({"$mid": 21, "value": 1}), "messages[0].content[0]"),
+        (chat({"$mid": [], "callId": 1}), "messages[0].content[0]"),
         (chat("a", {"callId": 1, "name": "n"}), "messages[0].content[1]"),
         (chat({"$mid": 22}), "messages[0].content[0]"),
         (chat({"mimeType": "x/y", "data": "?"}), "messages[0].content[0]"),
