@@ -32,8 +32,14 @@ serve: $(RUNTIME)
 
 # First the tests that have to cover the library (pyproject.toml), then all else, which being traced would slow down.
 # A part of the tests, that PYTEST_ARGS names, is not measured.
+# In a fresh clone all is compiled before, its assertions rewritten, by two processes: each of the workers would
+# do it by itself, since all of them read the same file at the same time.
 test: $(TEST)
 ifeq ($(strip $(PYTEST_ARGS)),)
+	@test -d tests/server/__pycache__ || { \
+	    $(PYTEST) -qq --collect-only tests/server >/dev/null & \
+	    $(PYTEST) -qq --collect-only --ignore=tests/server >/dev/null & \
+	    wait; }
 	$(PYTEST) -n auto $(TRACED_TESTS) --cov
 	$(PYTEST) -n $(MORE_THAN_CORES) $(TRACED_TESTS:%=--ignore=%)
 else

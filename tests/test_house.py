@@ -329,11 +329,12 @@ def test_ci_run_can_be_executed() -> None:
 
 
 def runs_of_make_test(*arguments: str) -> list[list[str]]:
-    """The words of each command that runs pytest."""
+    """The words of each command that runs tests with pytest."""
     clean = {name: value for name, value in os.environ.items() if name not in ("PYTEST_ARGS", "MAKEFLAGS")}
     command = ["make", "--dry-run", "test", *arguments]
     shown = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=True, env=clean)
-    return [line.split() for line in shown.stdout.splitlines() if "-m pytest" in line]
+    commands = [line.split() for line in shown.stdout.splitlines() if "-m pytest" in line]
+    return [words for words in commands if "--collect-only" not in words]
 
 
 @pytest.mark.parametrize(

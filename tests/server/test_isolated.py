@@ -4,6 +4,7 @@ Each command and each tool runs in a folder with a module for every name of the 
 is installed, which leaves a mark beside it when it is imported.
 """
 
+import itertools
 import json
 import os
 import re
@@ -11,7 +12,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
@@ -19,6 +20,7 @@ from typing import Any
 
 import click
 import pytest
+from msgspec import Struct
 
 from openresponses_server.agents.tools import sample_tools
 from openresponses_server.agents.tools.folder import Folder
@@ -252,30 +254,89 @@ def server() -> Iterator[str]:
         yield base
 
 
-@pytest.mark.parametrize("name", COMMANDS)
-def test_command(filled: Path, server: str, name: str) -> None:
-    (filled / "chat.sse").write_text(STREAM)
-    for words, code in COMMANDS[name]:
-        run(filled, *(server if word == "SERVER" else word for word in words), code=code)
+class Ended(Struct):
+    """How a command ended."""
+
+    words: list[str]
+    expected: int
+    code: int
+    errors: str
 
 
-@pytest.mark.parametrize("name", [*COMMANDS, "agent"])
-def test_a_closed_pipe_ends_a_command_quietly(tmp_path: Path, server: str, name: str) -> None:
-    (tmp_path / "chat.sse").write_text(STREAM)
-    for words, _ in COMMANDS.get(name, [(["agent", "Write 300 words"], 0), (["agent", "Hi", "--json"], 0)]):
-        reading, writing = os.pipe()
-        os.close(reading)
-        done = subprocess.run(
-            [str(PROGRAM), *(server if word == "SERVER" else word for word in words)],
-            cwd=tmp_path,
-            env=environment(tmp_path),
-            stdin=subprocess.DEVNULL,
-            stdout=writing,
-            stderr=subprocess.PIPE,
-            timeout=60,
-            check=False,
+# Each command in a process of its own, forked from one that has imported what most commands import. What is
+# frozen is not gone through, and so not copied, at the end of each.
+_RUN_ALL = """
+import gc
+import json
+import os
+import sys
+
+import openresponses_server.api.app
+import openresponses_server.store.sql.migrate
+import rich.console
+from openresponses_server.__main__ import main
+
+gc.freeze()
+for number, words in enumerate(json.load(sys.stdin)):
+    child = os.fork()
+    if not child:
+        errors = os.open(f"{sys.argv[1]}/{number}.errors", os.O_WRONLY | os.O_CREAT)
+        os.dup2(errors, 2)
+        sys.argv = ["openresponses-bridge", *words]
+        sys.exit(main())
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    with open(f"{sys.argv[1]}/{number}.code", "w") as file:
+        file.write(str(code))
+"""
+
+
+def run_all(
+    commands: Iterable[tuple[list[str], int]], folder: Path, results: Path, server: str, stdout: int
+) -> list[Ended]:
+    """How each of them ended, when it was run in the folder with its output to the descriptor `stdout`."""
+    (folder / "chat.sse").write_text(STREAM)
+    results.mkdir()
+    program = results / "run_all.py"
+    program.write_text(_RUN_ALL)
+    asked = [([server if word == "SERVER" else word for word in words], code) for words, code in commands]
+    subprocess.run(
+        [sys.executable, str(program), str(results)],
+        cwd=folder,
+        env=environment(folder),
+        input=json.dumps([words for words, _ in asked]),
+        stdout=stdout,
+        text=True,
+        timeout=100,
+        check=True,
+    )
+    return [
+        Ended(
+            words,
+            expected,
+            int((results / f"{number}.code").read_text()),
+            (results / f"{number}.errors").read_text(),
         )
+        for number, (words, expected) in enumerate(asked)
+    ]
+
+
+def test_commands(filled: Path, server: str, tmp_path: Path) -> None:
+    commands = itertools.chain.from_iterable(COMMANDS.values())
+    ended = run_all(commands, filled, tmp_path / "results", server, subprocess.DEVNULL)
+    assert [each for each in ended if each.code != each.expected] == []
+    assert len(ended) > len(COMMANDS)
+
+
+def test_a_closed_pipe_ends_a_command_quietly(tmp_path: Path, server: str) -> None:
+    agent = [(["agent", "Write 300 words"], 0), (["agent", "Hi", "--json"], 0)]
+    commands = [*itertools.chain.from_iterable(COMMANDS.values()), *agent]
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        ended = run_all(commands, folder, tmp_path / "results", server, writing)
+    finally:
         os.close(writing)
-        assert b"Traceback" not in done.stderr, words
-        assert b"Exception" not in done.stderr, words
-        assert done.returncode in (0, 1, 2, 130), words
+    assert [each for each in ended if re.search("Traceback|Exception", each.errors)] == []
+    assert {each.code for each in ended} <= {0, 1, 2, 130}

@@ -1,0 +1,16 @@
+"""What the tests cover is measured where it is cheap."""
+
+import sys
+
+import pytest
+
+
+@pytest.mark.no_cover
+def test_what_is_not_to_be_covered_is_not_traced() -> None:
+    """Beside other workers as well, where two measures run one above the other."""
+    assert not type(sys.gettrace()).__module__.startswith("coverage")
+
+
+def test_all_else_is_traced(request: pytest.FixtureRequest) -> None:
+    measured = request.config.pluginmanager.hasplugin("_cov")
+    assert type(sys.gettrace()).__module__.startswith("coverage") == measured
