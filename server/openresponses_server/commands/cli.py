@@ -8,7 +8,7 @@ from typing import Final
 
 import click
 
-# name → its module, and its help text
+# name → its module, with the name of the command there if that has several, and its help text
 _COMMANDS: Final = {
     "serve": (
         "openresponses_server.commands.serve",
@@ -17,6 +17,10 @@ _COMMANDS: Final = {
     "config": (
         "openresponses_server.commands.config",
         "Check what `serve` would run with, and where it comes from.",
+    ),
+    "models": (
+        "openresponses_server.commands.config:models",
+        "Write what is known of models, from a file, for `serve`.",
     ),
     "init": ("openresponses_server.commands.init", "Ask a few questions and write the config for `serve`."),
     "run": ("openresponses_server.commands.run", "Run Codex or Claude Code with any model."),
@@ -59,8 +63,8 @@ class _Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in _COMMANDS:
             return None
-        module, _ = _COMMANDS[cmd_name]
-        command: click.Command = import_module(module).command
+        module, _, named = _COMMANDS[cmd_name][0].partition(":")
+        command: click.Command = getattr(import_module(module), named or "command")
         return command
 
     def resolve_command(

@@ -1,4 +1,5 @@
-"""`config check`: the settings that `serve` would use, and where each value comes from."""
+"""`config check`: the settings that `serve` would use, and where each value comes from; `models sync`: a part
+of them from a file."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ import click
 from click.core import ParameterSource
 
 from openresponses_bridge.text import printable
-from openresponses_server.commands.flags import naming_flags
+from openresponses_server.commands.flags import exit_unreadable, naming_flags, output_file
 from openresponses_server.commands.serve import check_settings, fields_of
 from openresponses_server.commands.serve import command as serve
 
@@ -62,3 +63,66 @@ def _flags(context: click.Context) -> dict[str, str]:
         elif source is ParameterSource.ENVIRONMENT:
             found[str(option.name)] = str(option.envvar)
     return found
+
+
+@click.group()
+def models() -> None:
+    """Keep what the server knows of models up to date."""
+
+
+@models.command()
+@click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
+@click.option(
+    "--into",
+    type=click.Path(dir_okay=False, path_type=Path),
+    default=Path("models.toml"),
+    help="The file that is written. [default: models.toml]",
+)
+@click.option(
+    "--provider",
+    "providers",
+    multiple=True,
+    help="Take this provider's models, before those of the next one. [default: the makers of models]",
+)
+def sync(file: Path, into: Path, providers: tuple[str, ...]) -> None:
+    """Write limits, abilities and levels of effort from FILE, an `api.json` of models.dev that you have, into
+    a file that the setting `models_file` names; print what changes. Models that FILE does not have stay.
+
+    Nothing is fetched. Exit code 0: it is written or was up to date, 2: a file can't be used.
+    """
+    from openresponses_server.settings import SettingsError
+    from openresponses_server.upstreams import catalog
+
+    try:
+        before = catalog.read_models(into) if into.exists() else {}
+        if not file.is_file():
+            exit_unreadable(printable(f"{file}: it is not there, or not a file"))
+        if file.stat().st_size > catalog.MOST_DUMP_BYTES:
+            exit_unreadable(printable(f"{file}: it has more than {catalog.MOST_DUMP_BYTES} bytes"))
+        found = catalog.dumped_models(file.read_bytes(), providers or catalog.MAKERS)
+    except SettingsError as error:
+        exit_unreadable(printable(str(error)))
+    except catalog.UnusableDump as error:
+        exit_unreadable(printable(f"{file}: {error}"))
+    except OSError as error:
+        exit_unreadable(printable(f"{file}: {error.strerror or error}"))
+    after = before | found
+    if len(after) > catalog.MOST_DUMPED:
+        exit_unreadable(printable(f"{into} would have more than {catalog.MOST_DUMPED} models"))
+    changed = [name for name in sorted(found) if before.get(name) != found[name]]
+    for name in changed:
+        click.echo(_change(name, before.get(name), found[name]))
+    if changed or not into.exists():
+        with output_file(into, replace=True) as opened:
+            opened.write(catalog.written_models(after))
+    same = len(found) - len(changed)
+    click.echo(printable(f"{into}: {len(changed)} written, {same} as before, {len(after)} in all"))
+
+
+def _change(name: str, before: Any, after: Any) -> str:
+    fields = after.__struct_fields__
+    if before is None:
+        facts = (f"{field} {getattr(after, field)}" for field in fields if getattr(after, field) is not None)
+        return f"+ {name}: {', '.join(facts)}"
+    pairs = ((field, getattr(before, field), getattr(after, field)) for field in fields)
+    return f"~ {name}: {', '.join(f'{field} {old} → {new}' for field, old, new in pairs if old != new)}"

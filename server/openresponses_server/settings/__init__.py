@@ -398,6 +398,10 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The model of requests that name none."""
     models: dict[str, Capabilities] = {}
     """The capabilities of models, by their names, with `*` and `?` as wildcards."""
+    models_file: str | None = None
+    """A file of more models, as `openresponses-bridge models sync` writes it, relative to the file's folder.
+    It is read at the start. `[models]` and what upstreams report go before it, the table that ships with the
+    server behind it."""
     tokenizers: dict[str, str] = {}
     """The tokenizers of models, by their names, with `*` and `?` as wildcards: the path of a
     `tokenizer.json`, or an encoding as `tiktoken:o200k_base`. They need the extra `[tokenizers]`. Nothing is
@@ -476,6 +480,7 @@ def load_settings(config: Path | None = None, **overrides: Any) -> Settings:
         settings = _validated(substituted(fields, kept=_UNEXPANDED))
         wire_keys = _hashed_wire_keys(settings.wire_keys)
         profiles = _folder(settings.profiles, config)
+        models_file = _absolute_file(settings.models_file, config)
         record = _absolute_folder(settings.record, None if "record" in given else config, "$.record")
         traces = _absolute_folder(
             settings.trace.folder, None if "trace" in given else config, "$.trace.folder"
@@ -485,6 +490,7 @@ def load_settings(config: Path | None = None, **overrides: Any) -> Settings:
     return msgspec.structs.replace(
         settings,
         profiles=profiles,
+        models_file=models_file,
         record=record,
         trace=msgspec.structs.replace(
             settings.trace, folder=traces, keys=[hashed(key.strip()) for key in settings.trace.keys]
@@ -516,6 +522,16 @@ def _absolute_folder(named: str | None, config: Path | None, at: str) -> str | N
     if folder.exists() and not folder.is_dir():
         raise SettingsError(f"{named!r} is not a folder", at)
     return str(folder)
+
+
+def _absolute_file(named: str | None, config: Path | None) -> str | None:
+    """The absolute path of the file of models, which must exist."""
+    if named is None:
+        return None
+    file = (config.parent if config is not None else Path()).joinpath(Path(named).expanduser()).absolute()
+    if not file.is_file():
+        raise SettingsError(f"{named!r} is not a file", "$.models_file")
+    return str(file)
 
 
 def recording_path(url: str | None) -> Path | None:

@@ -3,19 +3,25 @@ the server."""
 
 from __future__ import annotations
 
+import json
+import re
 import tomllib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import cache
 from importlib import resources
+from itertools import islice
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from openresponses_bridge.dialects.base import LEVELS
 from openresponses_bridge.errors import WireError
-from openresponses_bridge.models.identity import nearest_model
+from openresponses_bridge.models.identity import model_identity, nearest_model
 from openresponses_bridge.protocol.codec import decode_json
-from openresponses_server.settings import Capabilities
+from openresponses_server.settings import Capabilities, SettingsError
+from openresponses_server.settings.files import did_you_mean, located, read_config, wrong_fields
 
 # Servers' lists agree on `data[].id` and on little else: each has its own names for limits and abilities.
 # Lists are untrusted, so values of unexpected types are ignored.
@@ -169,6 +175,115 @@ def _at(entry: Mapping[str, Any], path: _Path) -> Any:
     return value
 
 
+# A dump of models.dev (`api.json`): provider → `models` → name → facts. It may be from anybody.
+
+MAKERS: Final = (
+    *("openai", "anthropic", "google", "xai", "mistral", "deepseek", "moonshotai", "zai", "minimax"),
+    *("xiaomi", "alibaba", "stepfun"),
+)
+"""The providers of a dump whose models are their own; what they say goes before what others say."""
+MOST_DUMPED: Final = 5_000
+"""The most models that a file of them has."""
+MOST_DUMP_BYTES: Final = 64 * 1024 * 1024
+_MOST_FILE_BYTES: Final = 4 * 1024 * 1024
+_DUMPED_NAME: Final = re.compile(r"[A-Za-z0-9][\w.:/@+-]{0,199}", re.ASCII)
+_DUMPED_LIMITS: Final = {
+    "context_window": ("limit", "context"),
+    "max_input_tokens": ("limit", "input"),
+    "max_output_tokens": ("limit", "output"),
+}
+_DUMPED_FLAGS: Final = {"tools": ("tool_call",), "reasoning": ("reasoning",)}
+
+
+class UnusableDump(ValueError):
+    """A dump that can't be read; the message says why."""
+
+
+def dumped_models(body: bytes, providers: Sequence[str]) -> dict[str, Capabilities]:
+    """The text models of these providers of a dump, by name; of one name's facts those of the first provider
+    count. Names that can't be one and values of other types are left out. Raises UnusableDump."""
+    try:
+        dump: Any = decode_json(body)
+    except (WireError, RecursionError) as error:
+        raise UnusableDump("it is not JSON, or nested too deeply") from error
+    if not isinstance(dump, dict) or not all(isinstance(each, dict) for each in dump.values()):
+        raise UnusableDump("it is not a dump of models.dev: an object of providers is expected")
+    missing = [name for name in providers if name not in dump]
+    if len(missing) == len(providers):
+        close = did_you_mean(missing[0], map(str, islice(dump, MOST_MODELS)))
+        raise UnusableDump(f"it has no provider {', '.join(map(repr, missing))}{close}")
+    found: dict[str, Capabilities] = {}
+    for provider in providers:
+        models = dump.get(provider, {}).get("models")
+        for name, entry in models.items() if isinstance(models, dict) else ():
+            facts = _dumped(entry) if _DUMPED_NAME.fullmatch(name) else _NOTHING
+            if facts != _NOTHING:
+                found.setdefault(name, facts)
+            if len(found) > MOST_DUMPED:
+                raise UnusableDump(f"it has more than {MOST_DUMPED} models: name fewer providers")
+    return found
+
+
+def _dumped(entry: Any) -> Capabilities:
+    if not isinstance(entry, dict):
+        return _NOTHING
+    written, read = (_at(entry, ("modalities", which)) for which in ("output", "input"))
+    if isinstance(written, list) and "text" not in written:
+        return _NOTHING
+    facts: dict[str, Any] = {name: _tokens(_at(entry, path)) for name, path in _DUMPED_LIMITS.items()}
+    for name, path in _DUMPED_FLAGS.items():
+        value = _at(entry, path)
+        facts[name] = value if isinstance(value, bool) else None
+    facts["images"] = "image" in read if isinstance(read, list) else None
+    facts["efforts"] = _dumped_efforts(entry.get("reasoning_options"))
+    return Capabilities(**facts)
+
+
+def _dumped_efforts(options: Any) -> list[Any] | None:
+    """The levels of effort, `none` among them where thinking can be turned off; None if it says neither."""
+    found: set[str] = set()
+    for option in options if isinstance(options, list) else ():
+        kind = option.get("type") if isinstance(option, dict) else None
+        values = option.get("values") if kind == "effort" else None
+        found |= {"none"} if kind == "toggle" else set()
+        found |= {each for each in values if isinstance(each, str)} if isinstance(values, list) else set()
+    levels = [level for level in LEVELS if level in found]
+    return levels or None
+
+
+def read_models(path: Path) -> dict[str, Capabilities]:
+    """The models of a file as `written_models` writes it. Raises SettingsError with the file and the line."""
+    try:
+        if path.stat().st_size > _MOST_FILE_BYTES:
+            raise SettingsError(f"a file of models has at most {_MOST_FILE_BYTES} bytes", place=str(path))
+    except OSError as error:
+        raise SettingsError(error.strerror or str(error), place=str(path)) from error
+    with located(path):
+        found = {name: _filed(name, fields) for name, fields in read_config(path).items()}
+    if len(found) > MOST_DUMPED:
+        raise SettingsError(f"a file of models has at most {MOST_DUMPED} of them", place=str(path))
+    return found
+
+
+def _filed(name: str, fields: Any) -> Capabilities:
+    try:
+        return msgspec.convert(fields, Capabilities)
+    except msgspec.ValidationError as error:
+        wrong = wrong_fields(error, Capabilities)
+        wrong.at = f"$.{name}{wrong.at.removeprefix('$')}"
+        raise wrong from error
+
+
+def written_models(models: Mapping[str, Capabilities]) -> bytes:
+    """A file of models, in the order of their names."""
+    lines = ["# Written by `openresponses-bridge models sync`, which replaces the models of its dump here."]
+    for name in sorted(models):
+        lines += ["", f"[{json.dumps(name)}]"]
+        facts = msgspec.to_builtins(models[name])
+        lines += [f"{field} = {json.dumps(value)}" for field, value in facts.items() if value is not None]
+    return ("\n".join(lines) + "\n").encode()
+
+
 _FILE: Final = "models.toml"
 _WILD: Final = "*?["
 _NOTHING: Final = Capabilities()
@@ -178,8 +293,12 @@ _MOST_NAMES: Final = 4096  # whose capabilities are kept
 class Catalog:
     """The capabilities of all models. `report` adds an upstream's list, by the upstream's name."""
 
-    def __init__(self, configured: Mapping[str, Capabilities]) -> None:
+    def __init__(
+        self, configured: Mapping[str, Capabilities], filed: Mapping[str, Capabilities] | None = None
+    ) -> None:
+        """`configured`: the config's entries. `filed`: those of the operator's file of models."""
         self._configured = configured
+        self._filed = FiledModels(filed or {})
         self._reported: dict[str, dict[str, ReportedModel]] = {}
         self._found: dict[tuple[str, str], Capabilities] = {}
         self.version = 0
@@ -201,15 +320,41 @@ class Catalog:
         found = self._found.get((upstream, model))
         if found is None:
             reported = self.listed(upstream).get(model)
-            found = capabilities_of(model, self._configured, _NOTHING if reported is None else reported.known)
+            known = _NOTHING if reported is None else reported.known
+            found = capabilities_of(model, self._configured, known, self._filed)
             if len(self._found) >= _MOST_NAMES:
                 self._found.clear()
             self._found[upstream, model] = found
         return found
 
 
+class FiledModels:
+    """The models of a file, to be found by the family of their names."""
+
+    def __init__(self, models: Mapping[str, Capabilities]) -> None:
+        self._models = models
+        self._of_family: dict[str, list[str]] = {}
+        for name in models:
+            self._of_family.setdefault(model_identity(name).family, []).append(name)
+
+    def facts_of(self, model: str) -> Capabilities:
+        """The facts of this model, of any server; those of no other model of its family."""
+        near = nearest_model(model, self._of_family.get(model_identity(model).family, ()))
+        return self._models[near] if near is not None and _same_version(near, model) else _NOTHING
+
+
+def _same_version(one: str, other: str) -> bool:
+    return model_identity(one).version == model_identity(other).version
+
+
+_NOBODY: Final = FiledModels({})
+
+
 def capabilities_of(
-    model: str, configured: Mapping[str, Capabilities], reported: Capabilities = _NOTHING
+    model: str,
+    configured: Mapping[str, Capabilities],
+    reported: Capabilities = _NOTHING,
+    filed: FiledModels = _NOBODY,
 ) -> Capabilities:
     """The capabilities of a model, field by field.
 
@@ -222,10 +367,12 @@ def capabilities_of(
         pattern = best_match(name, configured)
         if pattern is not None:
             found = _filled(found, configured[pattern])
-    found = _filled(found, reported)
+    of_file = filed.facts_of(model)
+    found = _filled(_filled(found, reported), of_file)
     shipped = _shipped()
     known = nearest_model(model, shipped)
-    if known is not None:
+    # a file that knows the model is not completed with what an older one of its family can
+    if known is not None and (of_file is _NOTHING or _same_version(known, model)):
         found = _filled(found, shipped[known])
     return found
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 
 from openresponses_bridge.seal import Sealer
 from openresponses_server.errors import HttpError
@@ -13,7 +14,7 @@ from openresponses_server.observation.tracing import is_installed
 from openresponses_server.settings import Settings, SettingsError, recording_path
 from openresponses_server.settings.files import about, did_you_mean
 from openresponses_server.upstreams.base import Upstream, called
-from openresponses_server.upstreams.catalog import Catalog, best_match, is_pattern
+from openresponses_server.upstreams.catalog import Catalog, best_match, is_pattern, read_models
 from openresponses_server.upstreams.targets import Configured, Target, configured, demo
 
 _MOST_ALIASES = 8  # length of a chain of aliases
@@ -172,7 +173,9 @@ def build_router(settings: Settings, sealer: Sealer, recordings: Files | None = 
         second = len(names) - 1 - names[::-1].index(twice)
         what = f"two upstreams have the name {twice!r}; give each a different name"
         raise SettingsError(what, f"$.upstreams[{second}]")
-    router = Router(upstreams, settings.aliases, settings.default_model, Catalog(settings.models))
+    filed = None if settings.models_file is None else read_models(Path(settings.models_file))
+    catalog = Catalog(settings.models, filed)
+    router = Router(upstreams, settings.aliases, settings.default_model, catalog)
     router.check()
     return router
 

@@ -95,7 +95,7 @@ WRONG = {
 UNUSABLE = {
     "unknown profile": (
         '[[upstreams]]\nprofile = "nobody"',
-        "profile 'nobody' is not one of: anthropic, codex, deepseek",
+        "profile 'nobody' is not one of: anthropic, azure, bedrock-mantle",
     ),
     "dialect without address": (
         '[[upstreams]]\nprofile = "ollama"\ndialect = "anthropic"',

@@ -55,6 +55,7 @@ from openresponses_bridge.dialects.base.items import (
 )
 from openresponses_bridge.dialects.base.outcomes import (
     EFFORTS,
+    LEVELS,
     METADATA_OF_CHAT,
     NATIVE_OF_MESSAGES,
     OTHER,
@@ -86,6 +87,7 @@ __all__ = [
     "HISTORY",
     "INVALID_JSON",
     "INVALID_SHAPE",
+    "LEVELS",
     "LONGEST_NAME",
     "METADATA_OF_CHAT",
     "NATIVE_OF_MESSAGES",

@@ -110,8 +110,9 @@ OURS: Final[Outcomes] = {
 # Fields by which a client of Chat Completions asks its own upstream to keep an answer: the bridge keeps none
 # for it. They come in `beyond`; these are their rows.
 _KEPT_THERE: Final = {"store": STORE_OF_CHAT, "metadata": METADATA_OF_CHAT}
-_LEVELS: Final = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
-EFFORTS: Final = frozenset(_LEVELS)
+LEVELS: Final = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
+"""The levels of `reasoning.effort` in their order."""
+EFFORTS: Final = frozenset(LEVELS)
 """The levels of `reasoning.effort` that are known."""
 
 
@@ -141,8 +142,8 @@ def nearest_effort(effort: str, accepted: Collection[str]) -> str | None:
     accepted itself. None when there is none."""
     if effort in accepted or effort not in EFFORTS:
         return effort if effort in accepted else None
-    at = _LEVELS.index(effort)
-    ranked = [(abs(rank - at), -rank, level) for rank, level in enumerate(_LEVELS) if level in accepted]
+    at = LEVELS.index(effort)
+    ranked = [(abs(rank - at), -rank, level) for rank, level in enumerate(LEVELS) if level in accepted]
     thinking = [each for each in ranked if each[2] != "none"]
     if thinking:
         return min(thinking)[2]

@@ -1,0 +1,219 @@
+"""`models sync`: a dump of models.dev becomes the operator's file of models, which the server reads."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from openresponses_bridge.seal import Sealer
+from openresponses_server.commands.cli import main
+from openresponses_server.settings import Capabilities, SettingsError, load_settings, of_worker, to_workers
+from openresponses_server.upstreams import catalog
+from openresponses_server.upstreams.catalog import Catalog, capabilities_of, read_models, written_models
+from openresponses_server.upstreams.routing import build_router
+
+KIMI: dict[str, Any] = {
+    "id": "kimi-k9",
+    "tool_call": True,
+    "reasoning": True,
+    "reasoning_options": [{"type": "toggle"}, {"type": "effort", "values": ["high", "low", None, "default"]}],
+    "modalities": {"input": ["text", "image"], "output": ["text"]},
+    "limit": {"context": 300_000, "input": 250_000, "output": 50_000},
+}
+KNOWN = Capabilities(
+    300_000, 250_000, 50_000, True, images=True, reasoning=True, efforts=["none", "low", "high"]
+)
+
+
+def dump(models: dict[str, Any], provider: str = "moonshotai", **others: Any) -> dict[str, Any]:
+    return {provider: {"id": provider, "name": "N", "models": models}, **others}
+
+
+def sync(folder: Path, given: Any, *flags: str) -> Result:
+    data = given if isinstance(given, bytes) else json.dumps(given).encode()
+    (folder / "api.json").write_bytes(data)
+    into = str(folder / "models.toml")
+    return CliRunner().invoke(main, ["models", "sync", str(folder / "api.json"), "--into", into, *flags])
+
+
+def test_what_a_dump_says_is_written_and_read(tmp_path: Path) -> None:
+    result = sync(tmp_path, dump({"kimi-k9": KIMI}))
+    assert result.exit_code == 0, result.output
+    assert result.output.splitlines()[0] == (
+        "+ kimi-k9: context_window 300000, max_input_tokens 250000, max_output_tokens 50000, tools True, "
+        "images True, reasoning True, efforts ['none', 'low', 'high']"
+    )
+    assert read_models(tmp_path / "models.toml") == {"kimi-k9": KNOWN}
+
+
+def test_it_is_idempotent_and_names_what_changes(tmp_path: Path) -> None:
+    file = tmp_path / "models.toml"
+    sync(tmp_path, dump({"kimi-k9": KIMI, "old": KIMI}))
+    written, at = file.read_bytes(), file.stat().st_mtime_ns
+    again = sync(tmp_path, dump({"kimi-k9": KIMI}))
+    assert (again.exit_code, file.read_bytes(), file.stat().st_mtime_ns) == (0, written, at)
+    assert again.output.count("\n") == 1
+    assert again.output.endswith("models.toml: 0 written, 1 as before, 2 in all\n")
+    other = KIMI | {"limit": {"context": 400_000}}
+    changed = sync(tmp_path, dump({"kimi-k9": other}))
+    assert changed.output.startswith(
+        "~ kimi-k9: context_window 300000 → 400000, max_input_tokens 250000 → None, max_output_tokens"
+    )
+    assert set(read_models(file)) == {"kimi-k9", "old"}
+
+
+def test_providers_go_in_their_order(tmp_path: Path) -> None:
+    given = dump({"m": KIMI | {"limit": {"context": 1}}}, "one") | dump(
+        {"m": KIMI | {"limit": {"context": 2}}, "n": KIMI}, "two"
+    )
+    sync(tmp_path, given, "--provider", "two", "--provider", "one")
+    found = read_models(tmp_path / "models.toml")
+    assert (found["m"].context_window, set(found)) == (2, {"m", "n"})
+    nobody = sync(tmp_path, given, "--provider", "tow")
+    assert nobody.exit_code == 2
+    assert "it has no provider 'tow' (did you mean 'two'?)" in nobody.output
+
+
+FLAGS = Capabilities(reasoning=True, tools=True)
+# a part of an entry → what is known; values of other types say nothing
+ENTRIES: list[tuple[Any, Capabilities]] = [
+    ({"limit": {"context": -1, "output": True, "input": "9"}}, FLAGS),
+    ({"limit": {"context": 10**30, "output": 1.5}}, FLAGS),
+    ({"limit": [1, 2], "tool_call": "yes", "reasoning": 1}, Capabilities()),
+    ({"reasoning_options": []}, FLAGS),
+    (
+        {"reasoning_options": [{"type": "budget_tokens", "min": 0}, 7, None]},
+        FLAGS,
+    ),
+    ({"reasoning_options": [{"type": "effort", "values": "high"}]}, FLAGS),
+    (
+        {"reasoning_options": [{"type": "effort", "values": [[], {}, "x"]}]},
+        FLAGS,
+    ),
+    ({"modalities": {"input": ["text"], "output": ["audio"]}}, Capabilities()),
+    ({"modalities": 5}, FLAGS),
+]
+
+
+@pytest.mark.parametrize(("entry", "known"), ENTRIES)
+def test_wrong_types_say_nothing(entry: dict[str, Any], known: Capabilities) -> None:
+    given = {"tool_call": True, "reasoning": True, **entry}
+    found = catalog.dumped_models(json.dumps(dump({"m": given})).encode(), ["moonshotai"])
+    assert found == ({} if known == Capabilities() else {"m": known})
+
+
+NAMES = [
+    *("", "\x1b[31mred", "a\nb", "a b", "../../etc/passwd", "/etc/passwd", '"]\n[evil', "a#b", "a" * 300),
+    *("ｍodel", "*", "gpt-*", "[a]", "\u202emodel", "a\x00b", "~/x", "-rf", "a'b", 'a"b', "a\\b"),
+]
+
+
+@pytest.mark.parametrize("name", NAMES, ids=ascii)
+def test_names_that_can_not_be_one_are_left_out(tmp_path: Path, name: str) -> None:
+    result = sync(tmp_path, dump({name: KIMI, "good/one:free": KIMI}))
+    assert result.exit_code == 0
+    assert set(read_models(tmp_path / "models.toml")) == {"good/one:free"}
+    assert "\x1b" not in result.output
+    assert sorted(os.listdir(tmp_path)) == ["api.json", "models.toml"]
+
+
+BAD: dict[str, Any] = {
+    "empty": b"",
+    "no JSON": b"nonsense",
+    "a list": b"[]",
+    "a number": b"5",
+    "models instead of providers": b'{"kimi": 5}',
+    "deep": b'{"a": ' + b"[" * 100_000 + b"]" * 100_000 + b"}",
+    "deep objects": b'{"a":' * 50_000 + b"1" + b"}" * 50_000,
+    "no UTF-8": b'{"\xff": {}}',
+    "none of the makers": b'{"\\u001b[31mx": {"models": {}}}',
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_a_dump_that_is_wrong_ends_with_2_and_writes_nothing(tmp_path: Path, case: str) -> None:
+    result = sync(tmp_path, BAD[case])
+    assert (result.exit_code, (tmp_path / "models.toml").exists()) == (2, False), result.output
+    assert "api.json: " in result.output
+    assert "\x1b" not in result.output
+    assert len(result.output) < 1000
+
+
+def test_sizes_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    many = dump({f"m{number}": {"tool_call": True} for number in range(catalog.MOST_DUMPED + 1)})
+    assert "more than 5000 models" in sync(tmp_path, many).output
+    monkeypatch.setattr(catalog, "MOST_DUMP_BYTES", 10)
+    assert "more than 10 bytes" in sync(tmp_path, dump({})).output
+    assert not (tmp_path / "models.toml").exists()
+
+
+def test_files_that_can_not_be_used(tmp_path: Path) -> None:
+    (tmp_path / "api.json").write_text("{}")
+    run = CliRunner()
+    os.mkfifo(tmp_path / "pipe")  # would be waited for
+    for name in ("nowhere", "pipe", "/dev/zero"):
+        result = run.invoke(main, ["models", "sync", str(tmp_path / name)])
+        assert (result.exit_code, "not a file" in result.output) == (2, True)
+    mine = tmp_path / "mine.toml"
+    mine.write_text("[upstreams]\nurl = 'x'\n")
+    result = run.invoke(main, ["models", "sync", str(tmp_path / "api.json"), "--into", str(mine)])
+    assert (result.exit_code, mine.read_text()) == (2, "[upstreams]\nurl = 'x'\n")
+    assert "mine.toml:2: " in result.output
+
+
+def test_the_file_is_replaced_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sync(tmp_path, dump({"kimi-k9": KIMI}))
+    before = (tmp_path / "models.toml").read_bytes()
+
+    def full(_file: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    result = sync(tmp_path, dump({"other": KIMI}))
+    assert result.exit_code == 1
+    assert (tmp_path / "models.toml").read_bytes() == before
+    assert sorted(os.listdir(tmp_path)) == ["api.json", "models.toml"]
+
+
+def test_the_server_reads_the_file_at_its_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sync(tmp_path, dump({"kimi-k9": KIMI, "gpt-5": {"limit": {"context": 7}}}))
+    config = tmp_path / "bridge.toml"
+    config.write_text('models_file = "models.toml"\n[models.kimi-k9]\ntools = false\n')
+    settings = load_settings(config)
+    monkeypatch.setenv("OPENRESPONSES_BRIDGE_SETTINGS", "")
+    to_workers(settings)
+    monkeypatch.chdir("/")
+    known = build_router(of_worker(), Sealer()).catalog
+    found = known.capabilities("u", "vendor/kimi-k9")
+    assert (found.context_window, found.efforts, found.tools) == (300_000, EFFORTS, False)
+    assert known.capabilities("u", "openai/gpt-5").context_window == 7
+    assert known.capabilities("u", "gpt-5").max_output_tokens == 128_000  # the table that ships fills in
+    assert known.capabilities("u", "gpt-5.1").context_window == 400_000  # another model
+
+
+def test_a_file_that_is_wrong_stops_the_start(tmp_path: Path) -> None:
+    config, file = tmp_path / "bridge.toml", tmp_path / "models.toml"
+    config.write_text('models_file = "models.toml"\n')
+    with pytest.raises(SettingsError, match=r"'models.toml' is not a file"):
+        load_settings(config)
+    file.write_text('["m"]\ncontext_window = "many"\n')
+    with pytest.raises(SettingsError) as raised:
+        build_router(load_settings(config), Sealer())
+    assert str(raised.value).startswith(f"{file}:2: ")
+
+
+def test_a_file_of_many_models_costs_little_a_name() -> None:
+    filed = {f"vendor{number}x": Capabilities(context_window=1) for number in range(5_000)}
+    read = catalog.FiledModels(filed)
+    assert max(map(len, read._of_family.values())) < 10
+    assert capabilities_of("vendor3x", {}, filed=read).context_window == 1
+    assert Catalog({}, filed).capabilities("u", "vendor3x").context_window == 1
+
+
+def test_what_is_written_is_read_again(tmp_path: Path) -> None:
+    models = {"a/b:c": KNOWN, "é": Capabilities(), "n": Capabilities(efforts=[])}
+    (tmp_path / "m.toml").write_bytes(written_models(models))
+    assert read_models(tmp_path / "m.toml") == models
