@@ -188,7 +188,7 @@ def test_the_server_reads_the_file_at_its_start(tmp_path: Path, monkeypatch: pyt
     monkeypatch.chdir("/")
     known = build_router(of_worker(), Sealer()).catalog
     found = known.capabilities("u", "vendor/kimi-k9")
-    assert (found.context_window, found.efforts, found.tools) == (300_000, EFFORTS, False)
+    assert (found.context_window, found.efforts, found.tools) == (300_000, KNOWN.efforts, False)
     assert known.capabilities("u", "openai/gpt-5").context_window == 7
     assert known.capabilities("u", "gpt-5").max_output_tokens == 128_000  # the table that ships fills in
     assert known.capabilities("u", "gpt-5.1").context_window == 400_000  # another model
