@@ -30,7 +30,6 @@ class Strict(NamedTuple):
 
     base: str
     upstreams: dict[str, StrictUpstream]
-    scripted: dict[str, ScriptedUpstream]
 
     @property
     def refused(self) -> list[tuple[str, str]]:
@@ -46,19 +45,26 @@ class Strict(NamedTuple):
 
 
 @contextmanager
-def strict_server(rule: Rule, **more: Any) -> Iterator[Strict]:
-    """The server, with each provider's profile as it is but for the address."""
+def strict_upstreams(rule: Rule) -> Iterator[tuple[dict[str, StrictUpstream], dict[str, ScriptedUpstream]]]:
+    """One of each provider, by profile, and the servers that they are."""
     strict = {name: StrictUpstream(provider(), rule) for name, provider in PROVIDERS.items()}
     with ExitStack() as running:
         scripted = {name: running.enter_context(ScriptedUpstream()) for name in strict}
         for name, each in scripted.items():
             each.answer = strict[name]
+        yield strict, scripted
+
+
+@contextmanager
+def strict_server(rule: Rule, **more: Any) -> Iterator[Strict]:
+    """The server, with each provider's profile as it is but for the address."""
+    with strict_upstreams(rule) as (strict, scripted):
         upstreams = [
-            UpstreamSettings(profile=name, url=each.url, models=[MODELS[name]], api_key=f"key-of-{name}")
+            UpstreamSettings(profile=name, url=each.url, models=[MODELS[name]], api_key="none")
             for name, each in scripted.items()
         ]
-        base = running.enter_context(serving(Settings(upstreams=upstreams, **more)))
-        yield Strict(base, strict, scripted)
+        with serving(Settings(upstreams=upstreams, **more)) as base:
+            yield Strict(base, strict)
 
 
 def prompt(turn: int) -> str:

@@ -253,7 +253,8 @@ class OpenAI(Provider):
 
     def frames(self, said: Said, asked: Asked, body: Json) -> list[Step]:
         stream = _Events()
-        head = {"id": f"resp_{self.number():050}", "object": "response", "model": body["model"]}
+        head: Json = {"id": f"resp_{self.number():050}", "object": "response", "model": body["model"]}
+        head["tools"] = body.get("tools", [])  # with their secrets, which the real one leaves out
         stream.say("response.created", response=head | {"status": "in_progress", "output": []})
         reasoning = ""
         if said.thinking:

@@ -14,6 +14,7 @@ from openresponses_bridge.errors import BridgeError
 from openresponses_bridge.protocol.secrets import request_without_secrets
 from openresponses_bridge.wire import choose_wire
 from openresponses_server.errors import UpstreamError
+from openresponses_server.observation.recordings.masking import without_secrets_of
 from openresponses_server.observation.responses import TokenTiming, Watch
 from openresponses_server.observation.traces import REQUEST, RunTrace
 from openresponses_server.requests.admission import (
@@ -108,7 +109,7 @@ def new_run(request: PreparedRequest, service: Service, choice: int | None = Non
     counted_elsewhere = {shared.upstream.name for shared in all_shared} if choice else set()
 
     def clean(text: str) -> str:
-        return accepting.upstream.clean(text, key)
+        return without_secrets_of(body, accepting.upstream.clean(text, key))
 
     share = max(shared.readers for shared in all_shared) if all_shared else 1
     name = body.model or request.target.model
@@ -275,6 +276,7 @@ def _attempt(
         headers,
         request.owner,
         client.conversation,
+        partial(without_secrets_of, request.body),
     )
     remedies = [
         Remedy(event, helps, partial(_without, request, target, left_out | {what}, sent.body))

@@ -58,6 +58,8 @@ class UpstreamRequest(Struct, frozen=True):
     owner: str = ""
     conversation: str = ""
     """The client's name for its conversation, or "": for upstreams that keep conversations."""
+    clean: Callable[[str], str] = str
+    """Takes out of an error's text what the client gave for the upstream alone."""
 
 
 class UpstreamReply(Source, Protocol):

@@ -409,7 +409,7 @@ class HttpUpstream:
             kind = _media_type(response.headers.get("content-type", "")[:_LONGEST_TYPE])
             whole = None
             if not 200 <= response.status < 300 or _non_stream_type(kind) is not None:
-                whole = await self._read_json_body(response, kind, request.client_key)
+                whole = await self._read_json_body(response, kind, request)
                 if isinstance(response.content, ResponseBody) and response.content.is_complete:
                     return response, None, whole
             losses = response.headers.get(LOSSES_HEADER, "")
@@ -465,10 +465,13 @@ class HttpUpstream:
             return f"the {called(self.name)} asks for a key, and this server has none for it"
         return f"the {called(self.name)} does not accept this server's key for it"
 
-    async def _read_json_body(self, response: HttpResponse, kind: str, client_key: str | None) -> bytes:
+    async def _read_json_body(self, response: HttpResponse, kind: str, request: UpstreamRequest) -> bytes:
         """The bytes read of an answer that is whole JSON; `kind` is its content type. Raises the upstream's
         error, which any other answer than a stream is."""
-        clean = partial(self.clean, client_key=client_key)
+
+        def clean(text: str) -> str:
+            return request.clean(self.clean(text, request.client_key))
+
         accepted = 200 <= response.status < 300
         try:
             # an answer may take long, as long as bytes arrive
@@ -477,7 +480,7 @@ class HttpUpstream:
         except FAILURES as error:
             raise self._failure(error) from error
         if not accepted:
-            theirs = not self._key_is_ours or (self._pass_through and client_key is not None)
+            theirs = not self._key_is_ours or (self._pass_through and request.client_key is not None)
             raise refusal(response.status, response.headers, body, clean, "" if theirs else self._key_refused)
         if kind == _JSON_TYPE:
             if len(body) >= _MAX_REFUSAL:

@@ -15,6 +15,7 @@ import pytest
 from msgspec.structs import replace
 
 from openresponses_bridge.protocol.codec import decode_json, decode_request
+from openresponses_server.observation.recordings.masking import without_secrets_of
 from openresponses_server.requests.background import enqueue
 from openresponses_server.requests.prepare import new_run, prepare
 from openresponses_server.requests.prepared import PreparedRequest
@@ -23,7 +24,7 @@ from openresponses_server.settings import Settings, Tracing, UpstreamSettings
 from openresponses_server.store.base import Lease, StoredResponse
 from tests.support.in_process import InProcess
 from tests.support.logs import log_as_in_production
-from tests.support.upstream import JSON, Received, Script, ScriptedUpstream, text
+from tests.support.upstream import JSON, Received, Script, ScriptedUpstream, frame, text
 
 MCP = {
     "type": "mcp",
@@ -155,6 +156,38 @@ def test_case_55_secrets_of_tools_reach_the_upstream_alone(tmp_path: Path, model
     if model == "m":
         assert found_in(sent) == SECRETS
     assert {where: found for where, text in shown.items() if (found := found_in(text))} == {}
+
+
+@pytest.mark.parametrize("status", [200, 400])
+@pytest.mark.parametrize("streamed", [False, True])
+def test_case_55_an_error_that_repeats_them_is_shown_without_them(
+    tmp_path: Path, status: int, streamed: bool
+) -> None:
+    def repeating(received: Received) -> Script:
+        error = {"code": "invalid_prompt", "message": f"No: {received.body['tools']}"}
+        if status == 400:
+            return Script([json.dumps({"error": error}).encode()], 400, JSON)
+        failed = {"id": "r", "object": "response", "status": "failed", "model": "m", "output": []}
+        return Script([frame(type="response.failed", sequence_number=0, response=failed | {"error": error})])
+
+    log = io.StringIO()
+    log_as_in_production(log)
+    try:
+        with served(tmp_path) as (app, upstream):
+            upstream.answer = repeating
+            refused = app.call("POST", "/v1/responses", asked("m", stream=streamed)).body
+            background = b"".join(in_background(app, asked("m")))
+    finally:
+        log_as_in_production()
+    assert b"[key]" in refused
+    assert b"[key]" in background
+    assert found_in(refused + background + log.getvalue().encode()) == []
+
+
+def test_case_55_of_more_secrets_than_are_looked_for_nothing_is_shown() -> None:
+    headers = {f"x-{at}": f"hidden-{at}-of-many" for at in range(300)}
+    request = decode_request(json.dumps({"model": "m", "tools": [MCP | {"headers": headers}]}).encode())
+    assert without_secrets_of(request, "No: hidden-1-of-many") == "[masked]"
 
 
 def test_what_a_continuation_sends_again_is_used(tmp_path: Path) -> None:

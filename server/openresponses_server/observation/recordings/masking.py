@@ -10,7 +10,7 @@ from base64 import b64encode
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from heapq import merge
-from itertools import accumulate, islice
+from itertools import accumulate, chain, islice
 from typing import Any, Final, Protocol
 from urllib.parse import quote, unquote, urlsplit
 
@@ -18,10 +18,13 @@ import msgspec
 
 from openresponses_bridge.errors import WireError
 from openresponses_bridge.protocol.codec import decode_json, encode
+from openresponses_bridge.protocol.input_items import AdditionalTools, ToolSearchOutputParam
+from openresponses_bridge.protocol.request import CreateResponse
 from openresponses_bridge.protocol.secrets import (
     SECRET_WORDS,
     NamedField,
     origin_of,
+    request_without_secrets,
 )
 from openresponses_server.settings.files import expanded
 
@@ -118,6 +121,24 @@ def searched(hidden: Iterable[str]) -> list[str]:
     texts = list(dict.fromkeys(hidden))[:MOST_SECRETS]
     sizes = accumulate(min(len(each), _LONGEST) for each in texts)
     return [each for each, size in zip(texts, sizes, strict=True) if size <= MOST_CHARACTERS]
+
+
+def without_secrets_of(request: CreateResponse, text: str) -> str:
+    """An upstream's text, with `[key]` for each secret that the client gave with its tools. They are looked
+    for as they are and as JSON, in linear time; where there are too many, nothing of the text is shown."""
+    if request_without_secrets(request) is request:
+        return text
+    items = request.input if isinstance(request.input, list) else ()
+    brought = (item.tools for item in items if isinstance(item, AdditionalTools | ToolSearchOutputParam))
+    tools = decode_json(encode([*(request.tools or ()), *chain.from_iterable(brought)]))
+    more = [each.fields for each in request.beyond or ()]
+    found = set(islice(hidden_in([*tools, *more]), MOST_SECRETS + 1))
+    if len(found) > MOST_SECRETS:
+        return MASK
+    spelt = {form for secret in found if len(secret) >= _SHORTEST for form in _spellings(secret)}
+    for secret in sorted(spelt, key=len, reverse=True):
+        text = text.replace(secret, _KEY)
+    return text
 
 
 def _hidden(value: Any, named: NamedField) -> Iterator[str]:
