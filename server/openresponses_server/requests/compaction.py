@@ -22,6 +22,7 @@ from openresponses_bridge.protocol.input_items import CompactionParam, InputItem
 from openresponses_bridge.protocol.items import CompactionItem, Message, ReasoningItem
 from openresponses_bridge.protocol.request import CreateResponse
 from openresponses_bridge.protocol.response import ErrorPayload
+from openresponses_bridge.protocol.secrets import items_without_secrets
 from openresponses_bridge.protocol.unknown import UnknownItem
 from openresponses_bridge.seal import Sealed, Sealer, SealError
 from openresponses_bridge.state import TERMINAL_PHASES, ResponseStreamPhase
@@ -98,9 +99,11 @@ _PARAM: Final = "input"
 
 
 def transcript(items: Iterable[Any]) -> str:
-    """The conversation as text: messages, calls and their outputs, in order, without reasoning."""
+    """The conversation as text: messages, calls and their outputs, in order, without reasoning, and without
+    the secrets of tools, which are for the upstream and not for its model."""
     identities = ToolIdentityMap()
-    entries = normalize_entries([Entry(item, _PARAM, _PARAM) for item in items], Diagnostics())
+    given = [Entry(item, _PARAM, _PARAM) for item in items_without_secrets(list(items))]
+    entries = normalize_entries(given, Diagnostics())
     return "\n\n".join(filter(None, (_entry(entry.item, identities) for entry in entries)))
 
 

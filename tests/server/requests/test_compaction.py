@@ -55,6 +55,19 @@ def test_window_is_the_users_words_then_one_compaction(condensed: dict[str, Any]
     assert condensed["usage"]["total_tokens"] > 0
 
 
+def test_secrets_of_tools_are_not_in_what_is_condensed(bridged: str, upstream: ScriptedUpstream) -> None:
+    """A model would repeat them in its summary, which another upstream is sent later."""
+    upstream.scripts["condenser"] = Script(text("Nothing."))
+    tool = {"type": "mcp", "server_label": "shown", "authorization": "hidden"}
+    search = {"type": "tool_search_call", "call_id": "c", "arguments": {}, "execution": "client"}
+    found = {"type": "tool_search_output", "call_id": "c", "execution": "client", "tools": [tool]}
+    talk = [{"type": "additional_tools", "role": "developer", "tools": [tool]}, search, found, TALK[1]]
+    assert compact(bridged, model="condenser", input=talk).status == 200
+    asked = str(sent(upstream, "condenser"))
+    assert "shown" in asked
+    assert "hidden" not in asked
+
+
 def test_upstream_is_asked_to_condense_what_was_said(
     condensed: dict[str, Any], upstream: ScriptedUpstream
 ) -> None:
