@@ -106,7 +106,8 @@ class RequestKey(NamedTuple):
 
 
 def wanted(body: Any) -> RequestKey:
-    """What the body of a request, in any dialect, asks for."""
+    """What the body of a request, in any dialect, asks for. Raises RecursionError for one that is nested too
+    deeply."""
     fields = body if isinstance(body, dict) else {}
     model = fields.get("model")
     turns = next((fields[name] for name in _TURNS if fields.get(name)), None)
@@ -246,9 +247,13 @@ class Index:
             raise UnreadableCapture(number, f"exchange {asked.exchange} begins twice")
         if len(self._found) == MOST_EXCHANGES:
             raise UnreadableCapture(number, f"there are more than {MOST_EXCHANGES} exchanges")
+        try:
+            asks_for = wanted(body_of(asked))
+        except RecursionError as error:
+            raise UnreadableCapture(number, "the request is nested too deeply") from error
         small = msgspec.structs.replace(asked, body=msgspec.Raw(b"null"), text=None, base64=None)
         ranges = array("Q", [position, position + len(line)])
-        self._found[asked.exchange] = Exchange(small, wanted(body_of(asked)), number, ranges)
+        self._found[asked.exchange] = Exchange(small, asks_for, number, ranges)
 
     def _extend(
         self, number: int, position: int, line: bytes, record: RecordedStatus | Chunk | RecordedEnd

@@ -13,6 +13,7 @@ from openresponses_server.observation.recordings.reader import Changed, read_rec
 from openresponses_server.observation.recordings.records import Chunk, is_recording
 
 HEAD = {"type": "recording", "version": 1}
+DEEP = f'{{"input": {"[" * 900}{"]" * 900}}}'
 
 
 def asked(number: int = 1, **more: Any) -> dict[str, Any]:
@@ -68,6 +69,7 @@ def test_exchanges_at_the_same_time_are_kept_apart_by_their_numbers(tmp_path: Pa
         ([HEAD, asked() | {"exchange": -1}], "line 2:"),
         ([HEAD, asked() | {"at": "soon"}], "line 2:"),
         ([HEAD, "[" * 100_000], "line 2:"),
+        ([HEAD, json.dumps(asked(body="deep")).replace('"deep"', DEEP)], "line 2: the request is nested"),
         ([HEAD, '{"type": "chunk"'], "line 2:"),
     ],
 )
