@@ -120,6 +120,7 @@ def test_no_value_raises_or_leaves_a_stream_open(dialect: str) -> None:
     [
         ("codex", "text", "response"),
         ("codex", "citation", "annotation"),
+        ("copilot", "citation", "url"),
         ("responses", "text", "metadata"),
         ("vscode", "one_tool", "input"),
     ],

@@ -14,11 +14,11 @@ import msgspec
 from msgspec import UNSET
 
 from openresponses_bridge.diagnostics import Diagnostics
-from openresponses_bridge.errors import StreamStateError
+from openresponses_bridge.errors import StreamStateError, WireError
 from openresponses_bridge.protocol import vocabulary
 from openresponses_bridge.protocol.codec import with_whole_characters
 from openresponses_bridge.protocol.content import Annotation, KnownAnnotation, LogProb, UrlCitation
-from openresponses_bridge.protocol.lenient import SchemaError, Strict, build
+from openresponses_bridge.protocol.lenient import Strict, build
 from openresponses_bridge.protocol.unknown import Unknown
 from openresponses_bridge.protocol.usage import (
     NAMES,
@@ -89,7 +89,7 @@ def annotation_of(annotation: Annotation | Mapping[str, Any]) -> Annotation:
         return annotation
     try:
         built: Annotation = build(vocabulary.ANNOTATIONS, with_whole_characters(dict(annotation)), Strict())
-    except (SchemaError, TypeError, ValueError) as error:
+    except (WireError, TypeError, ValueError) as error:
         raise wrong_argument("annotation", str(error)) from error
     return built
 

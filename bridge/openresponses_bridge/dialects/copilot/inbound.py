@@ -23,7 +23,7 @@ from openresponses_bridge.dialects.base import (
 )
 from openresponses_bridge.dialects.copilot.types import EVENT_OF_FIELD, REFERENCES, FinishedCompletionReason
 from openresponses_bridge.emitter.stream import ResponseStream
-from openresponses_bridge.errors import WireError
+from openresponses_bridge.errors import BridgeError, WireError
 from openresponses_bridge.protocol.codec import decode_frame
 from openresponses_bridge.protocol.events import Event
 from openresponses_bridge.state import ResponseStreamPhase
@@ -256,7 +256,10 @@ class Inbound(BaseInbound):
         except WireError as error:
             return self._machine.fail(failure(INVALID_JSON, error.message))
         if isinstance(frame, dict):
-            return self._on_frame(frame)
+            try:
+                return self._on_frame(frame)
+            except BridgeError as error:  # the machine refused what the frame contains
+                return self._machine.fail(failure(INVALID_SHAPE, error.message))
         return self._machine.fail(failure(INVALID_SHAPE, "a frame is not a JSON object"))
 
     def _on_frame(self, frame: dict[str, Any]) -> list[Event]:
