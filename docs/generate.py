@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from drawn_benchmarks import benchmarks_page, plots
@@ -178,6 +178,10 @@ def _cell(outcome: Outcome) -> str:
     return f"{outcome.kind}: {what}"
 
 
+def _cells(head: Sequence[str], *rows: Sequence[str]) -> list[str]:
+    return [f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *rows)]
+
+
 def fields_page() -> str:
     """The page of the fields."""
     columns = tables()
@@ -199,6 +203,33 @@ def fields_page() -> str:
         title = name if " " in name else f"`{name}`"
         cells = (_cell(table[name]) for table in columns.values())
         lines.append(f"| {title} | " + " | ".join(cells) + " |")
+    lines += [
+        "",
+        "## Within items, and in answers",
+        "",
+        "Fields that the protocol does not have are kept with their object: with an item, a part of it, a",
+        "citation, the response, its `usage`, `reasoning` and `text`. They are stored, streamed again and",
+        "sent back in later turns. Of what an upstream sends, each object keeps 32, of at most 64 KB and 32",
+        "levels; secrets in them are left out of all but what goes to an upstream.",
+        "",
+        *_cells(
+            (
+                "what",
+                "to Responses, `supersets`",
+                "to any other",
+                "to the wire `openai`",
+                "to any other client",
+            ),
+            ("unknown fields of items and parts (`caller`)", "sent", "loss", "kept", "loss"),
+            ("of the response (`moderation`, `tool_usage`, `conversation`)", "", "", "kept", "loss"),
+            ("of its usage, and how it reasoned (`reasoning.context`)", "", "", "kept", "loss"),
+            ("the real `service_tier`, the effort that was used", "", "", "kept", "kept"),
+            ("the upstream's name of its model", "", "", *["`openresponses-bridge:upstream_model`"] * 2),
+        ),
+        "",
+        "A loss is reported once for each name: of a request as above; of an answer it is counted in the",
+        "metrics, and in its trace.",
+    ]
     return "\n".join(lines) + "\n"
 
 

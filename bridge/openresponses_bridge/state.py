@@ -40,26 +40,33 @@ OUTPUT_METHODS = frozenset(
         "reasoning_summary",
         "reasoning_encrypted",
         "part_done",
+        "part_extra",
         "block_done",
         "expect_item",
         "tool_call",
         "tool_call_done",
         "item_added",
         "item_event",
+        "item_extra",
         "item",
         "extension_event",
         "usage",
         "stop_sequence",
     }
 )
-LIFECYCLE_METHODS = frozenset({"adopt", "start", "defer_finish", "finish", "fail", "cancel"})
+LIFECYCLE_METHODS = frozenset({"adopt", "report", "start", "defer_finish", "finish", "fail", "cancel"})
 
 # phase → method → status of the response after it → next phase
 METHODS: dict[ResponseStreamPhase, dict[str, dict[str, ResponseStreamPhase]]] = {
-    _P.IDLE: {"adopt": {"queued": _P.IDLE}, "start": {"in_progress": _P.IN_PROGRESS}},
+    _P.IDLE: {
+        "adopt": {"queued": _P.IDLE},
+        "report": {"queued": _P.IDLE},
+        "start": {"in_progress": _P.IN_PROGRESS},
+    },
     _P.IN_PROGRESS: {
         **{method: {"in_progress": _P.IN_PROGRESS} for method in sorted(OUTPUT_METHODS)},
         "adopt": {"in_progress": _P.IN_PROGRESS},
+        "report": {"in_progress": _P.IN_PROGRESS},
         "defer_finish": {"in_progress": _P.IN_PROGRESS},
         "finish": {"completed": _P.COMPLETED, "incomplete": _P.INCOMPLETE, "cancelled": _P.INCOMPLETE},
         "fail": {"failed": _P.FAILED},
@@ -249,6 +256,7 @@ class Wire(NamedTuple):
     reasoning_delta: type[Any]
     reasoning_done: type[Any]
     openai_items: bool  # custom_tool_call, shell_call … leave under their own names
+    unknown_fields: bool  # fields that the protocol does not have leave too
     nested_error: bool  # the error event's fields stand in `error`, else at top level
     cancelled_status: str
     progress: frozenset[str]  # events of hosted tools that leave under their own names
@@ -256,10 +264,10 @@ class Wire(NamedTuple):
 
 WIRES: dict[str, Wire] = {
     "openresponses": Wire(
-        "openresponses", ev.ReasoningDelta, ev.ReasoningDone, False, True, "incomplete", frozenset()
+        "openresponses", ev.ReasoningDelta, ev.ReasoningDone, False, False, True, "incomplete", frozenset()
     ),
     "openai": Wire(
-        "openai", ev.ReasoningTextDelta, ev.ReasoningTextDone, True, False, "cancelled", PROGRESS_EVENTS
+        "openai", ev.ReasoningTextDelta, ev.ReasoningTextDone, True, True, False, "cancelled", PROGRESS_EVENTS
     ),
 }
 OPENAI_SLUG = "openai:"  # what is put before types that a wire does not have

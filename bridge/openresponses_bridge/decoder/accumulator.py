@@ -89,7 +89,7 @@ class PartFold:
         text = repair_surrogates(self._buffer.getvalue())
         if isinstance(part, ct.OutputTextContent):
             logprobs = self.logprobs and list(self.logprobs)
-            return ct.OutputTextContent(text, list(self.annotations), logprobs)
+            return replace(part, text=text, annotations=list(self.annotations), logprobs=logprobs)
         return replace(part, **{_TEXT_FIELD[type(part)]: text})
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 from msgspec import UNSET
@@ -16,7 +16,7 @@ from msgspec import UNSET
 from openresponses_bridge.diagnostics import Diagnostics
 from openresponses_bridge.errors import StreamStateError, WireError
 from openresponses_bridge.protocol import vocabulary
-from openresponses_bridge.protocol.codec import with_whole_characters
+from openresponses_bridge.protocol.codec import with_whole_characters, without_extra
 from openresponses_bridge.protocol.content import Annotation, KnownAnnotation, LogProb, UrlCitation
 from openresponses_bridge.protocol.lenient import Strict, build
 from openresponses_bridge.protocol.unknown import Unknown
@@ -33,6 +33,8 @@ from openresponses_bridge.protocol.usage import (
 from openresponses_bridge.state import OPENAI_SLUG, Wire
 from openresponses_bridge.text import repair_surrogates
 
+T = TypeVar("T")
+_LONGEST_NAME: Final = 64  # characters of an unknown field's name in a report
 EXTENSION: Final = re.compile(r"[A-Za-z0-9_-]+:[A-Za-z0-9_.:-]+")
 _NOT_IN_A_TYPE: Final = re.compile(r"[^A-Za-z0-9_.:-]")
 
@@ -102,10 +104,27 @@ def kept_annotations(
     admitted: list[Annotation] = []
     for cited in annotations:
         if wire.openai_items or isinstance(cited, UrlCitation):
-            admitted.append(with_whole_characters(cited))
+            admitted.append(for_wire(wire, with_whole_characters(cited), "annotation", diagnostics))
         else:
             diagnostics.loss(f"annotation.{cited.type}", "not published, left out")
     return admitted
+
+
+def for_wire(wire: Wire, value: T, where: str, diagnostics: Diagnostics) -> T:
+    """The object without the unknown fields in it where the reader has no place for them (law E10): they are
+    losses."""
+    if wire.unknown_fields:
+        return value
+    found: list[str] = []
+    kept = without_extra(value, found)
+    report_unknown(where, found, diagnostics)
+    return kept
+
+
+def report_unknown(where: str, names: Iterable[str], diagnostics: Diagnostics) -> None:
+    """Unknown fields that are left out, each a loss."""
+    for name in names:
+        diagnostics.loss(f"{where}.{name[:_LONGEST_NAME]}", "is not known to the client")
 
 
 def logprobs_of(logprobs: Sequence[LogProb | Mapping[str, Any]] | None) -> list[LogProb]:

@@ -10,6 +10,7 @@ from io import StringIO
 from typing import Any, NamedTuple
 
 from msgspec import UNSET, UnsetType
+from msgspec.structs import replace
 
 from openresponses_bridge.emitter.output import Closing, Number
 from openresponses_bridge.protocol import content as ct
@@ -25,6 +26,7 @@ from openresponses_bridge.protocol.items import (
     call_id_of,
     with_status,
 )
+from openresponses_bridge.protocol.unknown import Extra
 from openresponses_bridge.state import PART, WIRES, BlockState
 from openresponses_bridge.text import SurrogateJoiner
 
@@ -76,13 +78,14 @@ class OpenPart:
     """A part that still receives deltas. `index` counts within the item's content, or within its summary. Its
     state follows `state.PART`; only the machine writes plain deltas without consulting the table.
 
-    A string with a reference elsewhere is copied whole at each `+=`, so the text sits in a StringIO (law
-    E12).
+    Its `extra` shows when it is done. A string with a reference elsewhere is copied whole at each `+=`, so
+    the text sits in a StringIO (law E12).
     """
 
     __slots__ = (
         "_number",
         "annotations",
+        "extra",
         "index",
         "item_id",
         "joiner",
@@ -104,6 +107,7 @@ class OpenPart:
         self.write = self.text.write
         self.annotations: list[Annotation] = []
         self.logprobs: list[LogProb] = []
+        self.extra: Extra = UNSET
         self.state = BlockState.ABSENT
         self._number = number
 
@@ -145,6 +149,8 @@ class OpenPart:
         number, place = self._number, (self.item_id, self.output_index, self.index)
         text = self.text.getvalue()
         part = self.content(text)
+        if self.extra:
+            part = replace(part, extra=self.extra)  # type: ignore[type-var]
         extra = (list(self.logprobs),) if self.kind is TEXT else ()
         self.state = PART[self.state]["done"]
         events.append(self.kind.done(number(), *place, text, *extra))
@@ -164,11 +170,14 @@ class OpenPart:
 class OpenItem:
     """An item from its announcement, when it gets its output index, to its end; `state` follows `state.ITEM`.
     `cut`: it ended before it was whole; it is then closed at the end of the response, since the specification
-    lets no item follow an incomplete one."""
+    lets no item follow an incomplete one. `extra` are the unknown fields that it was announced with,
+    `extra_at_end` those that show when it is done."""
 
-    __slots__ = ("_number", "cut", "item_id", "output_index", "state")
+    __slots__ = ("_number", "cut", "extra", "extra_at_end", "item_id", "output_index", "state")
 
-    def __init__(self, number: Number, item_id: str) -> None:
+    def __init__(self, number: Number, item_id: str, extra: Extra = UNSET) -> None:
+        self.extra = extra
+        self.extra_at_end: Extra = UNSET
         self._number = number
         self.item_id = item_id
         self.output_index = -1
@@ -193,8 +202,14 @@ class MessageBlock(OpenItem):
 
     __slots__ = ("part", "parts", "phase")
 
-    def __init__(self, number: Number, item_id: str, phase: MessagePhase | UnsetType = UNSET) -> None:
-        super().__init__(number, item_id)
+    def __init__(
+        self,
+        number: Number,
+        item_id: str,
+        phase: MessagePhase | UnsetType = UNSET,
+        extra: Extra = UNSET,
+    ) -> None:
+        super().__init__(number, item_id, extra)
         self.phase = phase
         self.parts: list[ContentPart] = []
         self.part: OpenPart | None = None
@@ -222,7 +237,8 @@ class MessageBlock(OpenItem):
     def item(self, status: ItemStatus) -> Message:
         """The message as it stands, open text included."""
         live = [] if self.part is None else [self.part.content()]
-        return Message(self.item_id, status, "assistant", [*self.parts, *live], self.phase)
+        extra = self.extra if status == "in_progress" else self.extra_at_end or self.extra
+        return Message(self.item_id, status, "assistant", [*self.parts, *live], self.phase, extra=extra)
 
 
 class ReasoningBlock(OpenItem):
@@ -242,8 +258,10 @@ class ReasoningBlock(OpenItem):
         "summary_key",
     )
 
-    def __init__(self, number: Number, item_id: str, wire: str, summarised: set[str]) -> None:
-        super().__init__(number, item_id)
+    def __init__(
+        self, number: Number, item_id: str, wire: str, summarised: set[str], extra: Extra = UNSET
+    ) -> None:
+        super().__init__(number, item_id, extra)
         self._summarised = summarised
         self._kind = REASONING[wire]
         self.content: list[ContentPart] = []
@@ -299,7 +317,8 @@ class ReasoningBlock(OpenItem):
         content = [*self.content, *([self.part.content()] if self.part else [])]
         summary = [*self.summaries, *([self.summary.content()] if self.summary else [])]
         encrypted = self.encrypted if done and self.encrypted is not None else UNSET
-        return ReasoningItem(self.item_id, summary, content or UNSET, encrypted, status)
+        extra = self.extra if status == "in_progress" else self.extra_at_end or self.extra
+        return ReasoningItem(self.item_id, summary, content or UNSET, encrypted, status, extra=extra)
 
 
 class WholeBlock(OpenItem):

@@ -9,7 +9,8 @@ from typing import Any, TypeVar
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace as replace_fields
 
-from openresponses_bridge.emitter.arguments import extension_type
+from openresponses_bridge.diagnostics import Diagnostics
+from openresponses_bridge.emitter.arguments import extension_type, for_wire
 from openresponses_bridge.emitter.failures import CANCELLED, error_event, response_error
 from openresponses_bridge.emitter.output import Output
 from openresponses_bridge.protocol import events as ev
@@ -32,7 +33,7 @@ from openresponses_bridge.protocol.response import (
 )
 from openresponses_bridge.protocol.secrets import without_secrets
 from openresponses_bridge.protocol.unknown import UnknownFormat, UnknownTool, UnknownToolChoice
-from openresponses_bridge.protocol.usage import Usage
+from openresponses_bridge.protocol.usage import Usage, with_extra_of
 from openresponses_bridge.state import (
     METHODS,
     PUBLISHED_EFFORTS,
@@ -91,6 +92,15 @@ def initial_response(
                 request.reasoning.effort or None, request.reasoning.summary or None, wire
             )
     return Response(id=response_id, created_at=created_at, model=model, status="queued", **fields)
+
+
+def _reasoning_for_wire(used: Reasoning, asked: Reasoning | None, wire: Wire) -> Reasoning:
+    """What an upstream says of how it reasoned; what it leaves out is as it was asked for."""
+    effort, summary = used.effort, used.summary
+    if asked is not None:
+        effort, summary = effort or asked.effort, summary or asked.summary
+    shown = _reasoning(effort, summary, wire)
+    return replace_fields(shown, extra=used.extra)
 
 
 def echo_for_wire(response: Response, wire: Wire) -> Response:
@@ -199,8 +209,10 @@ class LiveResponse:
     __slots__ = (
         "_at_end",
         "_clock",
+        "_diagnostics",
         "_fields",
         "_output",
+        "_usage_reported",
         "_wire",
         "phase",
         "settle_usage",
@@ -216,7 +228,9 @@ class LiveResponse:
         clock: Callable[[], float],
         wire: Wire,
         output: Output,
+        diagnostics: Diagnostics,
     ) -> None:
+        self._diagnostics = diagnostics
         self._clock = clock
         self._wire = wire
         self._output = output
@@ -226,6 +240,7 @@ class LiveResponse:
         self.settle_usage: SettleUsage | None = None
         self.stop_sequence: str | None = None
         self._at_end: dict[str, Any] = {}
+        self._usage_reported: Usage | None = None
 
     @property
     def id(self) -> str:
@@ -241,7 +256,7 @@ class LiveResponse:
     def adopt(self, response: Response) -> None:
         """Take over an upstream's response: before the start all its fields, after it only what the terminal
         event may carry."""
-        response = with_whole_characters(response)
+        response = self._readable(response)
         if self.phase is ResponseStreamPhase.IDLE:
             self._fields = replace(
                 echo_for_wire(response, self._wire),
@@ -254,9 +269,35 @@ class LiveResponse:
                 stop_sequence=UNSET,
             )
             return
-        self._at_end = {"service_tier": response.service_tier}
+        self._at_end["service_tier"] = response.service_tier
         if response.completed_at is not None:
             self._at_end["completed_at"] = response.completed_at
+
+    def _readable(self, response: Response) -> Response:
+        """The response as this wire may say it, without its output, which has events of its own."""
+        whole = with_whole_characters(replace(response, output=[]))
+        return for_wire(self._wire, whole, "response", self._diagnostics)
+
+    def report(self, response: Response) -> None:
+        """Take over what an upstream's response says of itself: before the start for all events, after it for
+        the terminal event."""
+        response = self._readable(response)
+        own = self._fields
+        facts: dict[str, Any] = {"service_tier": response.service_tier}
+        if response.reasoning is not None:
+            facts["reasoning"] = _reasoning_for_wire(response.reasoning, own.reasoning, self._wire)
+        if response.extra:
+            facts["extra"] = {**(own.extra or {}), **response.extra}
+        if response.text.extra:
+            facts["text"] = replace_fields(own.text, extra=response.text.extra)
+        name = response.upstream_model or response.model
+        if name and name != own.model:
+            facts["upstream_model"] = name
+        if self.phase is ResponseStreamPhase.IDLE:
+            self._fields = replace(own, **facts)
+        else:
+            self._at_end |= facts
+            self._usage_reported = response.usage
 
     def begin(self) -> list[Event]:
         """`response.created` and `response.in_progress`."""
@@ -292,6 +333,8 @@ class LiveResponse:
             self.usage = self.settle_usage(self.usage, output)
         if self.usage is not None and self.usage.has_only_total:
             self.usage = Usage.of(self.usage.total_tokens, 0, estimated=self.usage.estimated is True)
+        if self.usage is not None and self._usage_reported is not None:
+            self.usage = with_extra_of(self.usage, self._usage_reported)
         self._fields = replace(self._fields, status=status, usage=self.usage, output=output, **facts)
         event: Event = TERMINAL_EVENT[status](self._output.number(), self._fields)
         return event

@@ -51,7 +51,7 @@ from openresponses_bridge.protocol.items import Item, MessagePhase
 from openresponses_bridge.protocol.lenient import Repair
 from openresponses_bridge.protocol.request import CreateResponse
 from openresponses_bridge.protocol.response import Response
-from openresponses_bridge.protocol.unknown import UnknownEvent
+from openresponses_bridge.protocol.unknown import Extra, UnknownEvent
 from openresponses_bridge.protocol.usage import Usage, latest
 from openresponses_bridge.protocol.vocabulary import EVENTS
 from openresponses_bridge.random_ids import random_id
@@ -71,6 +71,8 @@ class ResponseStreamStateMachine:
     `call`, those of `protocol.ids`); `clock` gives Unix seconds; `tool_identities` restores the tools the
     client declared; `wire` is the spelling, `openresponses` or `openai` (law E10); `redact` takes out of an
     error's texts what no client may see; `settle_usage` is asked at the end for the usage to end with.
+    Without `unknown_fields` those that the wire `openai` would carry are losses: the client speaks another
+    dialect.
 
     Each method returns the events it caused, in order. `state.METHODS` says which may be called in which
     phase; any other call raises StreamStateError and changes nothing (law E9). Folding all events so far
@@ -88,12 +90,13 @@ class ResponseStreamStateMachine:
         wire: str = "openresponses",
         redact: Callable[[str], str] | None = None,
         settle_usage: SettleUsage | None = None,
+        unknown_fields: bool = True,
     ) -> None:
         if wire not in WIRES:
             raise wrong_argument("wire", f"expected one of {', '.join(WIRES)}, got {wire!r}")
         if not isinstance(model, str):
             raise wrong_argument("model", f"expected a string, got {type(model).__name__}")
-        self._wire = WIRES[wire]
+        self._wire = WIRES[wire] if unknown_fields else WIRES[wire]._replace(unknown_fields=False)
         self._redact = redact
         self._number = count().__next__
         ids = ids or random_id
@@ -104,7 +107,13 @@ class ResponseStreamStateMachine:
         self._blocks = OpenBlocks(output, self._wire, identities, self.diagnostics)
         self._deferred: str | None = None
         self._live = LiveResponse(
-            model, request, response_id or ids("resp"), clock or time.time, self._wire, output
+            model,
+            request,
+            response_id or ids("resp"),
+            clock or time.time,
+            self._wire,
+            output,
+            self.diagnostics,
         )
         self._live.settle_usage = settle_usage
 
@@ -136,6 +145,13 @@ class ResponseStreamStateMachine:
         `finish()`, what its terminal event adds."""
         self.require("adopt")
         self._live.adopt(response)
+
+    def report(self, response: Response) -> None:
+        """Take over what an upstream's response says of itself: its service tier, how the model reasoned and
+        what it is called there, and on the wire `openai` the fields that the protocol does not have; on the
+        other these are losses. Before `start()` all events have it, after it the terminal one."""
+        self.require("report")
+        self._live.report(response)
 
     def start(self) -> list[Event]:
         """`response.created` and `response.in_progress`."""
@@ -211,6 +227,19 @@ class ResponseStreamStateMachine:
         self.require("part_done")
         return self._blocks.close_part()
 
+    def item_extra(self, extra: Extra, index: int | None = None) -> list[Event]:
+        """The unknown fields of the open message or reasoning item, or of the call at the upstream's `index`.
+        They show when the item is done; on the wire `openresponses` they are losses."""
+        self.require("item_extra")
+        self._blocks.extend(extra, index)
+        return []
+
+    def part_extra(self, extra: Extra, *, summary: bool = False) -> list[Event]:
+        """The same of the open part: of the `summary`, or of the content."""
+        self.require("part_extra")
+        self._blocks.extend_part(extra, summary)
+        return []
+
     def block_done(self, *, cut: bool = False) -> list[Event]:
         """Close the open message or reasoning item: the next delta begins another. `cut`: upstream says that
         it is incomplete; its parts end now, and the item ends with the response."""
@@ -265,15 +294,21 @@ class ResponseStreamStateMachine:
         return self._blocks.end_call(index, cut)
 
     def expect_item(
-        self, item_id: str, phase: MessagePhase | None = None, *, explicit_end: bool = False
+        self,
+        item_id: str,
+        phase: MessagePhase | None = None,
+        *,
+        explicit_end: bool = False,
+        extra: Extra = UNSET,
     ) -> list[Event]:
         """Give the next item to open this id, if it is free; a message also gets this phase. `explicit_end`:
         the upstream says when the item ends, so a tool call stays open until `tool_call_done` or the end
-        of the response, even if its arguments are whole JSON."""
+        of the response, even if its arguments are whole JSON. `extra`: the unknown fields that it begins
+        with, see `item_extra`."""
         self.require("expect_item")
         if phase not in (None, *get_args(MessagePhase)):
             raise wrong_argument("expect_item", f"phase is commentary or final_answer, not {phase!r}")
-        self._blocks.expect(text_of("expect_item", item_id), phase or UNSET, explicit_end)
+        self._blocks.expect(text_of("expect_item", item_id), phase or UNSET, explicit_end, extra)
         return []
 
     def item_added(self, item: Item | Mapping[str, Any]) -> list[Event]:

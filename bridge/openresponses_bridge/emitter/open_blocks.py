@@ -22,6 +22,7 @@ from openresponses_bridge.protocol.content import LogProb
 from openresponses_bridge.protocol.events import Event
 from openresponses_bridge.protocol.ids import prefix_of
 from openresponses_bridge.protocol.items import Item, MessagePhase, ReasoningItem, with_id
+from openresponses_bridge.protocol.unknown import Extra
 from openresponses_bridge.state import BlockState, Wire
 from openresponses_bridge.text import repair_surrogates
 
@@ -82,8 +83,9 @@ class OpenBlocks:
         block = self.open
         if not isinstance(block, MessageBlock):
             events = self._close_others()
-            block = MessageBlock(self._output.number, self._output.new_id("msg"), self.phase)
-            self.phase = UNSET
+            output = self._output
+            block = MessageBlock(output.number, output.new_id("msg"), self.phase, output.expect_extra)
+            self.phase = output.expect_extra = UNSET
             self.open = block
             events.append(self._output.begin(block))
         part = block.part
@@ -99,7 +101,10 @@ class OpenBlocks:
             return [], self.open
         events = self._close_others()
         output = self._output
-        block = ReasoningBlock(output.number, output.new_id("rs"), self._wire.name, output.summarised)
+        block = ReasoningBlock(
+            output.number, output.new_id("rs"), self._wire.name, output.summarised, output.expect_extra
+        )
+        output.expect_extra = UNSET
         self.open = block
         events.append(output.begin(block))
         return events, block
@@ -139,6 +144,7 @@ class OpenBlocks:
             block = ToolCallBlock(self._output.number, index, self._begun, self._grown_waiting)
             self.calls[index] = self.waiting[index] = block
             block.explicit_end, self._output.explicit_end = self._output.explicit_end, False
+            block.extra, self._output.expect_extra = self._output.expect_extra, UNSET
         elif block.ended:
             if arguments.strip():
                 self._diagnostics.loss("tool_call.arguments", "came after the call had ended")
@@ -163,6 +169,25 @@ class OpenBlocks:
             block.mark_grown()
         return events + block.delta(arguments) if arguments else events
 
+    def extend(self, extra: Extra, index: int | None) -> None:
+        """Unknown fields of the open message or reasoning item, or of the call at this index."""
+        block = self.open if index is None else self.calls.get(index)
+        kept = self.items.kept(extra, "output_item")
+        if block is not None and block.state is not BlockState.CLOSED:
+            block.extra_at_end = kept
+        elif kept:
+            self._diagnostics.loss("output_item", "unknown fields that came after its end")
+
+    def extend_part(self, extra: Extra, summary: bool) -> None:
+        """Unknown fields of the open part."""
+        block = self.open
+        part = block.summary if summary and isinstance(block, ReasoningBlock) else block and block.part
+        kept = self.items.kept(extra, "output_item.content")
+        if part is not None:
+            part.extra = kept
+        elif kept:
+            self._diagnostics.loss("output_item.content", "unknown fields that came after its end")
+
     def end_call(self, index: int, cut: bool) -> list[Event]:
         """The upstream says that this call is whole, or cut."""
         block = self.calls[index]
@@ -185,9 +210,10 @@ class OpenBlocks:
             if not block.waits:
                 raise nameless("finish", block.index)
 
-    def expect(self, item_id: str, phase: MessagePhase | UnsetType, explicit_end: bool) -> None:
+    def expect(self, item_id: str, phase: MessagePhase | UnsetType, explicit_end: bool, extra: Extra) -> None:
         """The next item to open is upstream's `item_id`; a message carries this phase."""
         self._output.expect, self._output.explicit_end = item_id, explicit_end
+        self._output.expect_extra = self.items.kept(extra, "output_item")
         self.phase = phase
 
     def announce(self, item: Item) -> list[Event]:
@@ -196,6 +222,7 @@ class OpenBlocks:
         closed = self.close_open()
         if isinstance(item, ReasoningItem):
             self._output.expect = item.id
+            self._output.expect_extra = self.items.kept(item.extra, item.type)
             return closed + self.reasoning()[0]
         return closed + self.items.announce(item)
 

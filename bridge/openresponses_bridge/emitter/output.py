@@ -6,10 +6,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
+from msgspec import UNSET
+
 from openresponses_bridge.diagnostics import Diagnostics
 from openresponses_bridge.protocol.events import Event, OutputItemAdded, OutputItemDone
 from openresponses_bridge.protocol.ids import LONGEST_ID, TOO_LONG, accepted_call_id, digest, id_of_kind
 from openresponses_bridge.protocol.items import Item, ItemStatus, with_status
+from openresponses_bridge.protocol.unknown import Extra
 from openresponses_bridge.state import ITEM, BlockState
 from openresponses_bridge.text import repair_surrogates
 
@@ -54,6 +57,7 @@ class Output:
         "_taken",
         "blocks",
         "expect",
+        "expect_extra",
         "explicit_end",
         "number",
         "summarised",
@@ -70,6 +74,8 @@ class Output:
         """Ids of the reasoning items of which a summary came before the reasoning itself."""
         self.number = number
         self.expect = ""
+        self.expect_extra: Extra = UNSET
+        """The unknown fields that the next item to open begins with."""
         self.explicit_end = False
 
     def new_id(self, prefix: str, wanted: str | None = None) -> str:

@@ -20,6 +20,7 @@ from openresponses_bridge.protocol.codec import item_from
 from openresponses_bridge.protocol.content import LogProb, OutputTextContent, UrlCitation
 from openresponses_bridge.protocol.events import Event
 from openresponses_bridge.protocol.items import Item, Message, MessagePhase
+from openresponses_bridge.protocol.unknown import Extra
 from openresponses_bridge.text import SurrogateJoiner, repair_surrogates
 
 # Stop sequences found in a text that comes in pieces, each character looked at once (Aho and Corasick's
@@ -235,13 +236,24 @@ class StopFilter(StreamFilter):
         return [] if self._matched else super().tool_call_done(index, cut=cut)
 
     def expect_item(
-        self, item_id: str, phase: MessagePhase | None = None, *, explicit_end: bool = False
+        self,
+        item_id: str,
+        phase: MessagePhase | None = None,
+        *,
+        explicit_end: bool = False,
+        extra: Extra = UNSET,
     ) -> list[Event]:
         return (
             []
             if self._matched
-            else self._flush() + super().expect_item(item_id, phase, explicit_end=explicit_end)
+            else self._flush() + super().expect_item(item_id, phase, explicit_end=explicit_end, extra=extra)
         )
+
+    def item_extra(self, extra: Extra, index: int | None = None) -> list[Event]:
+        return [] if self._matched else super().item_extra(extra, index)
+
+    def part_extra(self, extra: Extra, *, summary: bool = False) -> list[Event]:
+        return [] if self._matched else super().part_extra(extra, summary=summary)
 
     def item_added(self, item: Item | Mapping[str, Any]) -> list[Event]:
         return [] if self._matched else self._flush() + super().item_added(item)

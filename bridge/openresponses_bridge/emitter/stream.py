@@ -9,12 +9,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
+from msgspec import UNSET
+
 from openresponses_bridge.diagnostics import Diagnostics
 from openresponses_bridge.emitter.failures import Failure
 from openresponses_bridge.protocol.content import Annotation, LogProb
 from openresponses_bridge.protocol.events import Event
 from openresponses_bridge.protocol.items import Item, MessagePhase
 from openresponses_bridge.protocol.response import Response
+from openresponses_bridge.protocol.unknown import Extra
 from openresponses_bridge.protocol.usage import Usage
 from openresponses_bridge.state import ResponseStreamPhase
 
@@ -37,6 +40,7 @@ class ResponseStream(Protocol):
 
     def require(self, method: str) -> None: ...
     def adopt(self, response: Response) -> None: ...
+    def report(self, response: Response) -> None: ...
     def start(self) -> list[Event]: ...
     def text(
         self, delta: str, logprobs: Sequence[LogProb | Mapping[str, Any]] | None = None
@@ -47,6 +51,8 @@ class ResponseStream(Protocol):
     def reasoning_summary(self, delta: str, part: int = 0) -> list[Event]: ...
     def reasoning_encrypted(self, content: str) -> list[Event]: ...
     def part_done(self) -> list[Event]: ...
+    def item_extra(self, extra: Extra, index: int | None = None) -> list[Event]: ...
+    def part_extra(self, extra: Extra, *, summary: bool = False) -> list[Event]: ...
     def block_done(self, *, cut: bool = False) -> list[Event]: ...
     def tool_call(
         self,
@@ -59,7 +65,12 @@ class ResponseStream(Protocol):
     ) -> list[Event]: ...
     def tool_call_done(self, index: int, *, cut: bool = False) -> list[Event]: ...
     def expect_item(
-        self, item_id: str, phase: MessagePhase | None = None, *, explicit_end: bool = False
+        self,
+        item_id: str,
+        phase: MessagePhase | None = None,
+        *,
+        explicit_end: bool = False,
+        extra: Extra = UNSET,
     ) -> list[Event]: ...
     def item_added(self, item: Item | Mapping[str, Any]) -> list[Event]: ...
     def item_event(self, item_id: str, type: str, fields: Mapping[str, Any]) -> list[Event]: ...
@@ -109,6 +120,9 @@ class StreamFilter:
     def adopt(self, response: Response) -> None:
         self._stream.adopt(response)
 
+    def report(self, response: Response) -> None:
+        self._stream.report(response)
+
     def start(self) -> list[Event]:
         return self._stream.start()
 
@@ -133,6 +147,12 @@ class StreamFilter:
     def part_done(self) -> list[Event]:
         return self._stream.part_done()
 
+    def item_extra(self, extra: Extra, index: int | None = None) -> list[Event]:
+        return self._stream.item_extra(extra, index)
+
+    def part_extra(self, extra: Extra, *, summary: bool = False) -> list[Event]:
+        return self._stream.part_extra(extra, summary=summary)
+
     def block_done(self, *, cut: bool = False) -> list[Event]:
         return self._stream.block_done(cut=cut)
 
@@ -151,9 +171,14 @@ class StreamFilter:
         return self._stream.tool_call_done(index, cut=cut)
 
     def expect_item(
-        self, item_id: str, phase: MessagePhase | None = None, *, explicit_end: bool = False
+        self,
+        item_id: str,
+        phase: MessagePhase | None = None,
+        *,
+        explicit_end: bool = False,
+        extra: Extra = UNSET,
     ) -> list[Event]:
-        return self._stream.expect_item(item_id, phase, explicit_end=explicit_end)
+        return self._stream.expect_item(item_id, phase, explicit_end=explicit_end, extra=extra)
 
     def item_added(self, item: Item | Mapping[str, Any]) -> list[Event]:
         return self._stream.item_added(item)

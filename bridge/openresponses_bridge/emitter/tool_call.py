@@ -36,6 +36,7 @@ from openresponses_bridge.protocol.items import (
     ShellAction,
     ShellCall,
     ToolSearchCall,
+    with_extra,
 )
 from openresponses_bridge.state import ARGUMENTS, BlockState, Wire
 from openresponses_bridge.text import SurrogateJoiner
@@ -387,10 +388,13 @@ class ToolCallBlock(OpenItem):
         if self.identity is None:
             return None
         arguments = self.joiner.feed("".join(self.waiting)) + self.joiner.flush()
-        return restore(self.identity.kind, self.call_id, arguments, "completed")
+        item = restore(self.identity.kind, self.call_id, arguments, "completed")
+        extra = self.extra_at_end or self.extra
+        return item if item is None or not extra else with_extra(item, extra)
 
     def item(self, status: ItemStatus) -> Item:
         """The call as it stands."""
         namespace = (self.identity.namespace if self.identity is not None else None) or UNSET
         text = self.text.getvalue()
-        return self._shape.struct(self.item_id, self.call_id, self.name, text, status, namespace)
+        extra = self.extra if status == "in_progress" else self.extra_at_end or self.extra
+        return self._shape.struct(self.item_id, self.call_id, self.name, text, status, namespace, extra=extra)

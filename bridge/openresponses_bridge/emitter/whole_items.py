@@ -6,10 +6,17 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import msgspec
+from msgspec import UNSET
 
 from openresponses_bridge.calls.identity import ToolIdentity, ToolKind
 from openresponses_bridge.diagnostics import Diagnostics
-from openresponses_bridge.emitter.arguments import extension_type, kept_annotations, wrong_argument
+from openresponses_bridge.emitter.arguments import (
+    extension_type,
+    for_wire,
+    kept_annotations,
+    report_unknown,
+    wrong_argument,
+)
 from openresponses_bridge.emitter.blocks import (
     REFUSAL,
     TEXT,
@@ -25,7 +32,7 @@ from openresponses_bridge.protocol import items as it
 from openresponses_bridge.protocol.codec import with_whole_characters
 from openresponses_bridge.protocol.events import Event
 from openresponses_bridge.protocol.ids import prefix_of
-from openresponses_bridge.protocol.unknown import UnknownItem
+from openresponses_bridge.protocol.unknown import Extra, UnknownItem, UnknownPart
 from openresponses_bridge.state import PUBLISHED_ITEMS, Wire
 from openresponses_bridge.text import repair_surrogates
 
@@ -58,19 +65,31 @@ class ItemEmitter:
 
     def emit(self, item: it.Item) -> list[Event]:
         """The events of one checked item; one that is incomplete ends with the response."""
-        return _EMITTERS.get(type(item), ItemEmitter._plain)(self, with_whole_characters(item))
+        return _EMITTERS.get(type(item), ItemEmitter._plain)(self, self._readable(item))
+
+    def kept(self, extra: Extra, where: str) -> Extra:
+        """These unknown fields of an object where the wire has such fields; losses where it has not."""
+        if extra and not self._wire.unknown_fields:
+            report_unknown(where, extra, self._diagnostics)
+            return UNSET
+        return extra
+
+    def _readable(self, item: it.Item) -> it.Item:
+        return for_wire(self._wire, with_whole_characters(item), item.type, self._diagnostics)
 
     def _message(self, item: it.Message) -> list[Event]:
         output = self._output
-        block = MessageBlock(output.number, output.new_id("msg", item.id), item.phase)
+        block = MessageBlock(output.number, output.new_id("msg", item.id), item.phase, item.extra)
         events = [output.begin(block)]
         for content in item.content:
             if not isinstance(content, ct.OutputTextContent):
                 opened, part = block.open_part(REFUSAL)
                 events += opened + part.whole(_refusal(content))
+                part.extra = _extra_of(content)
             else:
                 opened, part = block.open_part(TEXT)
                 events += opened + part.whole(content.text, content.logprobs or None)
+                part.extra = content.extra
                 cited = kept_annotations(self._wire, content.annotations, self._diagnostics)
                 events += [part.annotate(annotation) for annotation in cited]
         return self._ended(events, block, item.status)
@@ -78,15 +97,17 @@ class ItemEmitter:
     def _reasoning(self, item: it.ReasoningItem) -> list[Event]:
         output = self._output
         item_id = output.new_id("rs", item.id)
-        block = ReasoningBlock(output.number, item_id, self._wire.name, output.summarised)
+        block = ReasoningBlock(output.number, item_id, self._wire.name, output.summarised, item.extra)
         events = [output.begin(block)]
         text = "".join(_text(part) for part in item.content or ())
         if text:
             opened, part = block.open_raw()
             events += opened + part.whole(text)
+            part.extra = next((each for each in map(_extra_of, item.content or ()) if each), UNSET)
         for key, summary in enumerate(item.summary):
             opened, part = block.open_summary(key)
             events += opened + part.whole(_text(summary))
+            part.extra = _extra_of(summary)
         block.encrypted = item.encrypted_content or None
         return self._ended(events, block, item.status)
 
@@ -100,7 +121,7 @@ class ItemEmitter:
         output = self._output
         block = ToolCallBlock(output.number, index=-1)
         block.call_id = output.unique_call_id(item.call_id, self._diagnostics)
-        block.free_text = free_text
+        block.free_text, block.extra = free_text, item.extra
         name, namespace = repair_surrogates(item.name), repair_surrogates(item.namespace or "") or None
         block.identify(name, ToolIdentity(ToolKind.FUNCTION, name, namespace, name), self._wire)
         block.item_id = output.new_id(block.prefix, item.id)
@@ -110,7 +131,7 @@ class ItemEmitter:
 
     def announce(self, item: it.Item) -> list[Event]:
         """Begin an item that is completed later, by `emit` with the same id."""
-        return [self._begin(with_whole_characters(item))[0]]
+        return [self._begin(self._readable(item))[0]]
 
     def announced(self, item_id: str) -> WholeBlock | None:
         """The item that was announced under this id and is still open."""
@@ -163,6 +184,10 @@ class ItemEmitter:
 def _refusal(part: ct.ContentPart) -> str:
     """The text of the only other part that `check` lets into a message."""
     return str(getattr(part, "refusal", ""))
+
+
+def _extra_of(part: ct.ContentPart) -> Extra:
+    return UNSET if isinstance(part, UnknownPart) else part.extra
 
 
 def _text(part: ct.ContentPart) -> str:

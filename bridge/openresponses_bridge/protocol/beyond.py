@@ -1,13 +1,13 @@
-"""Finds the fields of a request that the protocol does not have, and restores them for upstreams that know
-them.
+"""Finds the fields that the protocol does not have, and keeps them for those who know them.
 
-The typed decoders skip such fields. Most requests have none: a second decoder, which rejects unknown names,
-shows that. When it rejects a request, a walk over the parsed request finds the fields.
+The typed decoders skip such fields. Most requests and events have none: a second decoder, which rejects
+unknown names, shows that. When it rejects one, a walk over the parsed JSON finds the fields. Those of an
+`Extensible` object go into its `extra`, those of the other objects of a request into its `beyond`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Final, NamedTuple, TypeVar, Union
 
 import msgspec
@@ -17,55 +17,157 @@ from msgspec.structs import replace
 from openresponses_bridge.protocol import vocabulary
 from openresponses_bridge.protocol.fields import Field, fields_of
 from openresponses_bridge.protocol.request import ForeignFields, Place
-from openresponses_bridge.protocol.response import OURS
+from openresponses_bridge.protocol.secrets import fields_without_secrets
+from openresponses_bridge.protocol.unknown import EXTRA, OURS, Extensible, enc_hook
 from openresponses_bridge.protocol.vocabulary import Slot
 
 T = TypeVar("T", bound=Struct)
-_Kind = Slot | type[Any]
+Kind = Slot | type[Any]
+_INPUT: Final = ("input",)
 _LONGEST_NAME: Final = 64  # characters of a foreign name in a report
+# of the unknown fields of one object that an upstream sends
+_MOST_FIELDS: Final = 32
+_MOST_BYTES: Final = 64 * 1024
+_DEEPEST: Final = 32
+
+_encode: Final = msgspec.json.Encoder(enc_hook=enc_hook).encode
 
 
 class _Known(NamedTuple):
     """The names of a struct's fields, and the fields whose objects have known names too."""
 
     names: frozenset[str]
-    objects: dict[str, _Kind]
+    objects: dict[str, Kind]
 
 
-_KNOWN: dict[type[Any], _Known] = {}
-_NAMES: dict[type[Any], msgspec.json.Decoder[Any]] = {}
+_KNOWN: Final[dict[tuple[type[Any], bool], _Known]] = {}
+_NAMES: Final[dict[tuple[type[Any], tuple[type[Any], ...], bool], type[Any]]] = {}
+
+
+class UnknownFields:
+    """Of JSON of one kind. `received`: from an upstream, whose secrets are left out, and of which only so
+    much is kept; what stands in objects that can't keep it is skipped. Otherwise it is a client's."""
+
+    def __init__(self, kind: Kind, *, received: bool) -> None:
+        self._kind = kind
+        self._received = received
+        self._names: msgspec.json.Decoder[Any] | None = None
+
+    def may_be_in(self, data: bytes | str) -> bool:
+        """Whether JSON that was decoded as this kind has other fields. True also when only a walk can decide,
+        since it has objects of unknown types. Raises UnicodeError as decoding does."""
+        if self._names is None:
+            self._names = msgspec.json.Decoder(_names_of_kind(self._kind, (), self._received))
+        try:
+            self._names.decode(data)
+        except msgspec.ValidationError:
+            return True
+        return False
+
+    def kept(self, value: dict[str, Any]) -> tuple[dict[str, Any], list[ForeignFields]]:
+        """(the parsed JSON with its unknown fields where the decoders find them, the fields in the order in
+        which they were sent, except those that are null). The fields that are not `carried` are those of a
+        client in other objects, and those of an upstream that are too many, too large or too deep."""
+        found: list[ForeignFields] = []
+        return self._walk(self._kind, value, (), found), found
+
+    def _walk(
+        self, kind: Kind, value: dict[str, Any], place: Place, found: list[ForeignFields]
+    ) -> dict[str, Any]:
+        struct = _struct_of(kind, value) if isinstance(kind, Slot) else kind
+        if struct is None:
+            return value  # kept as it came, with all its fields
+        known = _known(struct, self._received)
+        changed: dict[str, Any] = {}
+        if not known.names.issuperset(value):
+            if EXTRA in value:
+                value = {name: each for name, each in value.items() if name != EXTRA}
+            foreign = {
+                name: each
+                for name, each in value.items()
+                if name not in known.names and each is not None and not name.startswith(OURS)
+            }
+            if foreign:
+                changed = self._keep(struct, foreign, place, found)
+        for name, within in known.objects.items():
+            inner = value.get(name)
+            if isinstance(inner, dict):
+                kept: Any = self._walk(within, inner, (*place, name), found)
+                if kept is not inner:
+                    changed[name] = kept
+            elif isinstance(inner, list):
+                elements = [
+                    self._walk(within, each, (*place, name, index), found) if isinstance(each, dict) else each
+                    for index, each in enumerate(inner)
+                ]
+                if any(one is not other for one, other in zip(elements, inner, strict=True)):
+                    changed[name] = elements
+        return {**value, **changed} if changed else value
+
+    def _keep(
+        self, struct: type[Any], foreign: dict[str, Any], place: Place, found: list[ForeignFields]
+    ) -> dict[str, Any]:
+        """The `extra` of an object of this struct, if it can have one; adds to `found`."""
+        if not issubclass(struct, Extensible):
+            if not self._received:
+                found.append(ForeignFields(place, foreign))
+            return {}
+        if not self._received:
+            found.append(ForeignFields(place, foreign, carried=True))
+            return {EXTRA: foreign}
+        small = {name: each for name, each in foreign.items() if _is_small(name, each)}
+        kept = dict(list(small.items())[:_MOST_FIELDS])
+        if len(kept) < len(foreign):
+            over = {name: foreign[name] for name in list(foreign.keys() - kept.keys())[:_MOST_FIELDS]}
+            found.append(ForeignFields(place, over))
+        shown = fields_without_secrets(kept)
+        if shown:
+            found.append(ForeignFields(place, shown, carried=True))
+        return {EXTRA: shown} if shown else {}
+
+
+def _is_small(name: str, value: Any) -> bool:
+    level, depth = [value], 0
+    while level:
+        if (depth := depth + 1) > _DEEPEST:
+            return False
+        level = [inner for each in level for inner in _elements(each)]
+    try:
+        return len(name) <= _LONGEST_NAME and len(_encode(value)) <= _MOST_BYTES
+    except UnicodeEncodeError:  # half a surrogate pair
+        return False
+
+
+def _elements(value: Any) -> Iterable[Any]:
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, list) else ()
+
+
+_REQUESTS: Final[dict[type[Any], UnknownFields]] = {}
 
 
 def decode_exact(
     decoder: msgspec.json.Decoder[T], struct: type[T], data: bytes | str, value: dict[str, Any] | None
 ) -> T:
-    """Decode a request and keep its unknown fields in `beyond`. Raises what the decoder raises. `value` is
-    the parsed request, if it was parsed before."""
+    """Decode a request and keep its unknown fields. Raises what the decoder raises. `value` is the parsed
+    request, if it was parsed before."""
     request: T = decoder.decode(data)
-    if has_known_names(struct, data):
+    unknown = _REQUESTS.get(struct) or unknown_of(struct)
+    if not unknown.may_be_in(data):
         return with_beyond(request, [])
-    return with_beyond(request, fields_beyond(struct, msgspec.json.decode(data) if value is None else value))
+    value = msgspec.json.decode(data) if value is None else value
+    kept, found = unknown.kept(value)
+    if kept is not value:
+        request = decoder.decode(_encode(kept))
+    return with_beyond(request, found)
 
 
-def has_known_names(struct: type[Any], data: bytes | str) -> bool:
-    """Whether a request that was decoded as `struct` has no other fields. False also when only a walk can
-    decide, since the request has objects of unknown types. Raises UnicodeError as decoding does."""
-    names = _NAMES.get(struct)
-    if names is None:
-        names = _NAMES[struct] = msgspec.json.Decoder(_names_of_struct(struct, ()))
-    try:
-        names.decode(data)
-    except msgspec.ValidationError:
-        return False
-    return True
-
-
-def fields_beyond(struct: type[Any], value: dict[str, Any]) -> list[ForeignFields]:
-    """The fields of a parsed request that `struct` does not have, in the order in which they were sent,
-    except those that are null. The request has been decoded as a `struct` before, so its known fields have
-    the right types."""
-    found: list[ForeignFields] = []
-    _walk(struct, value, (), found)
+def unknown_of(struct: type[Any]) -> UnknownFields:
+    """The unknown fields of a request of this struct."""
+    found = _REQUESTS.get(struct)
+    if found is None:
+        found = _REQUESTS[struct] = UnknownFields(struct, received=False)
     return found
 
 
@@ -85,10 +187,14 @@ def name_of(place: Place, name: str = "") -> str:
 
 
 def names_of(beyond: list[ForeignFields] | UnsetType) -> Iterator[str]:
-    """The names of all these fields, with their places."""
-    for place, fields in beyond or ():
-        # a field's name may be empty
-        yield from (name_of(place, name or '""') for name in fields)
+    """The names of all these fields, with their places; of those in items of the input each name once."""
+    seen = set[str]()
+    for place, fields, _ in beyond or ():
+        for name in fields:
+            if place[:1] != _INPUT or name not in seen:
+                yield name_of(place, name or '""')  # a field's name may be empty
+            if place[:1] == _INPUT:
+                seen.add(name)
 
 
 def restore_fields(body: dict[str, Any], beyond: list[ForeignFields] | UnsetType) -> list[str]:
@@ -119,26 +225,6 @@ def _at(body: dict[str, Any], place: Place) -> Any:
     return node
 
 
-def _walk(kind: _Kind, value: dict[str, Any], place: Place, found: list[ForeignFields]) -> None:
-    struct = _struct_of(kind, value) if isinstance(kind, Slot) else kind
-    if struct is None:
-        return  # kept as it came, with all its fields
-    known = _KNOWN.get(struct) or _known(struct)
-    if not known.names.issuperset(value):
-        foreign = ((name, value[name]) for name in value if name not in known.names)
-        kept = {name: what for name, what in foreign if what is not None and not name.startswith(OURS)}
-        if kept:
-            found.append(ForeignFields(place, kept))
-    for name, within in known.objects.items():
-        inner = value.get(name)
-        if isinstance(inner, dict):
-            _walk(within, inner, (*place, name), found)
-        elif isinstance(inner, list):
-            for index, element in enumerate(inner):
-                if isinstance(element, dict):
-                    _walk(within, element, (*place, name, index), found)
-
-
 def _struct_of(slot: Slot, value: dict[str, Any]) -> type[Any] | None:
     tag = value.get("type")
     if tag is None and slot.infer is not None:
@@ -146,16 +232,36 @@ def _struct_of(slot: Slot, value: dict[str, Any]) -> type[Any] | None:
     return slot.structs.get(tag) if isinstance(tag, str) else None
 
 
-def _known(struct: type[Any]) -> _Known:
+def _known(struct: type[Any], received: bool) -> _Known:
+    known = _KNOWN.get((struct, received))
+    if known is not None:
+        return known
     slots = vocabulary.CHILDREN.get(struct, {})
     fields = _fields(struct)
-    within = ((each.name, slots.get(each.name) or each.element or each.nested) for each in fields)
-    names = {each.name for each in fields} | _echoed(struct)
+    within = ((each.key, slots.get(each.name) or each.element or each.nested) for each in fields)
+    names = {each.key for each in fields} | _echoed(struct)
     if struct.__struct_config__.tag_field is not None:
         names.add(struct.__struct_config__.tag_field)
-    objects = {name: kind for name, kind in within if kind is not None}
-    known = _KNOWN[struct] = _Known(frozenset(names), objects)
+    objects = {
+        name: kind for name, kind in within if kind is not None and not (received and _keeps_nothing(kind))
+    }
+    known = _KNOWN[struct, received] = _Known(frozenset(names), objects)
     return known
+
+
+def _keeps_nothing(kind: Kind, within: tuple[type[Any], ...] = ()) -> bool:
+    """Whether no object in values of this kind can have an `extra`."""
+    structs = kind.structs.values() if isinstance(kind, Slot) else (kind,)
+    for struct in structs:
+        if issubclass(struct, Extensible):
+            return False
+        slots = vocabulary.CHILDREN.get(struct, {})
+        inner = (slots.get(each.name) or each.element or each.nested for each in fields_of(struct))
+        if struct not in within and not all(
+            each is None or _keeps_nothing(each, (*within, struct)) for each in inner
+        ):
+            return False
+    return True
 
 
 def _echoed(struct: type[Any]) -> set[str]:
@@ -163,32 +269,46 @@ def _echoed(struct: type[Any]) -> set[str]:
     tag = struct.__struct_config__.tag
     pairs = ((vocabulary.INPUT_ITEMS, vocabulary.ITEMS), (vocabulary.INPUT_PARTS, vocabulary.PARTS))
     outputs = (outputs.structs.get(tag) for inputs, outputs in pairs if inputs.structs.get(tag) is struct)
-    return {name for output in outputs if output for name in output.__struct_encode_fields__}
+    return {each.key for output in outputs if output for each in _fields(output)}
 
 
 def _fields(struct: type[Any]) -> list[Field]:
-    """The struct's fields that are encoded under their own names: all but the bridge's own."""
+    """The struct's fields that peers send: all but the bridge's own of a request, and `extra`."""
+    if issubclass(struct, Extensible):
+        return [each for each in fields_of(struct) if each.key != EXTRA]
     return [each for each in fields_of(struct) if each.name in struct.__struct_encode_fields__]
 
 
-def _names_of_struct(struct: type[Any], within: tuple[type[Any], ...]) -> type[Any]:
+def _names_of_kind(kind: Kind, within: tuple[type[Any], ...], received: bool) -> Any:
+    structs = kind.structs.values() if isinstance(kind, Slot) else (kind,)
+    # a struct that can contain itself is left to the walk
+    known = tuple(_names_of_struct(each, within, received) for each in structs if each not in within)
+    one: Any = Union[known]  # noqa: UP007 - the number of members varies
+    return one | list[one] | str | None
+
+
+def _names_of_struct(struct: type[Any], within: tuple[type[Any], ...], received: bool) -> type[Any]:
     """A struct with the same names. Values are skipped, except objects of known structs."""
+    if (made := _NAMES.get((struct, within, received))) is not None:
+        return made
     config = struct.__struct_config__
-    names, objects = _known(struct)
-    fields: list[Any] = [(name, Raw, None) for name in names - objects.keys() - {config.tag_field}]
-    fields += [(name, _names_of_kind(kind, (*within, struct)), None) for name, kind in objects.items()]
-    return msgspec.defstruct(
+    names, objects = _known(struct, received)
+    nested = (*within, struct) if _contains_itself(struct) else within
+    fields: list[Any] = []
+    for name in names - {config.tag_field}:
+        kind = _names_of_kind(objects[name], nested, received) if name in objects else Raw
+        # not every name can be one of Python's
+        fields.append((f"field_{len(fields)}", kind, msgspec.field(default=None, name=name)))
+    made = _NAMES[struct, within, received] = msgspec.defstruct(
         f"{struct.__name__}Names",
         fields,
         tag=config.tag,
         tag_field=config.tag_field,
         forbid_unknown_fields=True,
     )
+    return made
 
 
-def _names_of_kind(kind: _Kind, within: tuple[type[Any], ...]) -> Any:
-    structs = kind.structs.values() if isinstance(kind, Slot) else (kind,)
-    # a struct that can contain itself is left to the walk
-    known = tuple(_names_of_struct(each, within) for each in structs if each not in within)
-    one: Any = Union[known]  # noqa: UP007 - the number of members varies
-    return one | list[one] | str | None
+def _contains_itself(struct: type[Any]) -> bool:
+    slots = vocabulary.CHILDREN.get(struct, {}).values()
+    return any(struct in slot.structs.values() for slot in slots)

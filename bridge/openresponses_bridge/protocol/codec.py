@@ -10,10 +10,18 @@ from sys import float_info, maxsize
 from typing import Any, Final, TypeVar
 
 import msgspec
+from msgspec import UNSET
 
 from openresponses_bridge.errors import InvalidRequestError, WireError
 from openresponses_bridge.protocol import vocabulary
-from openresponses_bridge.protocol.beyond import decode_exact, fields_beyond, with_beyond
+from openresponses_bridge.protocol.beyond import (
+    Kind,
+    UnknownFields,
+    decode_exact,
+    name_of,
+    unknown_of,
+    with_beyond,
+)
 from openresponses_bridge.protocol.events import Event, KnownEvent
 from openresponses_bridge.protocol.items import Item, KnownItem
 from openresponses_bridge.protocol.lenient import (
@@ -30,7 +38,7 @@ from openresponses_bridge.protocol.lenient import (
 from openresponses_bridge.protocol.request import CompactRequest, CreateResponse, ResponseCreateMessage
 from openresponses_bridge.protocol.response import Response
 from openresponses_bridge.protocol.tools import FunctionToolChoice
-from openresponses_bridge.protocol.unknown import Unknown, UnknownEvent, enc_hook
+from openresponses_bridge.protocol.unknown import EXTRA, Extensible, Unknown, UnknownEvent, enc_hook
 from openresponses_bridge.text import repair_surrogates
 
 T = TypeVar("T", bound=msgspec.Struct)
@@ -58,9 +66,22 @@ class _Tagged(msgspec.Struct):
     type: Any = None
 
 
+_OBJECTS: Final = frozenset({"response", "item", "part", "annotation"})
+_UNKNOWN: Final = {
+    struct: UnknownFields(struct, received=True)
+    for struct in vocabulary.EVENTS.structs.values()
+    if not _OBJECTS.isdisjoint(struct.__struct_fields__)
+}
+"""Of the events that have objects."""
+_unknown_of_items: Final = UnknownFields(vocabulary.ITEMS, received=True)
+_unknown_of_response: Final = UnknownFields(Response, received=True)
+_MARK: Final = EXTRA.encode()
+_OVER: Final = "has more unknown fields than are kept, which are left out"
+
 _encoder = msgspec.json.Encoder(enc_hook=enc_hook)
 decode_known_event: Final[Callable[[bytes | str], Any]] = msgspec.json.Decoder(KnownEvent).decode
-"""Decodes an event of a published type that is valid. Raises one of REFUSED for any other data."""
+"""Decodes an event of a published type that is valid, without the unknown fields of the objects in it, which
+`with_unknown_fields` adds. Raises one of REFUSED for any other data."""
 _items: msgspec.json.Decoder[Any] = msgspec.json.Decoder(KnownItem)
 _response: msgspec.json.Decoder[Response] = msgspec.json.Decoder(Response)
 _create: msgspec.json.Decoder[CreateResponse] = msgspec.json.Decoder(CreateResponse)
@@ -73,9 +94,65 @@ _anything: msgspec.json.Decoder[Any] = msgspec.json.Decoder()
 def encode(value: Any) -> bytes:
     """Encode any protocol value as JSON. A lone surrogate is encoded as an escape, as it came."""
     try:
-        return _encoder.encode(value)
+        data = _encoder.encode(value)
+        return _encoder.encode(_with_extra(value)) if _MARK in data else data
     except UnicodeEncodeError:
-        return json.dumps(msgspec.to_builtins(value, enc_hook=enc_hook), separators=(",", ":")).encode()
+        found = msgspec.to_builtins(_with_extra(value), enc_hook=enc_hook)
+        return json.dumps(found, separators=(",", ":")).encode()
+
+
+def plain(value: Any) -> Any:
+    """A protocol value as the JSON value that is sent: objects are dicts."""
+    try:
+        has_extra = _MARK in _encoder.encode(value)
+    except UnicodeEncodeError:
+        has_extra = True
+    return msgspec.to_builtins(_with_extra(value) if has_extra else value, enc_hook=enc_hook)
+
+
+def _with_extra(value: Any) -> Any:
+    """The value with its structs as dicts, in which unknown fields are fields like all others."""
+    if isinstance(value, dict):
+        return {name: _with_extra(each) for name, each in value.items()}
+    return _object_with_extra(value)
+
+
+def _object_with_extra(value: Any) -> Any:
+    """The same for what is in a struct, where a dict is JSON, and so is a list of anything but structs."""
+    if isinstance(value, list):
+        return [_object_with_extra(each) if isinstance(each, msgspec.Struct) else each for each in value]
+    if not isinstance(value, msgspec.Struct) or value.__struct_config__.omit_defaults:
+        return value
+    config = value.__struct_config__
+    fields: dict[str, Any] = {} if config.tag_field is None else {config.tag_field: config.tag}
+    for name, key in zip(value.__struct_fields__, value.__struct_encode_fields__, strict=True):
+        each = getattr(value, name)
+        if each is not UNSET and key != EXTRA:
+            fields[key] = _object_with_extra(each)
+    extra = (value.extra or {}) if isinstance(value, Extensible) else {}
+    return fields | {name: each for name, each in extra.items() if name not in fields}
+
+
+def without_extra(value: V, found: list[str]) -> V:
+    """The value without the unknown fields of its objects; their names are appended to `found`."""
+    return _without_extra(value, found)  # type: ignore[no-any-return]
+
+
+def _without_extra(value: Any, found: list[str]) -> Any:
+    if isinstance(value, list):
+        kept = [_without_extra(each, found) if isinstance(each, msgspec.Struct) else each for each in value]
+        return value if all(one is other for one, other in zip(kept, value, strict=True)) else kept
+    if not isinstance(value, msgspec.Struct):
+        return value
+    changed: dict[str, Any] = {}
+    if isinstance(value, Extensible) and value.extra:
+        found += value.extra
+        changed["extra"] = UNSET
+    for name in value.__struct_fields__:
+        each = getattr(value, name)
+        if isinstance(each, msgspec.Struct | list) and (inner := _without_extra(each, found)) is not each:
+            changed[name] = inner
+    return msgspec.structs.replace(value, **changed) if changed else value
 
 
 def decode_json(data: bytes | str) -> Any:
@@ -142,18 +219,62 @@ def decode_event(data: bytes | str, repairs: list[Repair] | None = None) -> Even
     Raises WireError when the data is not a JSON object.
     """
     try:
-        return decode_known_event(data)  # type: ignore[no-any-return]
+        return with_unknown_fields(decode_known_event(data), data, repairs)
     except REFUSED:
         return event_from(json_object(decode_json(data) if repairs is None else decode_frame(data)), repairs)
 
 
+def with_unknown_fields(event: Event, data: bytes | str, repairs: list[Repair] | None = None) -> Event:
+    """The event that `decode_known_event` decoded from this data, with the unknown fields of its objects."""
+    unknown = _UNKNOWN.get(type(event))
+    if unknown is None:
+        return event
+    return _decoded_with(unknown, decode_known_event, event, data, repairs)  # type: ignore[no-any-return]
+
+
+def _decoded_with(
+    unknown: UnknownFields,
+    decode: Callable[[bytes], Any],
+    decoded: Any,
+    data: bytes | str,
+    repairs: list[Repair] | None,
+) -> Any:
+    try:
+        if not unknown.may_be_in(data):
+            return decoded
+        value = json_object(decode_frame(data))
+    except (*REFUSED, WireError):  # in an unknown field
+        return decoded
+    kept = _kept(unknown, value, repairs)
+    return decoded if kept is value else decode(_encoder.encode(kept))
+
+
+def _kept(unknown: UnknownFields, value: dict[str, Any], repairs: list[Repair] | None) -> dict[str, Any]:
+    kept, found = unknown.kept(value)
+    if repairs is not None:
+        repairs += [Repair(f"$.{name_of(each.place)}", _OVER) for each in found if not each.carried]
+    return kept
+
+
 def event_from(value: dict[str, Any], repairs: list[Repair] | None = None) -> Event:
     """`decode_event` for a value already parsed."""
+    return _built(vocabulary.EVENTS, value, _unknown_of(value), repairs)  # type: ignore[no-any-return]
+
+
+def _unknown_of(event: dict[str, Any]) -> UnknownFields | None:
+    kind = event.get("type")
+    struct = vocabulary.EVENTS.structs.get(kind) if isinstance(kind, str) else None
+    return None if struct is None else _UNKNOWN.get(struct)
+
+
+def _built(
+    kind: Kind, value: dict[str, Any], unknown: UnknownFields | None, repairs: list[Repair] | None
+) -> Any:
     mode = Repairing()
-    event: Event = build(vocabulary.EVENTS, value, mode)
+    built = build(kind, value if unknown is None else _kept(unknown, value, mode.repairs), mode)
     if repairs is not None:
         repairs.extend(mode.repairs)
-    return event
+    return built
 
 
 def event_of(value: Event | Mapping[str, Any]) -> Event:
@@ -180,38 +301,36 @@ def check_event(data: bytes | str) -> Event:
     Raises SchemaError with the path of the first deviation, WireError when the data is not a JSON object.
     """
     try:
-        return decode_known_event(data)  # type: ignore[no-any-return]
+        return with_unknown_fields(decode_known_event(data), data)
     except REFUSED:
-        return build(vocabulary.EVENTS, json_object(decode_json(data)), Strict())  # type: ignore[no-any-return]
+        value = json_object(decode_json(data))
+        unknown = _unknown_of(value)
+        kept = value if unknown is None else _kept(unknown, value, None)
+        return build(vocabulary.EVENTS, kept, Strict())  # type: ignore[no-any-return]
 
 
 def decode_item(data: bytes | str, repairs: list[Repair] | None = None) -> Item:
     """One output item, repaired like an event."""
     try:
-        return _items.decode(data)  # type: ignore[no-any-return]
+        return _decoded_with(_unknown_of_items, _items.decode, _items.decode(data), data, repairs)  # type: ignore[no-any-return]
     except REFUSED:
         return item_from(json_object(decode_json(data)), repairs)
 
 
 def item_from(value: dict[str, Any], repairs: list[Repair] | None = None) -> Item:
     """`decode_item` for a value already parsed."""
-    mode = Repairing()
-    item: Item = build(vocabulary.ITEMS, value, mode)
-    if repairs is not None:
-        repairs.extend(mode.repairs)
-    return item
+    return _built(vocabulary.ITEMS, value, _unknown_of_items, repairs)  # type: ignore[no-any-return]
 
 
 def decode_response(data: bytes | str, repairs: list[Repair] | None = None) -> Response:
     """A response resource, repaired like an event."""
     try:
-        return _response.decode(data)
+        found: Response = _decoded_with(
+            _unknown_of_response, _response.decode, _response.decode(data), data, repairs
+        )
     except REFUSED:
-        mode = Repairing()
-        response: Response = build_struct(Response, json_object(decode_json(data)), mode)
-        if repairs is not None:
-            repairs.extend(mode.repairs)
-        return response
+        found = _built(Response, json_object(decode_json(data)), _unknown_of_response, repairs)
+    return found
 
 
 def decode_request(data: bytes | str) -> CreateResponse:
@@ -252,13 +371,14 @@ def _request(decoder: msgspec.json.Decoder[T], struct: type[T], data: bytes | st
     typed = with_types(struct, value)
     if typed is not None:
         with suppress(*REFUSED):
-            return decode_exact(decoder, struct, _encoder.encode(typed), value)
+            return decode_exact(decoder, struct, _encoder.encode(typed), typed)
     try:
-        request: T = build_struct(struct, value, Strict())
+        kept, beyond = unknown_of(struct).kept(value)
+        request: T = build_struct(struct, kept, Strict())
     except SchemaError as error:
         message, param = path_as_sent(error.message, paths), error.param and path_as_sent(error.param, paths)
         raise InvalidRequestError(InvalidRequestError.INVALID_VALUE, message, param=param) from error
-    return with_beyond(request, fields_beyond(struct, value))
+    return with_beyond(request, beyond)
 
 
 def request_object(data: bytes | str) -> dict[str, Any]:
@@ -294,15 +414,20 @@ def encode_sse(events: Iterable[Event]) -> bytes:
     each = events if type(events) is list else list(events)
     try:
         if len(each) == 1:  # a single token: three pieces and no buffer
-            return b"".join((_PREFIXES[type(each[0])], _encoder.encode(each[0]), b"\n\n"))
+            kind = type(each[0])
+            data = b"".join((_PREFIXES[kind], _encoder.encode(each[0]), b"\n\n"))
+            if kind not in _UNKNOWN or _MARK not in data:
+                return data
         buffer, encode_into = bytearray(), _encoder.encode_into
         for event in each:
             buffer += _PREFIXES[type(event)]
             encode_into(event, buffer, -1)
             buffer += b"\n\n"
-        return bytes(buffer)
+        if _MARK not in buffer:
+            return bytes(buffer)
     except (KeyError, UnicodeEncodeError):  # an unknown type, or a lone surrogate
-        return b"".join([b"%b%b\n\n" % (_prefix(event.type), encode(event)) for event in each])
+        pass
+    return b"".join([b"%b%b\n\n" % (_prefix(event.type), encode(event)) for event in each])
 
 
 def with_whole_characters(value: V) -> V:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from msgspec import UNSET, Struct, UnsetType
 
-from openresponses_bridge.protocol.unknown import UnknownAnnotation, UnknownPart
+from openresponses_bridge.protocol.unknown import Extensible, UnknownAnnotation, UnknownPart
 
 ImageDetail = Literal["low", "high", "auto", "original"]
 
@@ -32,7 +32,7 @@ class LogProb(Struct, frozen=True):
     top_logprobs: list[TopLogProb]
 
 
-class UrlCitation(Struct, frozen=True, tag="url_citation", tag_field="type"):
+class UrlCitation(Extensible, frozen=True, tag="url_citation", tag_field="type"):
     """Schema UrlCitationBody: text[start_index:end_index] cites `url`."""
 
     type: ClassVar[Literal["url_citation"]] = "url_citation"
@@ -42,7 +42,7 @@ class UrlCitation(Struct, frozen=True, tag="url_citation", tag_field="type"):
     title: str
 
 
-class FileCitation(Struct, frozen=True, tag="file_citation", tag_field="type"):
+class FileCitation(Extensible, frozen=True, tag="file_citation", tag_field="type"):
     """OpenAI: a citation of an uploaded file at `index`."""
 
     type: ClassVar[Literal["file_citation"]] = "file_citation"
@@ -51,7 +51,7 @@ class FileCitation(Struct, frozen=True, tag="file_citation", tag_field="type"):
     filename: str | UnsetType = UNSET
 
 
-class ContainerFileCitation(Struct, frozen=True, tag="container_file_citation", tag_field="type"):
+class ContainerFileCitation(Extensible, frozen=True, tag="container_file_citation", tag_field="type"):
     """OpenAI: a citation of a file a code interpreter made."""
 
     type: ClassVar[Literal["container_file_citation"]] = "container_file_citation"
@@ -62,7 +62,7 @@ class ContainerFileCitation(Struct, frozen=True, tag="container_file_citation", 
     filename: str | UnsetType = UNSET
 
 
-class FilePath(Struct, frozen=True, tag="file_path", tag_field="type"):
+class FilePath(Extensible, frozen=True, tag="file_path", tag_field="type"):
     """OpenAI: a path to a generated file."""
 
     type: ClassVar[Literal["file_path"]] = "file_path"
@@ -70,14 +70,14 @@ class FilePath(Struct, frozen=True, tag="file_path", tag_field="type"):
     index: int
 
 
-class InputTextContent(Struct, frozen=True, tag="input_text", tag_field="type"):
+class InputTextContent(Extensible, frozen=True, tag="input_text", tag_field="type"):
     """Schema InputTextContent, on either side."""
 
     type: ClassVar[Literal["input_text"]] = "input_text"
     text: str
 
 
-class OutputTextContent(Struct, frozen=True, tag="output_text", tag_field="type"):
+class OutputTextContent(Extensible, frozen=True, tag="output_text", tag_field="type"):
     """Schema OutputTextContent. The schema makes `logprobs` optional; the bridge always sends it."""
 
     type: ClassVar[Literal["output_text"]] = "output_text"
@@ -86,7 +86,7 @@ class OutputTextContent(Struct, frozen=True, tag="output_text", tag_field="type"
     logprobs: list[LogProb] | UnsetType = UNSET
 
 
-class OutputTextParam(Struct, frozen=True, tag="output_text", tag_field="type"):
+class OutputTextParam(Extensible, frozen=True, tag="output_text", tag_field="type"):
     """Schema OutputTextContentParam: an assistant's text sent back."""
 
     type: ClassVar[Literal["output_text"]] = "output_text"
@@ -94,35 +94,35 @@ class OutputTextParam(Struct, frozen=True, tag="output_text", tag_field="type"):
     annotations: list[Annotation] | UnsetType | None = UNSET
 
 
-class TextContent(Struct, frozen=True, tag="text", tag_field="type"):
+class TextContent(Extensible, frozen=True, tag="text", tag_field="type"):
     """Schema TextContent."""
 
     type: ClassVar[Literal["text"]] = "text"
     text: str
 
 
-class SummaryTextContent(Struct, frozen=True, tag="summary_text", tag_field="type"):
+class SummaryTextContent(Extensible, frozen=True, tag="summary_text", tag_field="type"):
     """Schema SummaryTextContent: one part of a reasoning summary."""
 
     type: ClassVar[Literal["summary_text"]] = "summary_text"
     text: str
 
 
-class ReasoningTextContent(Struct, frozen=True, tag="reasoning_text", tag_field="type"):
+class ReasoningTextContent(Extensible, frozen=True, tag="reasoning_text", tag_field="type"):
     """Schema ReasoningTextContent: raw reasoning."""
 
     type: ClassVar[Literal["reasoning_text"]] = "reasoning_text"
     text: str
 
 
-class RefusalContent(Struct, frozen=True, tag="refusal", tag_field="type"):
+class RefusalContent(Extensible, frozen=True, tag="refusal", tag_field="type"):
     """Schema RefusalContent."""
 
     type: ClassVar[Literal["refusal"]] = "refusal"
     refusal: str
 
 
-class InputImageContent(Struct, frozen=True, tag="input_image", tag_field="type"):
+class InputImageContent(Extensible, frozen=True, tag="input_image", tag_field="type"):
     """Schema InputImageContent: `image_url` is a URL or a data URL."""
 
     type: ClassVar[Literal["input_image"]] = "input_image"
@@ -130,7 +130,7 @@ class InputImageContent(Struct, frozen=True, tag="input_image", tag_field="type"
     detail: ImageDetail
 
 
-class InputImageParam(Struct, frozen=True, tag="input_image", tag_field="type"):
+class InputImageParam(Extensible, frozen=True, tag="input_image", tag_field="type"):
     """Schema InputImageContentParamAutoParam, with OpenAI's `file_id`."""
 
     type: ClassVar[Literal["input_image"]] = "input_image"
@@ -139,7 +139,7 @@ class InputImageParam(Struct, frozen=True, tag="input_image", tag_field="type"):
     file_id: str | UnsetType | None = UNSET
 
 
-class InputFileContent(Struct, frozen=True, tag="input_file", tag_field="type"):
+class InputFileContent(Extensible, frozen=True, tag="input_file", tag_field="type"):
     """Schema InputFileContent and InputFileContentParam: `file_data` is base64 or a data URL."""
 
     type: ClassVar[Literal["input_file"]] = "input_file"
@@ -149,7 +149,7 @@ class InputFileContent(Struct, frozen=True, tag="input_file", tag_field="type"):
     file_id: str | UnsetType | None = UNSET
 
 
-class InputVideoContent(Struct, frozen=True, tag="input_video", tag_field="type"):
+class InputVideoContent(Extensible, frozen=True, tag="input_video", tag_field="type"):
     """Schema InputVideoContent."""
 
     type: ClassVar[Literal["input_video"]] = "input_video"

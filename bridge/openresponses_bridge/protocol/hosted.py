@@ -21,6 +21,7 @@ _PROGRESS: Final[dict[str, tuple[str, ...]]] = {
     "response.audio.transcript": ("delta", "done"),
     "response.code_interpreter_call": ("in_progress", "interpreting", "completed"),
     "response.code_interpreter_call_code": ("delta", "done"),
+    "response.compaction": ("compacting",),
     "response.file_search_call": ("in_progress", "searching", "completed"),
     "response.image_generation_call": ("in_progress", "generating", "partial_image", "completed"),
     "response.mcp_call": ("in_progress", "completed", "failed"),
@@ -31,7 +32,7 @@ _PROGRESS: Final[dict[str, tuple[str, ...]]] = {
     "response.web_search_call": ("in_progress", "searching", "completed"),
 }
 PROGRESS_EVENTS: Final = frozenset(f"{tool}.{verb}" for tool, verbs in _PROGRESS.items() for verb in verbs)
-"""OpenAI's events of the progress of hosted tools."""
+"""OpenAI's events of the progress of what a server does by itself: hosted tools, compaction."""
 
 
 class HostedCall(Struct, frozen=True):

@@ -9,26 +9,26 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from msgspec import UNSET, Meta, Struct, UnsetType
+from msgspec import UNSET, Meta, UnsetType
 
 from openresponses_bridge.protocol.content import InputPart, ReasoningTextContent, SummaryTextContent
 from openresponses_bridge.protocol.items import ItemStatus, MessagePhase, MessageRole, ToolOutputPart
 from openresponses_bridge.protocol.tools import ToolParam
-from openresponses_bridge.protocol.unknown import UnknownItem
+from openresponses_bridge.protocol.unknown import Extensible, UnknownItem
 
 MAX_TEXT = 10_485_760  # characters, the schema's limit on texts in a request
 CallId = Annotated[str, Meta(min_length=1)]
 LongText = Annotated[str, Meta(max_length=MAX_TEXT)]
 
 
-class ItemReference(Struct, frozen=True, tag="item_reference", tag_field="type"):
+class ItemReference(Extensible, frozen=True, tag="item_reference", tag_field="type"):
     """Schema ItemReferenceParam: an item of an earlier response, by id."""
 
     type: ClassVar[Literal["item_reference"]] = "item_reference"
     id: str
 
 
-class MessageParam(Struct, frozen=True, tag="message", tag_field="type"):
+class MessageParam(Extensible, frozen=True, tag="message", tag_field="type"):
     """Schemas User-, System-, Developer- and AssistantMessageItemParam in one."""
 
     type: ClassVar[Literal["message"]] = "message"
@@ -39,7 +39,7 @@ class MessageParam(Struct, frozen=True, tag="message", tag_field="type"):
     phase: MessagePhase | UnsetType | None = UNSET
 
 
-class ReasoningParam(Struct, frozen=True, tag="reasoning", tag_field="type"):
+class ReasoningParam(Extensible, frozen=True, tag="reasoning", tag_field="type"):
     """Schema ReasoningItemParam. It says `content` must be null, but outputs carry it: accepted."""
 
     type: ClassVar[Literal["reasoning"]] = "reasoning"
@@ -50,7 +50,7 @@ class ReasoningParam(Struct, frozen=True, tag="reasoning", tag_field="type"):
     status: str | UnsetType | None = UNSET
 
 
-class CompactionParam(Struct, frozen=True, tag="compaction", tag_field="type"):
+class CompactionParam(Extensible, frozen=True, tag="compaction", tag_field="type"):
     """Schema CompactionSummaryItemParam."""
 
     type: ClassVar[Literal["compaction"]] = "compaction"
@@ -59,7 +59,7 @@ class CompactionParam(Struct, frozen=True, tag="compaction", tag_field="type"):
     created_by: str | UnsetType | None = UNSET
 
 
-class FunctionCallParam(Struct, frozen=True, tag="function_call", tag_field="type"):
+class FunctionCallParam(Extensible, frozen=True, tag="function_call", tag_field="type"):
     """Schema FunctionCallItemParam. Names of other servers' tools are accepted unchanged."""
 
     type: ClassVar[Literal["function_call"]] = "function_call"
@@ -71,7 +71,7 @@ class FunctionCallParam(Struct, frozen=True, tag="function_call", tag_field="typ
     namespace: str | UnsetType | None = UNSET
 
 
-class FunctionCallOutputParam(Struct, frozen=True, tag="function_call_output", tag_field="type"):
+class FunctionCallOutputParam(Extensible, frozen=True, tag="function_call_output", tag_field="type"):
     """Schema FunctionCallOutputItemParam: a tool's answer."""
 
     type: ClassVar[Literal["function_call_output"]] = "function_call_output"
@@ -81,7 +81,7 @@ class FunctionCallOutputParam(Struct, frozen=True, tag="function_call_output", t
     status: ItemStatus | UnsetType | None = UNSET
 
 
-class CustomToolCallParam(Struct, frozen=True, tag="custom_tool_call", tag_field="type"):
+class CustomToolCallParam(Extensible, frozen=True, tag="custom_tool_call", tag_field="type"):
     """OpenAI: a free-text call sent back."""
 
     type: ClassVar[Literal["custom_tool_call"]] = "custom_tool_call"
@@ -93,7 +93,7 @@ class CustomToolCallParam(Struct, frozen=True, tag="custom_tool_call", tag_field
     namespace: str | UnsetType | None = UNSET
 
 
-class CustomToolCallOutputParam(Struct, frozen=True, tag="custom_tool_call_output", tag_field="type"):
+class CustomToolCallOutputParam(Extensible, frozen=True, tag="custom_tool_call_output", tag_field="type"):
     """OpenAI: the answer to a free-text call; Codex sends a list of input_text parts."""
 
     type: ClassVar[Literal["custom_tool_call_output"]] = "custom_tool_call_output"
@@ -104,7 +104,7 @@ class CustomToolCallOutputParam(Struct, frozen=True, tag="custom_tool_call_outpu
     name: str | UnsetType | None = UNSET
 
 
-class ShellCallParam(Struct, frozen=True, tag="shell_call", tag_field="type"):
+class ShellCallParam(Extensible, frozen=True, tag="shell_call", tag_field="type"):
     """OpenAI: a shell call sent back."""
 
     type: ClassVar[Literal["shell_call"]] = "shell_call"
@@ -114,7 +114,7 @@ class ShellCallParam(Struct, frozen=True, tag="shell_call", tag_field="type"):
     status: str | UnsetType | None = UNSET
 
 
-class ShellCallOutputParam(Struct, frozen=True, tag="shell_call_output", tag_field="type"):
+class ShellCallOutputParam(Extensible, frozen=True, tag="shell_call_output", tag_field="type"):
     """OpenAI: what a shell printed, a list of {stdout, stderr, outcome}."""
 
     type: ClassVar[Literal["shell_call_output"]] = "shell_call_output"
@@ -124,7 +124,7 @@ class ShellCallOutputParam(Struct, frozen=True, tag="shell_call_output", tag_fie
     status: str | UnsetType | None = UNSET
 
 
-class LocalShellCallParam(Struct, frozen=True, tag="local_shell_call", tag_field="type"):
+class LocalShellCallParam(Extensible, frozen=True, tag="local_shell_call", tag_field="type"):
     """OpenAI: a local shell call sent back."""
 
     type: ClassVar[Literal["local_shell_call"]] = "local_shell_call"
@@ -134,7 +134,7 @@ class LocalShellCallParam(Struct, frozen=True, tag="local_shell_call", tag_field
     status: str | UnsetType | None = UNSET
 
 
-class LocalShellCallOutputParam(Struct, frozen=True, tag="local_shell_call_output", tag_field="type"):
+class LocalShellCallOutputParam(Extensible, frozen=True, tag="local_shell_call_output", tag_field="type"):
     """OpenAI: what the client's shell printed. OpenAI names the call by `id`, clients by `call_id`."""
 
     type: ClassVar[Literal["local_shell_call_output"]] = "local_shell_call_output"
@@ -144,7 +144,7 @@ class LocalShellCallOutputParam(Struct, frozen=True, tag="local_shell_call_outpu
     status: str | UnsetType | None = UNSET
 
 
-class ApplyPatchCallParam(Struct, frozen=True, tag="apply_patch_call", tag_field="type"):
+class ApplyPatchCallParam(Extensible, frozen=True, tag="apply_patch_call", tag_field="type"):
     """OpenAI: a file edit sent back."""
 
     type: ClassVar[Literal["apply_patch_call"]] = "apply_patch_call"
@@ -154,7 +154,7 @@ class ApplyPatchCallParam(Struct, frozen=True, tag="apply_patch_call", tag_field
     status: str | UnsetType | None = UNSET
 
 
-class ApplyPatchCallOutputParam(Struct, frozen=True, tag="apply_patch_call_output", tag_field="type"):
+class ApplyPatchCallOutputParam(Extensible, frozen=True, tag="apply_patch_call_output", tag_field="type"):
     """OpenAI: whether a file edit worked."""
 
     type: ClassVar[Literal["apply_patch_call_output"]] = "apply_patch_call_output"
@@ -164,7 +164,7 @@ class ApplyPatchCallOutputParam(Struct, frozen=True, tag="apply_patch_call_outpu
     status: str | UnsetType | None = UNSET
 
 
-class ToolSearchCallParam(Struct, frozen=True, tag="tool_search_call", tag_field="type"):
+class ToolSearchCallParam(Extensible, frozen=True, tag="tool_search_call", tag_field="type"):
     """OpenAI: a tool search sent back."""
 
     type: ClassVar[Literal["tool_search_call"]] = "tool_search_call"
@@ -175,7 +175,7 @@ class ToolSearchCallParam(Struct, frozen=True, tag="tool_search_call", tag_field
     status: str | UnsetType | None = UNSET
 
 
-class ToolSearchOutputParam(Struct, frozen=True, tag="tool_search_output", tag_field="type"):
+class ToolSearchOutputParam(Extensible, frozen=True, tag="tool_search_output", tag_field="type"):
     """OpenAI: the tools a search found, from then on callable."""
 
     type: ClassVar[Literal["tool_search_output"]] = "tool_search_output"
@@ -186,7 +186,7 @@ class ToolSearchOutputParam(Struct, frozen=True, tag="tool_search_output", tag_f
     status: str | UnsetType | None = UNSET
 
 
-class AdditionalTools(Struct, frozen=True, tag="additional_tools", tag_field="type"):
+class AdditionalTools(Extensible, frozen=True, tag="additional_tools", tag_field="type"):
     """OpenAI: tools declared inside the input, callable from there on (Codex with newer models)."""
 
     type: ClassVar[Literal["additional_tools"]] = "additional_tools"

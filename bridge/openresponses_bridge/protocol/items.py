@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import msgspec
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import UNSET, UnsetType
 
 from openresponses_bridge.protocol.content import (
     ContentPart,
@@ -18,7 +18,7 @@ from openresponses_bridge.protocol.content import (
     InputTextContent,
     InputVideoContent,
 )
-from openresponses_bridge.protocol.unknown import UnknownItem
+from openresponses_bridge.protocol.unknown import Extensible, Extra, UnknownItem
 
 ItemStatus = Literal["in_progress", "completed", "incomplete"]
 MessageRole = Literal["user", "assistant", "system", "developer"]
@@ -26,7 +26,7 @@ MessagePhase = Literal["commentary", "final_answer"]
 ToolOutputPart = InputTextContent | InputImageParam | InputFileContent | InputVideoContent
 
 
-class Message(Struct, frozen=True, tag="message", tag_field="type"):
+class Message(Extensible, frozen=True, tag="message", tag_field="type"):
     """Schema Message."""
 
     type: ClassVar[Literal["message"]] = "message"
@@ -37,7 +37,7 @@ class Message(Struct, frozen=True, tag="message", tag_field="type"):
     phase: MessagePhase | UnsetType = UNSET
 
 
-class FunctionCall(Struct, frozen=True, tag="function_call", tag_field="type"):
+class FunctionCall(Extensible, frozen=True, tag="function_call", tag_field="type"):
     """Schema FunctionCall. `arguments` is JSON text; `namespace` is OpenAI's."""
 
     type: ClassVar[Literal["function_call"]] = "function_call"
@@ -49,7 +49,7 @@ class FunctionCall(Struct, frozen=True, tag="function_call", tag_field="type"):
     namespace: str | UnsetType = UNSET
 
 
-class FunctionCallOutput(Struct, frozen=True, tag="function_call_output", tag_field="type"):
+class FunctionCallOutput(Extensible, frozen=True, tag="function_call_output", tag_field="type"):
     """Schema FunctionCallOutput: a tool's answer to the call with this `call_id`."""
 
     type: ClassVar[Literal["function_call_output"]] = "function_call_output"
@@ -59,7 +59,7 @@ class FunctionCallOutput(Struct, frozen=True, tag="function_call_output", tag_fi
     status: ItemStatus
 
 
-class ReasoningItem(Struct, frozen=True, tag="reasoning", tag_field="type"):
+class ReasoningItem(Extensible, frozen=True, tag="reasoning", tag_field="type"):
     """Schema ReasoningBody: raw `content`, its `summary`, opaque `encrypted_content`.
 
     The schema does not name a status; the prose says every item has one, so ours carry it.
@@ -73,7 +73,7 @@ class ReasoningItem(Struct, frozen=True, tag="reasoning", tag_field="type"):
     status: ItemStatus | UnsetType = UNSET
 
 
-class CompactionItem(Struct, frozen=True, tag="compaction", tag_field="type"):
+class CompactionItem(Extensible, frozen=True, tag="compaction", tag_field="type"):
     """Schema CompactionBody: a condensed history, opaque to the client."""
 
     type: ClassVar[Literal["compaction"]] = "compaction"
@@ -82,7 +82,7 @@ class CompactionItem(Struct, frozen=True, tag="compaction", tag_field="type"):
     created_by: str | UnsetType = UNSET
 
 
-class CustomToolCall(Struct, frozen=True, tag="custom_tool_call", tag_field="type"):
+class CustomToolCall(Extensible, frozen=True, tag="custom_tool_call", tag_field="type"):
     """OpenAI: a call whose `input` is free text, not JSON."""
 
     type: ClassVar[Literal["custom_tool_call"]] = "custom_tool_call"
@@ -94,7 +94,7 @@ class CustomToolCall(Struct, frozen=True, tag="custom_tool_call", tag_field="typ
     namespace: str | UnsetType = UNSET
 
 
-class ShellAction(Struct, frozen=True):
+class ShellAction(Extensible, frozen=True):
     """OpenAI: commands for a remote shell. `timeout_ms` is milliseconds."""
 
     commands: list[str]
@@ -102,7 +102,7 @@ class ShellAction(Struct, frozen=True):
     max_output_length: int | UnsetType | None = UNSET
 
 
-class ShellCall(Struct, frozen=True, tag="shell_call", tag_field="type"):
+class ShellCall(Extensible, frozen=True, tag="shell_call", tag_field="type"):
     """OpenAI: a call of the `shell` tool."""
 
     type: ClassVar[Literal["shell_call"]] = "shell_call"
@@ -112,7 +112,7 @@ class ShellCall(Struct, frozen=True, tag="shell_call", tag_field="type"):
     status: ItemStatus | UnsetType = UNSET
 
 
-class LocalShellAction(Struct, frozen=True):
+class LocalShellAction(Extensible, frozen=True):
     """OpenAI: one command for the client's own shell, as argv. `timeout_ms` is milliseconds."""
 
     command: list[str]
@@ -123,7 +123,7 @@ class LocalShellAction(Struct, frozen=True):
     type: Literal["exec"] = "exec"
 
 
-class LocalShellCall(Struct, frozen=True, tag="local_shell_call", tag_field="type"):
+class LocalShellCall(Extensible, frozen=True, tag="local_shell_call", tag_field="type"):
     """OpenAI: a call of the `local_shell` tool."""
 
     type: ClassVar[Literal["local_shell_call"]] = "local_shell_call"
@@ -133,7 +133,7 @@ class LocalShellCall(Struct, frozen=True, tag="local_shell_call", tag_field="typ
     status: ItemStatus | UnsetType = UNSET
 
 
-class ApplyPatchOperation(Struct, frozen=True):
+class ApplyPatchOperation(Extensible, frozen=True):
     """OpenAI: one file operation; `type` is create_file, update_file or delete_file."""
 
     type: str
@@ -141,7 +141,7 @@ class ApplyPatchOperation(Struct, frozen=True):
     diff: str | UnsetType = UNSET
 
 
-class ApplyPatchCall(Struct, frozen=True, tag="apply_patch_call", tag_field="type"):
+class ApplyPatchCall(Extensible, frozen=True, tag="apply_patch_call", tag_field="type"):
     """OpenAI: a call of the `apply_patch` tool."""
 
     type: ClassVar[Literal["apply_patch_call"]] = "apply_patch_call"
@@ -151,7 +151,7 @@ class ApplyPatchCall(Struct, frozen=True, tag="apply_patch_call", tag_field="typ
     status: ItemStatus | UnsetType = UNSET
 
 
-class ToolSearchCall(Struct, frozen=True, tag="tool_search_call", tag_field="type"):
+class ToolSearchCall(Extensible, frozen=True, tag="tool_search_call", tag_field="type"):
     """OpenAI: a search over deferred tools; `execution` client means the client answers it."""
 
     type: ClassVar[Literal["tool_search_call"]] = "tool_search_call"
@@ -162,7 +162,7 @@ class ToolSearchCall(Struct, frozen=True, tag="tool_search_call", tag_field="typ
     status: ItemStatus | UnsetType = UNSET
 
 
-class ToolSearchOutput(Struct, frozen=True, tag="tool_search_output", tag_field="type"):
+class ToolSearchOutput(Extensible, frozen=True, tag="tool_search_output", tag_field="type"):
     """OpenAI: the tools that a search found."""
 
     type: ClassVar[Literal["tool_search_output"]] = "tool_search_output"
@@ -203,6 +203,11 @@ def with_status(item: Item, status: ItemStatus) -> Item:
 def with_id(item: Item, item_id: str) -> Item:
     """The item with this id."""
     return item if item.id == item_id else _changed(item, "id", item_id)
+
+
+def with_extra(item: Item, extra: Extra) -> Item:
+    """The item with these unknown fields; an unknown item stays as it is."""
+    return item if isinstance(item, UnknownItem) else _changed(item, "extra", extra)
 
 
 def call_id_of(item: Item) -> str | None:

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, Name
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
 from openresponses_bridge.protocol.input_items import InputItem, LongText
-from openresponses_bridge.protocol.response import OURS, JsonObjectFormat, TextFormat, Truncation, Verbosity
+from openresponses_bridge.protocol.response import JsonObjectFormat, TextFormat, Truncation, Verbosity
 from openresponses_bridge.protocol.tools import ToolChoice, ToolParam
-from openresponses_bridge.protocol.unknown import UnknownFormat
+from openresponses_bridge.protocol.unknown import OURS, UnknownFormat
 
 Key64 = Annotated[str, Meta(max_length=64)]
 Key128 = Annotated[str, Meta(max_length=128)]
@@ -27,10 +27,12 @@ Place = tuple[str | int, ...]
 
 
 class ForeignFields(NamedTuple):
-    """The fields of one object of a request that the protocol does not have."""
+    """The fields of one object of a request that the protocol does not have. `carried`: its struct has them
+    in its `extra` too, so that they go wherever the object goes."""
 
     place: Place
     fields: dict[str, Any]
+    carried: bool = False
 
 
 class Native(Struct, frozen=True, omit_defaults=True):

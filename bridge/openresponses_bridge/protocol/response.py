@@ -10,11 +10,11 @@ from msgspec import UNSET, Struct, UnsetType, field
 from openresponses_bridge.protocol.content import OutputTextContent
 from openresponses_bridge.protocol.items import Item, Message
 from openresponses_bridge.protocol.tools import Tool, ToolChoice
-from openresponses_bridge.protocol.unknown import UnknownFormat
+from openresponses_bridge.protocol.unknown import OURS, Extensible, UnknownFormat
 from openresponses_bridge.protocol.usage import Usage
 
 
-class ResponseError(Struct, frozen=True):
+class ResponseError(Extensible, frozen=True):
     """Schema Error: the `error` of a failed response."""
 
     code: str
@@ -39,9 +39,8 @@ class ErrorBody(Struct, frozen=True):
 
 Verbosity = Literal["low", "medium", "high"]
 Truncation = Literal["auto", "disabled"]
-OURS: Final = "openresponses-bridge:"
-"""Prefix of the fields that the bridge itself writes. Such fields of a client are ignored."""
 STOP_SEQUENCE: Final = f"{OURS}stop_sequence"
+UPSTREAM_MODEL: Final = f"{OURS}upstream_model"
 
 
 class TextFormat(Struct, frozen=True, tag="text", tag_field="type"):
@@ -76,14 +75,14 @@ else:
     Format = KnownFormat
 
 
-class TextField(Struct, frozen=True):
+class TextField(Extensible, frozen=True):
     """Schema TextField."""
 
     format: Format
     verbosity: Verbosity | UnsetType = UNSET
 
 
-class Reasoning(Struct, frozen=True):
+class Reasoning(Extensible, frozen=True):
     """Schema Reasoning: the effort and summary that the request asked for. Strings, since servers add
     levels."""
 
@@ -91,15 +90,16 @@ class Reasoning(Struct, frozen=True):
     summary: str | None
 
 
-class IncompleteDetails(Struct, frozen=True):
+class IncompleteDetails(Extensible, frozen=True):
     """Schema IncompleteDetails: max_output_tokens, content_filter, cancelled …"""
 
     reason: str
 
 
-class Response(Struct, frozen=True, kw_only=True):
+class Response(Extensible, frozen=True, kw_only=True):
     """Schema ResponseResource. Times are Unix seconds, limits are tokens. Our `stop_sequence`: the stop
-    sequence of the request at which the text of a completed response ended."""
+    sequence of the request at which the text of a completed response ended; our `upstream_model`: the name
+    that the upstream gives its model, if it is another than `model`."""
 
     id: str
     object: Literal["response"]
@@ -133,6 +133,7 @@ class Response(Struct, frozen=True, kw_only=True):
     safety_identifier: str | None
     prompt_cache_key: str | None
     stop_sequence: str | UnsetType = field(default=UNSET, name=STOP_SEQUENCE)
+    upstream_model: str | UnsetType = field(default=UNSET, name=UPSTREAM_MODEL)
 
     @property
     def output_text(self) -> str:

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from openresponses_bridge.protocol.input_items import AdditionalTools, InputItem, ToolSearchOutputParam
 from openresponses_bridge.protocol.request import CreateResponse
 from openresponses_bridge.protocol.tools import NamespaceTool, ShellTool
-from openresponses_bridge.protocol.unknown import UnknownTool
+from openresponses_bridge.protocol.unknown import Extensible, UnknownTool
 
 T = TypeVar("T")
 
@@ -55,17 +55,19 @@ def _plain(name: str) -> str:
 class NamedField:
     """The name of a field, which is examined once for all texts in its value, in lists and objects too."""
 
-    __slots__ = ("address", "maps", "schema", "secret", "server")
+    __slots__ = ("address", "fact", "maps", "schema", "secret", "server")
 
-    def __init__(self, name: str, value: Any) -> None:
+    def __init__(self, name: str, value: Any, fact: bool = False) -> None:
         plain = _plain(name)
+        self.fact = fact
+        """It belongs to an answer or an item: its addresses are those of what was read or made."""
         self.maps = maps_to_secrets(name, value)
         """It maps names to secrets."""
         self.secret = self.maps or names_secret(name)
         """Texts in it are secrets."""
         self.server = plain == "serverurl"
         """It is the address of an MCP server, of which any part but the origin may be a key."""
-        self.address = plain.removesuffix("s").endswith(("url", "uri"))
+        self.address = not fact and plain.removesuffix("s").endswith(("url", "uri"))
         """It is an address, or several."""
         self.schema = plain in _SCHEMAS and _is_schema(value)
         """It is a JSON Schema, in which names are those of parameters, and no texts are secrets."""
@@ -77,7 +79,7 @@ class NamedField:
             return self
         is_shown = not self.secret or (name != "value" and within.keys() >= _PAIR)
         if is_shown or within.get("type") in _SCHEMA_TYPES or (name == "type" and not self.maps):
-            return NamedField(name, value)
+            return NamedField(name, value, self.fact)
         return _SECRET
 
 
@@ -87,6 +89,7 @@ def _is_schema(value: Any) -> bool:
 
 _SECRET: Final = NamedField("secret", None)
 _TOOL: Final = NamedField("", None)
+_FACT: Final = NamedField("", None, fact=True)
 
 
 def without_secrets(tool: T) -> T:
@@ -132,14 +135,38 @@ def request_without_secrets(request: CreateResponse) -> CreateResponse:
 
 
 def _item_without(item: InputItem) -> InputItem:
-    if isinstance(item, AdditionalTools | ToolSearchOutputParam):
-        tools = [without_secrets(tool) for tool in item.tools]
-        return item if _are_same(tools, item.tools) else replace(item, tools=tools)
-    return item
+    kept: InputItem = _extra_without(item)
+    if isinstance(kept, AdditionalTools | ToolSearchOutputParam):
+        tools = [without_secrets(tool) for tool in kept.tools]
+        return kept if _are_same(tools, kept.tools) else replace(kept, tools=tools)
+    return kept
+
+
+def _extra_without(value: Any) -> Any:
+    """The object without secrets in the fields that its struct, or that of a part of it, does not have."""
+    if not isinstance(value, Extensible):
+        return value
+    changed: dict[str, Any] = {}
+    if value.extra:
+        shown = fields_without_secrets(value.extra)
+        changed = {} if shown == value.extra else {"extra": shown or UNSET}
+    for name in value.__struct_fields__:
+        inner = getattr(value, name)
+        if isinstance(inner, list):
+            parts = [_extra_without(each) for each in inner]
+            changed |= {} if _are_same(parts, inner) else {name: parts}
+    return replace(value, **changed) if changed else value
 
 
 def _are_same(kept: Iterable[Any], given: Iterable[Any]) -> bool:
     return all(one is other for one, other in zip(kept, given, strict=True))
+
+
+def fields_without_secrets(fields: dict[str, Any]) -> dict[str, Any]:
+    """The unknown fields of an item, a part or an answer as they are shown and stored. Addresses in them stay
+    as they are, unless they have a password."""
+    shown: dict[str, Any] = _without(fields, _FACT)
+    return shown
 
 
 def _without(value: Any, named: NamedField) -> Any:

@@ -1,12 +1,28 @@
-"""Objects outside the vocabulary, kept unchanged.
+"""What is outside the vocabulary, kept unchanged.
 
 Extensions (`slug:name`), progress events of hosted tools and new objects of newer servers become one of these
-wrappers. They encode to exactly the JSON value that they were decoded from.
+wrappers. They encode to exactly the JSON value that they were decoded from. New fields of known objects are
+in their `extra`.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
+
+from msgspec import UNSET, Struct, UnsetType, field
+
+OURS: Final = "openresponses-bridge:"
+"""Prefix of the fields that the bridge itself writes. Such fields of a client are ignored."""
+EXTRA: Final = f"{OURS}extra"
+"""Where `Extensible.extra` is while the codec decodes or encodes; no JSON that leaves it has this name."""
+Extra = dict[str, Any] | UnsetType
+
+
+class Extensible(Struct, frozen=True, kw_only=True):
+    """A known object. `extra` has the fields that its struct does not have, UNSET if there are none; in JSON
+    they are fields of the object like all others."""
+
+    extra: Extra = field(default=UNSET, name=EXTRA)
 
 
 class Unknown:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import UNSET, UnsetType
+from msgspec.structs import replace
 
 from openresponses_bridge.diagnostics import Diagnostics
+from openresponses_bridge.protocol.unknown import Extensible
 
 MOST_TOKENS: Final = 10**12
 """More than any response has, and few enough that sums of them stay exact in every client's numbers."""
@@ -23,7 +25,7 @@ NAMES: Final = frozenset(
 )
 
 
-class InputTokensDetails(Struct, frozen=True):
+class InputTokensDetails(Extensible, frozen=True):
     """Schema InputTokensDetails, with `cache_write_tokens`: input that the upstream put into its cache, if it
     reports that."""
 
@@ -31,13 +33,13 @@ class InputTokensDetails(Struct, frozen=True):
     cache_write_tokens: int | UnsetType = UNSET
 
 
-class OutputTokensDetails(Struct, frozen=True):
+class OutputTokensDetails(Extensible, frozen=True):
     """Schema OutputTokensDetails."""
 
     reasoning_tokens: int
 
 
-class Usage(Struct, frozen=True):
+class Usage(Extensible, frozen=True):
     """Schema Usage: the counts of one response. Our `estimated` is true when the upstream left out at least
     one of them."""
 
@@ -212,6 +214,15 @@ def latest(before: Usage | None, now: Usage | None) -> Usage | None:
         made.output_tokens_details,
         taken.estimated is True or made.estimated is True or UNSET,
     )
+
+
+def with_extra_of(usage: Usage, reported: Usage) -> Usage:
+    """The usage with the unknown fields of what an upstream reported."""
+    changed: dict[str, Any] = {"extra": reported.extra} if reported.extra else {}
+    for name in ("input_tokens_details", "output_tokens_details"):
+        if extra := getattr(reported, name).extra:
+            changed[name] = replace(getattr(usage, name), extra=extra)
+    return replace(usage, **changed) if changed else usage
 
 
 def _is_empty(usage: Usage) -> bool:

@@ -179,13 +179,21 @@ def machine_for(
     format_unenforced: bool,
     clean: Callable[[str], str] | None = None,
     settle_usage: SettleUsage | None = None,
+    unknown_fields: bool = True,
 ) -> ResponseStream:
     """The machine for the response to this request, behind a filter when the request has constraints.
 
     `compacts`: the response is a summary. `format_unenforced`: the upstream does not enforce `text.format`;
-    `clean` removes secrets from an upstream's error messages; `settle_usage` computes the final usage."""
+    `clean` removes secrets from an upstream's error messages; `settle_usage` computes the final usage;
+    `unknown_fields`: the client speaks the protocol, and gets the fields that it does not have."""
     machine = ResponseStreamStateMachine(
-        model, request, tool_identities=identities, wire=wire, redact=clean, settle_usage=settle_usage
+        model,
+        request,
+        tool_identities=identities,
+        wire=wire,
+        redact=clean,
+        settle_usage=settle_usage,
+        unknown_fields=unknown_fields,
     )
     rules = None if compacts else tool_rules(request)
     if rules is None and not format_unenforced:

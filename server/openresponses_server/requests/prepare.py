@@ -131,6 +131,7 @@ def new_run(request: PreparedRequest, service: Service, choice: int | None = Non
         format_unenforced=request.translated.format_unenforced,
         clean=clean,
         settle_usage=meter.settle,
+        unknown_fields=request.losses is None,
     )
     if leased is not None:
         constrained.adopt(leased.response)

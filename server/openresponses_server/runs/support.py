@@ -18,8 +18,8 @@ from openresponses_bridge.errors import WireError
 from openresponses_bridge.protocol.beyond import restore_fields
 from openresponses_bridge.protocol.codec import decode_json, encode
 from openresponses_bridge.protocol.request import CreateResponse
-from openresponses_bridge.protocol.response import OURS
 from openresponses_bridge.protocol.secrets import items_without_secrets, request_without_secrets
+from openresponses_bridge.protocol.unknown import OURS
 from openresponses_bridge.state import WIRES
 from openresponses_server.limits.gate import Gate
 from openresponses_server.observation.metrics import Metrics

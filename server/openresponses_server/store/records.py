@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from openresponses_bridge.errors import WireError
 from openresponses_bridge.protocol import vocabulary
+from openresponses_bridge.protocol.beyond import UnknownFields
 from openresponses_bridge.protocol.codec import decode_json, decode_response, encode
 from openresponses_bridge.protocol.input_items import InputItem, KnownInputItem
 from openresponses_bridge.protocol.lenient import Repairing, build
@@ -39,6 +40,7 @@ that no client sees it."""
 _MARK: Final = _UPSTREAM.encode()
 
 _input_decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(list[KnownInputItem])
+_unknown_fields: Final = UnknownFields(vocabulary.INPUT_ITEMS, received=False)
 _REFUSED: Final = (msgspec.MsgspecError, RecursionError, UnicodeError)
 
 
@@ -241,10 +243,15 @@ def listed_item(response_id: str, item_id: bytes, item: bytes) -> ListedItem:
 def decode_input(items: Iterable[bytes]) -> list[InputItem]:
     """Input items out of their JSON. Raises WireError."""
     pieces = list(items)
+    whole = b"[" + b",".join(pieces) + b"]"
     try:
-        return _input_decoder.decode(b"[" + b",".join(pieces) + b"]")  # type: ignore[no-any-return]
+        decoded: list[InputItem] = _input_decoder.decode(whole)
+        if not _unknown_fields.may_be_in(whole):
+            return decoded
     except _REFUSED:
-        return [build(vocabulary.INPUT_ITEMS, _object(piece), Repairing()) for piece in pieces]
+        pass
+    kept = (_unknown_fields.kept(_object(piece))[0] for piece in pieces)
+    return [build(vocabulary.INPUT_ITEMS, each, Repairing()) for each in kept]
 
 
 def _object(data: bytes) -> Any:

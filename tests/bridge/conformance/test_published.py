@@ -197,7 +197,12 @@ def test_the_published_events_are_the_document_s() -> None:
 def test_openai_s_events_are_those_that_are_recorded() -> None:
     recorded = {path.stem for path in (require_shared() / "fixtures/spec-events").glob("*.json")}
     assert recorded <= OPENAI_EVENTS
-    newer = ("apply_patch_call_operation_diff", "shell_call_command", "shell_call_output_content")
+    newer = (
+        "apply_patch_call_operation_diff",
+        "compaction",
+        "shell_call_command",
+        "shell_call_output_content",
+    )
     assert {each.rpartition(".")[0] for each in OPENAI_EVENTS - recorded} == {f"response.{n}" for n in newer}
     assert all(stem.startswith("response.") for stem in PROGRESS_EVENTS)
 

@@ -7,7 +7,7 @@ from syrupy.assertion import SnapshotAssertion
 
 from openresponses_bridge.calls.identity import ToolIdentityMap, ToolKind
 from openresponses_bridge.errors import BridgeError
-from openresponses_bridge.protocol.codec import encode_sse
+from openresponses_bridge.protocol.codec import decode_response, encode, encode_sse
 from openresponses_bridge.protocol.request import CreateResponse
 from openresponses_bridge.state import LIFECYCLE_METHODS, OUTPUT_METHODS
 from tests.support.machines import WIRES, Run, machine
@@ -85,6 +85,8 @@ METHODS: dict[str, list[Call]] = {
         ("item", {**SEARCH, "status": "completed"}),
         ("finish",),
     ],
+    "item_extra": [("text", "Hi"), ("item_extra", {"new": 1}), ("block_done",), ("finish",)],
+    "part_extra": [("text", "Hi"), ("part_extra", {"new": 1}), ("part_done",), ("finish",)],
     "extension_event": [("extension_event", "acme:beat", {"value": 1}), ("finish",)],
     "stop_sequence": [("text", "Hello "), ("stop_sequence", "END"), ("finish", "stop_sequence")],
     "usage": [
@@ -134,8 +136,25 @@ def test_adopt(snapshot: SnapshotAssertion, wire: str) -> None:
     assert str(transcript) == snapshot
 
 
+@snapshots("methods/{wire}/report.txt", wire=WIRES)
+def test_report(snapshot: SnapshotAssertion, wire: str) -> None:
+    """What an upstream's response says of itself is in the events after it."""
+    told = {"model": "m-2026", "service_tier": "flex", "reasoning": {"effort": "low", "mode": "pro"}}
+    begun = decode_response(encode(told | {"conversation": {"id": "conv_1"}}))
+    ended = decode_response(encode(told | {"moderation": [], "usage": {"input_tokens": 1, "images": 2}}))
+    run, transcript = Run(wire, started=False), Transcript()
+    for name, *arguments in [
+        ("report", begun), ("start",), ("text", "Hi"), ("usage", ended.usage), ("report", ended), ("finish",),
+    ]:  # fmt: skip
+        transcript.did(name)
+        transcript.sent(run(name, *arguments))
+    transcript.notes(run.machine.diagnostics)
+    assert not run.validator.close()
+    assert str(transcript) == snapshot
+
+
 def test_every_method_is_shown() -> None:
-    shown = {name for calls in METHODS.values() for name, *_ in calls} | {"start", "adopt"}
+    shown = {name for calls in METHODS.values() for name, *_ in calls} | {"start", "adopt", "report"}
     assert shown == OUTPUT_METHODS | LIFECYCLE_METHODS
 
 

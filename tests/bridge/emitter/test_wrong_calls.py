@@ -19,6 +19,7 @@ HOSTED = {"type": "acme:call", "id": "h", "status": "completed"}
 # a right way to make each call
 RIGHT: dict[str, tuple[Any, ...]] = {
     "adopt": (machine().snapshot,),
+    "report": (machine().snapshot,),
     "start": (),
     "text": ("b",),
     "annotation": (CITATION,),
@@ -28,6 +29,8 @@ RIGHT: dict[str, tuple[Any, ...]] = {
     "reasoning_encrypted": ("e",),
     "part_done": (),
     "block_done": (),
+    "item_extra": ({"new": 1}, 0),
+    "part_extra": ({"new": 1},),
     "expect_item": ("next",),
     "tool_call": (0, None, None, "}"),
     "tool_call_done": (0,),

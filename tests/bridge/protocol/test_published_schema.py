@@ -25,6 +25,8 @@ from openresponses_bridge.protocol import response as rs
 from openresponses_bridge.protocol import tools as tl
 from openresponses_bridge.protocol import usage as us
 from openresponses_bridge.protocol.codec import encode
+from openresponses_bridge.protocol.unknown import EXTRA
+from openresponses_bridge.protocol.unknown import OURS as OURS_PREFIX
 from openresponses_bridge.protocol.vocabulary import EVENTS
 from tests.support.schema import event_schemas, quick_validator, schemas, validator, violations
 from tests.support.shared import shared_root
@@ -132,8 +134,8 @@ _REQUEST: set[str] = {
     "conversation", "prompt", "context_management", "moderation", "prompt_cache_retention",  # OpenAI
     "prompt_cache_options", "background_options", "access_programs",  # OpenAI
     "stop", "seed", "logit_bias", "prediction", "top_k",  # Chat Completions; Anthropic
-    f"{rs.OURS}beyond",
-    f"{rs.OURS}native",
+    f"{OURS_PREFIX}beyond",
+    f"{OURS_PREFIX}native",
     rq.RESTART,
 }  # fmt: skip
 OURS: dict[type[Any], set[str]] = {
@@ -148,11 +150,12 @@ OURS: dict[type[Any], set[str]] = {
     tl.FunctionToolParam: {"defer_loading"},  # OpenAI, with tool_search
     rq.CreateResponse: _REQUEST,
     ws.ResponseCreateMessage: _REQUEST | {"generate", "stream_id"},  # Codex's prewarm and lanes
-    rq.CompactRequest: {f"{rs.OURS}beyond"},
+    rq.CompactRequest: {f"{OURS_PREFIX}beyond"},
     rq.ReasoningOptions: {"context", "mode"},  # OpenAI
     ev.ErrorEvent: {"code", "message", "param"},  # OpenAI has them at top level
     us.InputTokensDetails: {"cache_write_tokens"},  # Anthropic, OpenRouter
-    rs.Response: {rs.STOP_SEQUENCE},  # the request's stop sequence that its text ended at
+    # the request's stop sequence that its text ended at, and the upstream's own name of its model
+    rs.Response: {rs.STOP_SEQUENCE, rs.UPSTREAM_MODEL},
     us.Usage: {"estimated"},  # no upstream has counted it
     ev.RefusalDelta: {"obfuscation"},  # on every delta, as the other deltas have it
 }
@@ -423,6 +426,7 @@ def test_e3_fields_are_the_published_ones_and_those_listed(name: str) -> None:
     struct = all_objects()[name]
     config = struct.__struct_config__
     fields = set(struct.__struct_encode_fields__) | ({"type"} if config.tag is not None else set())
+    fields -= {EXTRA}  # where the codec puts what is not known; no JSON has it
     published = set(properties(name))
     assert published <= fields
     assert fields - published <= OURS.get(struct, set())

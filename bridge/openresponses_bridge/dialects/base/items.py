@@ -18,6 +18,8 @@ from msgspec.structs import replace
 from openresponses_bridge.diagnostics import Diagnostics
 from openresponses_bridge.dialects.base.fields import Fields
 from openresponses_bridge.errors import InvalidRequestError
+from openresponses_bridge.protocol.beyond import name_of
+from openresponses_bridge.protocol.codec import without_extra
 from openresponses_bridge.protocol.content import InputPart, InputTextContent
 from openresponses_bridge.protocol.input_items import InputItem, MessageParam, items_of
 from openresponses_bridge.protocol.items import Item, MessageRole
@@ -174,7 +176,14 @@ def is_answered_trigger(entry: Entry, last: Entry) -> bool:
 
 def normalize_entries(entries: Sequence[Entry], diagnostics: Diagnostics) -> list[Entry]:
     """The entries with these items converted, without those that are handled elsewhere (see `configured`).
-    Raises InvalidRequestError with the path of an invalid field."""
+    Unknown fields of earlier turns' items are losses; those of the request's own are reported with its other
+    fields. Raises InvalidRequestError with the path of an invalid field."""
+    found: list[str] = []
+    for entry in entries:
+        if entry.param == HISTORY:
+            without_extra(entry.item, found)
+    for name in found:
+        diagnostics.loss(name_of((HISTORY,), name), "is not known")
     if UnknownItem not in set(map(type, map(_item_of, entries))):
         return list(entries)
     return _ItemReader(entries, diagnostics).read()

@@ -163,7 +163,7 @@ def kept_there(request: CreateResponse) -> dict[str, Any]:
     """What a Chat client says about the answer's being stored, which is for an upstream of its dialect."""
     if not request.beyond:
         return {}
-    given = next((fields for place, fields in request.beyond if not place), {})
+    given = next((found.fields for found in request.beyond if not found.place), {})
     return {name: given[name] for name in _KEPT_THERE if name in given}
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from openresponses_bridge.dialects.base import CUT, BaseInbound, counted, failure
-from openresponses_bridge.dialects.responses.items import Handler, ItemFeeder
+from openresponses_bridge.dialects.responses.items import OF_OBJECTS, Handler, ItemFeeder
 from openresponses_bridge.emitter.failures import INCOMPLETE_ITEM, UNKNOWN
 from openresponses_bridge.emitter.stream import ResponseStream
 from openresponses_bridge.errors import BridgeError, WireError
@@ -25,6 +25,7 @@ from openresponses_bridge.protocol.codec import (
     decode_known_event,
     event_from,
     normalized,
+    with_unknown_fields,
 )
 from openresponses_bridge.protocol.events import Event
 from openresponses_bridge.protocol.lenient import MISSING, Repair
@@ -86,18 +87,22 @@ class Inbound(BaseInbound):
         self._error: ErrorPayload | None = None
         self._frames = 0
         self._repairs: list[Repair] = []
+        self._data: bytes | None = None  # of an event that lacks the unknown fields of its objects
+        self._untold: set[str] = set()  # fields that the upstream's response lacks and that were filled
         self._handlers: dict[type[Any], Handler] = {
             **dict.fromkeys(_BEGINNINGS, lambda event, out: None),
-            **dict.fromkeys(_STATUSES, self._ended),
+            **dict.fromkeys(_STATUSES, self._whole(self._ended)),
             ev.ErrorEvent: self._error_event,
             UnknownEvent: self._unknown,
             **self._items.handlers,
+            **{kind: self._whole(self._items.handlers[kind]) for kind in OF_OBJECTS},
         }
 
     def feed(self, data: bytes, event: str = "") -> list[Event]:
         """One frame's payload; `[DONE]`, empty frames and frames after the end give nothing.
         `event` is the SSE event's name, for servers that leave `type` out of the data."""
         self._frames += 1
+        self._data = data
         out: list[Event] = []
         try:
             decoded = decode_known_event(data)
@@ -127,6 +132,7 @@ class Inbound(BaseInbound):
     def _decode_lenient(self, data: bytes, event: str) -> Event:
         """Decode a frame that strict decoding refused: one to repair, or an unknown event. Raises BridgeError
         for what is not an event."""
+        self._data = None
         decoded = decode_event(data, self._repairs)
         return self._repaired(decoded, data, event) if self._repairs else decoded
 
@@ -142,10 +148,29 @@ class Inbound(BaseInbound):
             event = event_from(whole, repairs)
         for path, what in repairs:
             if what == MISSING and path.startswith("$.response."):
+                self._untold.add(path.removeprefix("$.response."))
                 self.diagnostics.repair("response", "required fields missing, filled")
             elif path != "$.sequence_number":  # reported with the numbers
                 self.diagnostics.repair(f"{event.type} {path}", what)
         return event
+
+    def _whole(self, handler: Handler) -> Handler:
+        """A handler of events that have objects, which it gets with their unknown fields."""
+        return lambda event, out: handler(self._with_unknown_fields(event), out)
+
+    def _with_unknown_fields(self, event: Event) -> Event:
+        if self._data is None:
+            return event
+        whole = with_unknown_fields(event, self._data, self._repairs)
+        self._data = None
+        return self._repaired(whole, b"", "") if self._repairs else whole
+
+    def _report(self, response: Response) -> None:
+        """What the upstream's response says of itself, where it says it."""
+        own = self.machine.snapshot
+        if "service_tier" in self._untold:
+            response = msgspec.structs.replace(response, service_tier=own.service_tier)
+        self.machine.report(response)
 
     def _unreadable(self, data: bytes, error: BridgeError) -> list[Event]:
         out: list[Event] = []
@@ -180,9 +205,13 @@ class Inbound(BaseInbound):
             response: Response | None = getattr(event, "response", None)
             if type(event) not in _BEGINNINGS:
                 self.diagnostics.repair("response.created", "missing, added")
-            if self._adopt and response is not None:
+            if event is not None and response is not None:
+                response = getattr(self._with_unknown_fields(event), "response", response)
                 try:
-                    self.machine.adopt(self._identified(response))
+                    if self._adopt:
+                        self.machine.adopt(self._identified(response))
+                    else:
+                        self._report(response)
                 except WireError as error:
                     self.diagnostics.loss("response", error.message)
             out += self.machine.start()
@@ -209,6 +238,7 @@ class Inbound(BaseInbound):
             self.diagnostics.repair(event.type, f"ended as {status}, the status of its response")
         if response.usage is not None:
             self.machine.usage(counted(response.usage, self.diagnostics))
+        self._report(response)
         if status == "failed" or self._error is not None:
             self._fail(response, out)
             return

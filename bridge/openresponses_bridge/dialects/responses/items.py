@@ -46,7 +46,8 @@ class CallFeeder:
             self._diagnostics.repair("call_id", "missing, generated")
         self._texts.mark_closed()
         kind = "custom" if isinstance(item, it.CustomToolCall) else "function"
-        self._machine.expect_item(track.item_id, explicit_end=True)
+        self._machine.expect_item(track.item_id, explicit_end=True, extra=item.extra)
+        track.reported = item.extra
         out += self._machine.tool_call(
             track.slot, item.call_id, item.name, None, kind, item.namespace or None
         )
@@ -81,6 +82,9 @@ class CallFeeder:
                     self._diagnostics.warning("call done", f"has another {field}, the first is kept")
         self._identify(track, item, out)
         self._missing(track, _payload(item) or track.pending, out)
+        if track.named and item.extra and item.extra != track.reported:
+            track.reported = item.extra
+            out += self._machine.item_extra(item.extra, track.slot)
 
     def end(self, track: Track, cut: bool, out: list[Event]) -> None:
         """End the call. `cut`: the response ended before it, whether or not its payload looks whole."""
@@ -109,6 +113,14 @@ def _payload(item: AnyCall) -> str:
 
 
 Handler = Callable[[Any, list[Event]], None]
+OF_OBJECTS: Final = (
+    ev.OutputItemAdded,
+    ev.OutputItemDone,
+    ev.ContentPartDone,
+    ev.ReasoningSummaryPartDone,
+    ev.OutputTextAnnotationAdded,
+)
+"""The events whose handlers read the unknown fields of the objects in them."""
 _EMPTY: Final[tuple[Any, ...]] = (None, UNSET, "", [], {})
 
 

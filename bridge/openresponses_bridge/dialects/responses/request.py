@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-import msgspec
 from msgspec import Struct
 
 from openresponses_bridge.calls.call_ids import sent_call_id
@@ -46,9 +45,10 @@ from openresponses_bridge.dialects.base import (
 )
 from openresponses_bridge.errors import InvalidRequestError
 from openresponses_bridge.protocol.beyond import names_of, restore_fields
+from openresponses_bridge.protocol.codec import plain, without_extra
 from openresponses_bridge.protocol.ids import accepted_id
 from openresponses_bridge.protocol.request import CreateResponse, ForeignFields
-from openresponses_bridge.protocol.unknown import UnknownItem, enc_hook
+from openresponses_bridge.protocol.unknown import UnknownItem
 from openresponses_bridge.seal import is_envelope
 
 
@@ -88,9 +88,9 @@ _NULLS = frozenset({"arguments", "output"})  # where null is a value
 _Plain = dict[str, Any]
 
 
-def plain(value: Any) -> Any:
+def published(value: Any) -> Any:
     """A protocol value as JSON has it, OpenAI's types under their own names."""
-    found = msgspec.to_builtins(value, enc_hook=enc_hook)
+    found = plain(value)
     if isinstance(found, dict) and str(found.get("type")).startswith(_SLUG):
         return {**found, "type": found["type"].removeprefix(_SLUG)}
     return found
@@ -150,6 +150,7 @@ class InputItems:
                 InvalidRequestError.INVALID_VALUE, f"item {item.id[:64]!r} is not known here", param=where
             )
         if not self._options.supersets:
+            item = without_extra(item, [])  # they were reported with the request's other fields
             if item.type == "additional_tools":
                 return None  # they stand with the request's tools
             if view is not None:
@@ -157,7 +158,7 @@ class InputItems:
             if item.type not in PUBLISHED and not (isinstance(item, UnknownItem) and ":" in item.type):
                 self._diagnostics.loss(where, f"an item of type {item.type[:64]!r} is not known there")
                 return None
-        made: _Plain = plain(item)
+        made: _Plain = published(item)
         if view is not None and made.get("call_id"):
             made["call_id"] = view.call_id
         return self._finished(made, where)
@@ -168,7 +169,7 @@ class InputItems:
         if isinstance(view, CallView):
             made = {"type": "function_call", **made, "name": view.name, "arguments": view.arguments}
         else:
-            made = {"type": "function_call_output", **made, "output": plain(view.output)}
+            made = {"type": "function_call_output", **made, "output": published(view.output)}
         if item.type in PUBLISHED:
             made |= {name: getattr(item, name) for name in ("id", "status") if getattr(item, name, None)}
         return self._finished(made, where)
@@ -344,7 +345,7 @@ def to_responses(
         body.pop("previous_response_id", None)
     body["stream"] = bool(request.stream)
     if request.stream and request.stream_options is not None:
-        body["stream_options"] = plain(request.stream_options)
+        body["stream_options"] = published(request.stream_options)
     if options.supersets:
         _pass_on(body, request, diagnostics)
     for field in sorted(options.omit & body.keys()):
@@ -361,7 +362,7 @@ def _fields(
     request: CreateResponse, options: ResponsesOptions, reasons: bool, diagnostics: Diagnostics
 ) -> dict[str, Any]:
     """All fields that mean the same there."""
-    body: dict[str, Any] = plain(apply(request, outcomes(options), diagnostics))
+    body: dict[str, Any] = published(apply(request, outcomes(options), diagnostics))
     limit = request.max_output_tokens
     if limit is not None:
         body["max_output_tokens"] = max(limit, SMALLEST_LIMIT)
@@ -386,7 +387,9 @@ def _fit_effort(reasoning: Any, efforts: frozenset[str], diagnostics: Diagnostic
 def _pass_on(body: dict[str, Any], request: CreateResponse, diagnostics: Diagnostics) -> None:
     """Fields that are not known here may be known there."""
     kept = kept_there(request)
-    for place, fields in request.beyond or ():
+    for place, fields, carried in request.beyond or ():
+        if carried:
+            continue  # items have them with them
         passed = ForeignFields(place, {name: fields[name] for name in fields if place or name not in kept})
         # items are made anew, among those of earlier turns
         lost = names_of([passed]) if place[:1] == ("input",) else restore_fields(body, [passed])
@@ -403,8 +406,8 @@ def _tools(
 ) -> tuple[list[Any], Any]:
     """(tools, choice) as they go out."""
     if options.supersets:
-        choice = None if request.tool_choice is None else plain(request.tool_choice)
-        return [plain(tool) for tool in request.tools or ()], choice
+        choice = None if request.tool_choice is None else published(request.tool_choice)
+        return [published(tool) for tool in request.tools or ()], choice
     functions, others = present_tools(active, identities, diagnostics)
     for tool, _ in others:
         diagnostics.loss("tools", f"a tool of type {tool.type[:64]!r} is not known there")

@@ -14,6 +14,7 @@ from openresponses_bridge.emitter.stream import ResponseStream
 from openresponses_bridge.protocol import content as ct
 from openresponses_bridge.protocol import items as it
 from openresponses_bridge.protocol.events import Event
+from openresponses_bridge.protocol.unknown import UnknownPart
 
 _KINDS = {
     "output_text": "text",
@@ -68,7 +69,7 @@ class TextFeeder:
 
     def announce(self, track: Track, item: it.ReasoningItem, out: list[Event]) -> None:
         """Open a reasoning item before it has text: clients show that the model thinks."""
-        self.open, self.place, track.opened = track, None, True
+        self.open, self.place, track.opened, track.reported = track, None, True, item.extra
         out += self._machine.item_added(item)
 
     def _begin(self, track: Track, out: list[Event]) -> None:
@@ -79,7 +80,9 @@ class TextFeeder:
         self.open = track
         track.close_parts()
         phase = track.item.phase or None if isinstance(track.item, it.Message) else None
-        self._machine.expect_item(track.item_id, phase)
+        if isinstance(track.item, it.Message | it.ReasoningItem):
+            track.reported = track.item.extra
+        self._machine.expect_item(track.item_id, phase, extra=track.reported)
 
     def feed(self, track: Track, kind: str, index: int, delta: str, out: list[Event]) -> None:
         """Feed a delta of one part."""
@@ -121,8 +124,10 @@ class TextFeeder:
             return
         if not isinstance(part, ct.OutputTextContent):
             self.whole(track, kind, index, text_of(part), out)
+            self._extend(track, kind, index, part, out)
             return
         self.whole(track, kind, index, part.text, out, part.logprobs or None)
+        self._extend(track, kind, index, part, out)
         sent = track.sent[kind, index].citations if (kind, index) in track.sent else 0
         for annotation in part.annotations[sent:]:
             if self.open is track and track.content == (kind, index):
@@ -130,6 +135,18 @@ class TextFeeder:
                 self.annotate(track, index, annotation, out)
             else:
                 self._diagnostics.loss("annotation", "came after the end of its part")
+
+    def _extend(self, track: Track, kind: str, index: int, part: ct.ContentPart, out: list[Event]) -> None:
+        """The unknown fields of a finished part, once."""
+        extra = UNSET if isinstance(part, UnknownPart) else part.extra
+        if not extra or (kind, index) in track.reported_parts:
+            return
+        track.reported_parts.add((kind, index))
+        place = track.summary == index if kind == "summary" else track.content == (kind, index)
+        if self.open is track and place:
+            out += self._machine.part_extra(extra, summary=kind == "summary")
+        else:
+            self._diagnostics.loss("output_item.content", "unknown fields that came after its end")
 
     def part_done(self, track: Track, kind: str, index: int, out: list[Event]) -> None:
         """End a part in the machine, as the upstream did: raw reasoning and a summary beside it together."""
@@ -170,6 +187,12 @@ class TextFeeder:
                 self._encrypted(track, item.encrypted_content, out)
         cut = item.status == "incomplete"
         self.cut = self.cut or cut
+        if item.extra and item.extra != track.reported:
+            track.reported = item.extra
+            if self.open is track:
+                out += self._machine.item_extra(item.extra)
+            else:
+                self._diagnostics.loss("output_item", "unknown fields that came after its end")
         if self.open is track:
             self.mark_closed()
             out += self._machine.block_done(cut=cut)

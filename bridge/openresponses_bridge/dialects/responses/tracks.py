@@ -8,8 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from zlib import crc32
 
+from msgspec import UNSET
+
 from openresponses_bridge.diagnostics import Diagnostics
 from openresponses_bridge.protocol.items import CustomToolCall, FunctionCall, Item
+from openresponses_bridge.protocol.unknown import Extra
 
 _UTF_16 = "utf-16-le"
 MANY = 64  # deltas that wait to be counted
@@ -83,6 +86,8 @@ class Track:
         "opened",
         "payload",
         "pending",
+        "reported",
+        "reported_parts",
         "sealed",
         "sent",
         "slot",
@@ -105,6 +110,9 @@ class Track:
         self.opened = False  # its reasoning item was, before it had text
         self.announced = False  # its item was, which a server fills by itself
         self.closed = False
+        # the unknown fields that the machine has of it, and the parts of which it has them
+        self.reported: Extra = UNSET
+        self.reported_parts: set[tuple[str, int]] = set()
 
     @property
     def is_unsent(self) -> bool:

@@ -23,7 +23,8 @@ from openresponses_bridge.protocol.request import (
     ResponseCreateMessage,
     WebSocketError,
 )
-from openresponses_bridge.protocol.response import OURS, CompactResource, ErrorBody, Response
+from openresponses_bridge.protocol.response import CompactResource, ErrorBody, Response
+from openresponses_bridge.protocol.unknown import EXTRA, OURS
 
 # Docstrings of these classes are descriptions in the document.
 
@@ -306,9 +307,9 @@ def schemas() -> dict[str, Schema]:
     (*_, event), found = msgspec.json.schema_components(
         [*ROOTS, KnownEvent], ref_template=_REFERENCE + "{name}"
     )
-    for name in ("CreateResponse", "CompactRequest", "ResponseCreateMessage"):
-        for internal in (BEYOND, NATIVE):
-            found[name]["properties"].pop(internal, None)
+    for schema in found.values():
+        for internal in (BEYOND, NATIVE, EXTRA):
+            schema.get("properties", {}).pop(internal, None)
     found.pop(Native.__name__, None)
     found[STREAM_EVENT] = {"description": "Any event of a stream.", **event}
     found[_TYPELESS] = _without_type(found["MessageParam"])

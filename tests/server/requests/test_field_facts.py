@@ -1,0 +1,99 @@
+"""Facts of an upstream that speaks Responses, from its stream to the client, the store and the next turn."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from openresponses_server.settings import Settings, UpstreamSettings
+from tests.support.serving import call, respond, response_of, serving, stream
+from tests.support.upstream import JSON, Script, ScriptedUpstream
+
+pytestmark = pytest.mark.timeout(120)
+SDK = {"x-stainless-lang": "python"}
+CALLER = {"type": "program", "caller_id": "c0"}
+CALL = {"type": "function_call", "id": "fc_1", "call_id": "c1", "name": "ls", "arguments": "{}"}
+CALL |= {"status": "completed", "caller": CALLER}
+TOOL = {"type": "function", "name": "ls", "parameters": {}}
+TOLD = {
+    "moderation": {"input": {"flagged": False}},
+    "tool_usage": {"web_search": {"calls": 2}},
+    "conversation": {"id": "conv_1"},
+    "service_tier": "priority",
+    "reasoning": {"effort": "low", "summary": None, "context": "all"},
+}
+
+
+def script() -> Script:
+    head = {"id": "resp_up", "object": "response", "model": "m-2026-09-01", **TOLD}
+    ended = {**head, "status": "completed", "output": [CALL]}
+    ended["usage"] = {"input_tokens": 1, "output_tokens": 1, "total_tokens": 2, "images": 3}
+    events = [
+        {"type": "response.created", "response": {**head, "status": "in_progress", "output": []}},
+        {"type": "response.output_item.added", "output_index": 0, "item": {**CALL, "arguments": ""}},
+        {"type": "response.output_item.done", "output_index": 0, "item": CALL},
+        {"type": "response.completed", "response": ended},
+    ]
+    numbered = [{"sequence_number": at, **each} for at, each in enumerate(events)]
+    return Script([b"data: " + json.dumps(each).encode() + b"\n\n" for each in numbered])
+
+
+def whole() -> Script:
+    said = {"id": "resp_2", "object": "response", "status": "completed", "model": "m", "output": []}
+    return Script([json.dumps(said).encode()], headers=JSON)
+
+
+@pytest.mark.parametrize("kind", ["memory", "sqlite"])
+def test_p44_facts_reach_the_client_the_store_and_the_next_turn(kind: str, tmp_path: Path) -> None:
+    database = "memory://" if kind == "memory" else f"sqlite:///{tmp_path / 'r.db'}"
+    with ScriptedUpstream({"m": [script(), whole()]}) as upstream:
+        given = UpstreamSettings(url=upstream.url, dialect="responses", models=["m"])
+        with serving(Settings(upstreams=[given], store=database)) as base:
+            first = stream(base, SDK, model="m", tools=[TOOL])
+            response_id = first.final["id"]
+            stored = response_of(base, response_id)
+            again = call(base, "GET", f"/v1/responses/{response_id}?stream=true")
+            output = {"type": "function_call_output", "call_id": "c1", "output": "a", "caller": CALLER}
+            more = {"input": [output], "previous_response_id": response_id, "tools": [TOOL]}
+            assert respond(base, SDK, model="m", **more).status == 200
+            listed = call(base, "GET", f"/v1/responses/{response_id}/input_items").json
+        sent = upstream.received[-1].body["input"]
+    for said in (first.final, stored, again.final):
+        assert {name: said[name] for name in TOLD} == TOLD
+        assert (said["output"][0]["caller"], said["usage"]["images"]) == (CALLER, 3)
+        assert (said["model"], said["openresponses-bridge:upstream_model"]) == ("m", "m-2026-09-01")
+    assert [each.get("caller") for each in sent] == [None, CALLER, CALLER]
+    assert b"openresponses-bridge:extra" not in first.body + again.body + json.dumps(listed).encode()
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages"])
+def test_p44_facts_that_a_client_of_another_dialect_can_not_read_are_losses(
+    path: str,
+) -> None:
+    with ScriptedUpstream({"m": script()}) as upstream:
+        given = UpstreamSettings(url=upstream.url, dialect="responses", models=["m"])
+        with serving(Settings(upstreams=[given])) as base:
+            asked = {"model": "m", "max_tokens": 99, "messages": [{"role": "user", "content": "q"}]}
+            reply = call(base, "POST", path, asked, SDK)
+            metrics = call(base, "GET", "/metrics").body.decode()
+    assert (reply.status, b"caller" in reply.body) == (200, False)
+    (counted,) = (line for line in metrics.splitlines() if 'diagnostics_total{kind="loss"' in line)
+    assert float(counted.split()[-1]) >= 6
+
+
+def test_p24_input_items_keep_what_is_new_and_others_report_it() -> None:
+    part = {"type": "input_text", "text": "q", "new": {"a": 1}}
+    item = {"type": "message", "role": "user", "content": [part]}
+    with ScriptedUpstream({"m": whole(), "n": whole()}) as upstream:
+        plain = UpstreamSettings(
+            name="other", url=upstream.url, dialect="responses", models=["n"], options={"supersets": False}
+        )
+        given = UpstreamSettings(url=upstream.url, dialect="responses", models=["m"])
+        with serving(Settings(upstreams=[given, plain])) as base:
+            carried = respond(base, model="m", input=[item], store=False)
+            lost = respond(base, model="n", input=[item] * 3, store=False)
+        first, second = (each.body["input"] for each in upstream.received)
+    assert first == [item]
+    assert "openresponses-losses" not in carried.headers
+    assert lost.headers["openresponses-losses"] == "input[0].content[0].new: is not known"
+    assert "new" not in json.dumps(second)
