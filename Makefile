@@ -100,7 +100,7 @@ install: $(TEST)
 
 # Real clients; what they warn of is their own affair. Those on Node.js go into tests/clients/.node.
 clients: $(CLIENTS)
-	$(BIN)/python -m pytest -m clients -o filterwarnings=default --disable-warnings --durations 5 $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -m clients -rs -o filterwarnings=default --disable-warnings --durations 5 $(PYTEST_ARGS)
 
 # The inspector's page and the site in Chromium (apt), with axe-core (npm); screenshots also rewrites docs/images.
 browser: $(TEST)

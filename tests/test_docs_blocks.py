@@ -43,6 +43,7 @@ FOREIGN = {
         "pip",
         "uvicorn",
     ),
+    *("cline", "copilot", "goose", "pi", "qwen"),
     *("codex", "gcloud", "llama-server", "lms", "ollama", "python3", "uvx", "vllm"),
 }
 SHELL = [block for page in pages() for block in blocks_of(page) if block.language == "sh"]

@@ -33,7 +33,8 @@ _KNOWN_CLIENTS: Final = re.compile(
 # Headers of clients whatever their user agents are: OpenAI's SDKs add theirs under any application's name,
 # Goose sends no user agent.
 _KNOWN_HEADERS: Final = frozenset({"x-stainless-lang", "goose-session-id", "agent-session-id"})
-_AI_SDK_OPENAI: Final = re.compile(r"\bai-sdk/openai/", re.IGNORECASE)
+# opencode sends its own name in the place of the provider's.
+_AI_SDK_OPENAI: Final = re.compile(r"\bai-sdk/openai/|^opencode/", re.IGNORECASE)
 _AI_SDK: Final = re.compile(r"^ai/", re.IGNORECASE)
 _CODEX: Final = re.compile("codex", re.IGNORECASE)
 

@@ -117,6 +117,7 @@ def test_p38_unknown_wire_is_refused() -> None:
     [
         ("ai-sdk/openai/3.0.141 ai-sdk/provider-utils/4.0.66 runtime/node.js/v20", (True, False), True),
         ("ai-sdk/open-responses/1.0.39 ai-sdk/provider-utils/4.0.50", (True, False), False),
+        ("opencode/1.18.33 ai-sdk/provider-utils/4.0.40 runtime/bun/1.3.14", (True, False), True),
         ("ai-sdk/openai-compatible/2.0", (True, False), False),
         ("ai/6.0.326 ai-sdk/provider-utils/4.0.66", (False,), True),
         ("ai/6.0.326 ai-sdk/provider-utils/4.0.66", (True,), False),

@@ -72,6 +72,29 @@ def node() -> Path:
     return folder
 
 
+@pytest.fixture(scope="session")
+def npm(node: Path) -> Callable[[str], Path]:
+    """Installs a package in a folder of its own, unless it is there; returns the folder of its programs. The
+    test is skipped where that fails."""
+
+    def install(package: str) -> Path:
+        folder = node / "apart" / package.replace("/", "-")
+        programs = folder / "node_modules" / ".bin"
+        if not programs.exists():
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / "package.json").write_text('{"private": true}')
+            command = ["npm", "install", "--no-fund", "--no-audit", "--no-package-lock", package]
+            done = subprocess.run(
+                command, cwd=folder, capture_output=True, text=True, timeout=INSTALL_SECONDS, check=False
+            )
+            if done.returncode:
+                shutil.rmtree(folder)
+                pytest.skip(f"{package} could not be installed: {done.stderr[-300:]}")
+        return programs
+
+    return install
+
+
 @pytest.fixture
 def run_js(node: Path, base: str) -> Run:
     """Run a case of a program of `js/`; what it prints, as JSON."""

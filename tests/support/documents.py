@@ -58,6 +58,16 @@ HOW: Final[dict[str, dict[str, str]]] = {
         "Codex (toml)": f"{_AGENTS}::test_the_configuration_of_the_page_reaches_the_server",
         "*": f"{_AGENTS}::test_the_commands_of_the_page",
     },
+    **{
+        f"docs/clients/{client}.md": {
+            "*": "not in a test: tests/clients/test_coding_clients.py runs it with these settings"
+        }
+        for client in ("cline", "copilot-cli", "opencode", "pi", "qwen-code")
+    },
+    **{
+        f"docs/clients/{client}.md": {"*": "not run: the program can't be had from a registry of packages"}
+        for client in ("goose", "zed")
+    },
     "docs/clients/langchain.md": {"*": f"{_CLIENTS}::test_python"},
     "docs/clients/openai.md": {
         "Python": f"{_BLOCKS}::test_python_for_the_sdk_runs",
