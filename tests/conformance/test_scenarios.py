@@ -84,7 +84,16 @@ WRONG: list[tuple[str, Change, str]] = [
     ("transport.whole", edited(status="in_progress", completed_at=None), "status is 'in_progress'"),
     ("transport.whole", edited(output=[]), "has no text"),
     ("transport.whole", edited(usage="many"), r"\$\.usage"),
-    ("transport.whole", lambda answer: ServerAnswer(status=500, body=answer.body), "status 500"),
+    (
+        "transport.whole",
+        lambda answer: ServerAnswer(status=500, body=b'{"error":{"message":"No room."}}'),
+        "status 500 instead of 200: No room.$",
+    ),
+    (
+        "transport.whole",
+        lambda answer: ServerAnswer(status=502, body=b"No way."),
+        "502 instead of 200: No way.$",
+    ),
     (
         "transport.whole",
         lambda answer: ServerAnswer(status=200, headers=SSE, body=answer.body),
