@@ -7,22 +7,27 @@ left out, and a format that the upstream can't enforce is described in the instr
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from base64 import b64encode
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from functools import cache, partial
 from typing import Any, Final, Literal
+from urllib.parse import urlsplit
 
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from openresponses_bridge.calls.declarations import active_tools
 from openresponses_bridge.calls.identity import ToolIdentityMap
 from openresponses_bridge.diagnostics import Diagnostic
-from openresponses_bridge.dialects.base import AnswerContext, History, Inbound
+from openresponses_bridge.dialects.base import AnswerContext, History, Inbound, invalid
 from openresponses_bridge.emitter.stream import ResponseStream
 from openresponses_bridge.protocol.beyond import names_of
+from openresponses_bridge.protocol.content import InputFileContent, InputImageContent, InputImageParam
 from openresponses_bridge.protocol.input_items import CompactionParam
 from openresponses_bridge.protocol.items import CompactionItem
 from openresponses_bridge.protocol.request import CreateResponse
 from openresponses_bridge.tools.offering import ModelCapabilities, ToolCallMode, tool_call_mode
+from openresponses_server.http.client.pool import FetchError, fetch_file
 from openresponses_server.requests.abilities import FittedRequest, Loss, fit_to_model, offers_tools
 from openresponses_server.requests.answer_format import with_schema_instructions
 from openresponses_server.requests.compaction import (
@@ -57,6 +62,7 @@ LeftOut = Literal["older items", "encrypted reasoning", "images"]
 """What a request can do without when an upstream has refused it."""
 
 _FORMAT: Final = "text.format"
+_LONGEST_NAME: Final = 200  # characters of a file's name
 _SEALED_ITEMS: Final[frozenset[Any]] = REASONING_ITEMS | COMPACTION_ITEMS
 
 
@@ -69,6 +75,8 @@ def choose_upstream(request: PreparedRequest, service: Service) -> None:
 
 async def translate(request: PreparedRequest, service: Service) -> None:
     """Translate the request for its upstream. Raises InvalidRequestError for what can't be sent there."""
+    if request.target.fetches:
+        await fetch_addresses(request, service)
     request.identities = ToolIdentityMap()
     request.truncator = None
     if request.body.truncation == "auto":
@@ -81,6 +89,76 @@ async def translate(request: PreparedRequest, service: Service) -> None:
         if left is None
         else MeasuredInput(replace(request.body, input=None), left)
     )
+
+
+# Files and images that a request names by their addresses, for an upstream that is sent their bytes.
+
+_IMAGE_TYPES: Final = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
+_FILE_TYPES: Final = frozenset({"application/pdf", "application/json"})
+_PART_FIELDS: Final = ("content", "output")
+
+
+async def fetch_addresses(request: PreparedRequest, service: Service) -> None:
+    """Put the bytes of files and images in the place of their addresses. Raises InvalidRequestError for one
+    that can't be fetched, with the place of its address, and HttpError 429 if there is no room for it."""
+    fetched: dict[str, str] = {}
+    left = service.settings.limits.fetched_bytes
+
+    async def data_url(url: str, accepts: Callable[[str], bool], param: str) -> str:
+        nonlocal left
+        limits = service.settings.limits
+        if url not in fetched:
+            try:
+                if len(fetched) >= limits.fetched_files:
+                    raise FetchError(f"a request has at most {limits.fetched_files} files to fetch")
+                held = request.reservation.size
+                request.reservation.grow(left)
+                file = await fetch_file(url, accepts, most=left, seconds=limits.fetch_seconds)
+            except FetchError as error:
+                raise invalid(param, f"the file can't be fetched: {error}") from error
+            left -= len(file.data)
+            text = f"data:{file.media_type};base64,{b64encode(file.data).decode()}"
+            request.reservation.resize(held + len(text))
+            fetched[url] = text
+        return fetched[url]
+
+    async def without_addresses(item: Any, where: str) -> Any:
+        for field in _PART_FIELDS:
+            parts = getattr(item, field, None)
+            if isinstance(parts, list):
+                made = [
+                    await _with_bytes(part, request.target.fetches, data_url, f"{where}.{field}[{number}]")
+                    for number, part in enumerate(parts)
+                ]
+                if any(new is not old for new, old in zip(made, parts, strict=True)):
+                    item = replace(item, **{field: made})
+        return item
+
+    own, history = request.own, request.history
+    request.own = [await without_addresses(each, f"input[{at}]") for at, each in enumerate(own)]
+    request.history = [await without_addresses(each, "previous_response_id") for each in history]
+
+
+async def _with_bytes(
+    part: Any,
+    kinds: Sequence[str],
+    data_url: Callable[[str, Callable[[str], bool], str], Awaitable[str]],
+    where: str,
+) -> Any:
+    if isinstance(part, InputFileContent) and part.file_url and "files" in kinds and not part.file_data:
+        name = part.filename or urlsplit(part.file_url).path.rpartition("/")[2][:_LONGEST_NAME] or "file"
+        found = await data_url(part.file_url, _is_file_type, f"{where}.file_url")
+        return replace(part, filename=name, file_data=found, file_url=UNSET)
+    if isinstance(part, InputImageParam | InputImageContent) and "images" in kinds:
+        url = part.image_url
+        if isinstance(url, str) and not url.startswith("data:"):
+            found = await data_url(url, _IMAGE_TYPES.__contains__, f"{where}.image_url")
+            return replace(part, image_url=found)
+    return part
+
+
+def _is_file_type(media_type: str) -> bool:
+    return media_type in _FILE_TYPES or media_type in _IMAGE_TYPES or media_type.startswith("text/")
 
 
 async def translated_for(

@@ -232,6 +232,9 @@ class UpstreamSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Options of the dialect, for what differs between its servers. They replace the profile's."""
     model_options: dict[str, dict[str, Any]] = {}
     """The same for single models, by name in lower case, with `*` and `?` as wildcards."""
+    fetch: list[Literal["files", "images"]] = []
+    """The addresses in requests that this server fetches, for an upstream that does not: `files`
+    (`file_url`) and `images` (`image_url`). They lead to the public internet alone. Default: none."""
     reasoning_as: Literal["raw", "summary", "both"] = "raw"
     """How raw reasoning is shown: `raw`, as a `summary`, because some clients show only summaries, or as
     `both`. A request's header `openresponses-reasoning-as` takes precedence."""
@@ -322,6 +325,12 @@ class Limits(Struct, frozen=True, forbid_unknown_fields=True):
     of all keys. Without keys only this one of the two counts."""
     loaded_bytes_per_key: Count = 128 * 1024 * 1024
     """Conversations and bodies in memory at once, of one key."""
+    fetched_files: Count = 16
+    """The files that are fetched for a request, with those of the turns that it continues."""
+    fetched_bytes: Count = 16 * 1024 * 1024
+    """The bytes of these files."""
+    fetch_seconds: Seconds = 20.0
+    """The time for fetching a file."""
     schema_bytes: Count = 256 * 1024
     """A JSON schema for the answer."""
     schema_nodes: Count = 10_000

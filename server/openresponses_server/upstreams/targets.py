@@ -83,6 +83,8 @@ class Target(NamedTuple):
     choice: int | None = None
     """The index of the choice that a run reads."""
     able: Capabilities = Capabilities()
+    fetches: Sequence[str] = ()
+    """The addresses that are fetched for it: `files`, `images`."""
     reasoning_as: str = "raw"
     """The form in which raw reasoning is shown."""
     text_after_tools: bool = True
@@ -162,6 +164,7 @@ class Configured(NamedTuple):
             self.sealer,
             self.settings.retries,
             fallbacks,
+            fetches=self.settings.fetch,
             reasoning_as=self.settings.reasoning_as,
             text_after_tools=self.dialect.dialect.text_after_tools
             if self.settings.text_after_tools is None

@@ -1,0 +1,386 @@
+"""Files and images that a request names by their addresses, fetched for an upstream (law S10)."""
+
+import asyncio
+import base64
+import gzip
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+
+from openresponses_server.http.client import pool
+from openresponses_server.http.client.pool import Connector, FetchError, fetch_file, is_public
+from openresponses_server.settings import Limits, Settings, UpstreamSettings
+from tests.support import dialect_scripts as scripts
+from tests.support.serving import respond, serving
+from tests.support.upstream import Script, ScriptedUpstream
+
+PUBLIC = "127.0.0.2"
+"""Counts as a public address in these tests; 127.0.0.1 does not."""
+PDF = b"%PDF-1.7 a file"
+_really_public = is_public
+
+
+@pytest.mark.parametrize(
+    ("address", "public"),
+    [
+        ("8.8.8.8", True),
+        ("2606:4700::1111", True),
+        *((each, False) for each in ("127.0.0.1", "10.1.2.3", "172.16.0.1", "192.168.1.1", "169.254.1.1")),
+        *((each, False) for each in ("0.0.0.0", "100.64.0.1", "224.0.0.1", "255.255.255.255", "198.18.0.1")),
+        *((each, False) for each in ("240.0.0.1", "192.0.2.1", "::", "::1", "fe80::1", "fe80::1%eth0")),
+        *((each, False) for each in ("fc00::1", "fd00:ec2::254", "fec0::1", "ff02::1", "2001:db8::1")),
+        # an IPv4 address within: mapped, compatible, translated, NAT64, 6to4, Teredo
+        *((each, False) for each in ("::ffff:127.0.0.1", "::ffff:169.254.169.254", "::127.0.0.1")),
+        *((each, False) for each in ("::ffff:0:127.0.0.1", "64:ff9b::7f00:1", "64:ff9b:1::a00:1")),
+        *((each, False) for each in ("2002:7f00:1::", "2001:0:4136:e378:8000:63bf:80ff:fffe")),
+        ("::ffff:8.8.8.8", True),
+        ("64:ff9b::808:808", True),
+        *((each, False) for each in ("", "localhost", "127.1", "0x7f.1", "2130706433")),
+    ],
+)
+def test_s10_which_addresses_are_public(address: str, public: bool) -> None:
+    assert is_public(address) is public
+
+
+class Files:
+    """A server of files at the public address: path → what it answers."""
+
+    def __init__(self) -> None:
+        self.answers: dict[str, Callable[[BaseHTTPRequestHandler], None]] = {}
+        self.seen: list[tuple[str, str]] = []
+        files = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                files.seen.append((self.path, str(self.headers)))
+                files.answers[self.path.partition("?")[0]](self)
+
+            def log_message(self, *_: Any) -> None: ...
+
+        self.server = ThreadingHTTPServer((PUBLIC, 0), Handler)
+        self.port = self.server.server_address[1]
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+    def url(self, path: str, host: str = "files.example") -> str:
+        return f"http://{host}:{self.port}{path}"
+
+    def serve(self, path: str, body: bytes, kind: str = "application/pdf", **headers: str) -> str:
+        def answer(handler: BaseHTTPRequestHandler) -> None:
+            handler.send_response(200)
+            handler.send_header("content-type", kind)
+            for name, value in {"content-length": str(len(body)), **headers}.items():
+                handler.send_header(name.replace("_", "-"), value)
+            handler.end_headers()
+            handler.wfile.write(body)
+
+        self.answers[path] = answer
+        return self.url(path)
+
+    def redirect(self, path: str, to: str) -> str:
+        def answer(handler: BaseHTTPRequestHandler) -> None:
+            handler.send_response(302)
+            handler.send_header("location", to)
+            handler.send_header("content-length", "0")
+            handler.end_headers()
+
+        self.answers[path] = answer
+        return self.url(path)
+
+
+@pytest.fixture
+def lookups() -> dict[str, list[list[str]]]:
+    """What a name is found to be, the first time and later."""
+    return {"files.example": [[PUBLIC]]}
+
+
+@pytest.fixture
+def files(monkeypatch: pytest.MonkeyPatch, lookups: dict[str, list[list[str]]]) -> Iterator[Files]:
+    async def look_up(_self: Connector, host: str, port: int) -> list[Any]:
+        if host not in lookups:
+            raise ValueError("embedded null character")  # as the system's own look-up does
+        answers = lookups[host]
+        found = answers.pop(0) if len(answers) > 1 else answers[0]
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (each, port)) for each in found]
+
+    monkeypatch.setattr(pool, "is_public", lambda address: address == PUBLIC or _really_public(address))
+    monkeypatch.setattr(Connector, "_look_up", look_up)
+    found = Files()
+    yield found
+    found.server.shutdown()
+    found.server.server_close()
+
+
+async def fetched(url: str, most: int = 10_000, seconds: float = 5) -> bytes:
+    return (await fetch_file(url, lambda media: media == "application/pdf", most=most, seconds=seconds)).data
+
+
+async def refused(url: str, most: int = 10_000, seconds: float = 5) -> str:
+    with pytest.raises(FetchError) as raised:
+        await fetched(url, most, seconds)
+    return str(raised.value)
+
+
+NOT_PUBLIC = "its server can't be reached at a public address"
+
+
+async def test_a_file_is_fetched_without_anything_of_ours(files: Files) -> None:
+    url = files.serve("/a.pdf", PDF)
+    assert await fetched(f"{url}?x=1") == PDF
+    ((path, headers),) = files.seen
+    assert path == "/a.pdf?x=1"
+    assert not {"authorization", "cookie"} & {line.partition(":")[0].lower() for line in headers.splitlines()}
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://127.0.0.1:{port}/a.pdf",
+        "http://[::1]:{port}/a.pdf",
+        "http://[::ffff:127.0.0.1]:{port}/a.pdf",
+        "http://169.254.169.254/latest/meta-data/",
+        "http://0.0.0.0:{port}/a.pdf",
+        "http://inside.example:{port}/a.pdf",
+    ],
+)
+async def test_s10_no_address_of_this_network(files: Files, lookups: Any, url: str) -> None:
+    files.serve("/a.pdf", PDF)
+    lookups["inside.example"] = [["127.0.0.1"]]
+    assert await refused(url.format(port=files.port)) == NOT_PUBLIC
+    assert files.seen == []
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        *("file:///etc/passwd", "ftp://files.example/a", "gopher://files.example/", "data:text/plain,x", ""),
+        *("//files.example/a", "http://", "javascript:alert(1)", "http:///etc/passwd", "unix:/run/x"),
+        *(
+            "http://user:word@files.example/a",
+            "http://files.example\\@127.0.0.1/a",
+            "http://a/" + "x" * 9_000,
+        ),
+        *("http://files.example:99999/a", "http://[::1/a", "http://files.example/a\r\nx: y", "http://\x00/"),
+    ],
+)
+async def test_s10_no_address_of_another_kind(files: Files, lookups: Any, url: str) -> None:
+    lookups["a"] = lookups["files.example"]
+    assert await refused(url)
+    assert files.seen == []
+
+
+@pytest.mark.parametrize(
+    "to",
+    [
+        "http://127.0.0.1:{port}/secret",
+        "//127.0.0.1:{port}/secret",
+        "http://[::1]:{port}/secret",
+        "http://[::ffff:7f00:1]:{port}/secret",
+        "http://169.254.169.254/latest",
+        "http://inside.example:{port}/secret",
+        "file:///etc/passwd",
+        "http://user@files.example/secret",
+    ],
+)
+async def test_s10_a_redirect_is_checked_again(files: Files, lookups: Any, to: str) -> None:
+    lookups["inside.example"] = [["127.0.0.1"]]
+    files.serve("/secret", PDF)
+    assert await refused(files.redirect("/go", to.format(port=files.port)))
+    assert [path for path, _ in files.seen] == ["/go"]
+
+
+async def test_redirects_are_followed_and_end(files: Files) -> None:
+    files.serve("/end.pdf", PDF)
+    files.redirect("/two", "end.pdf")
+    assert await fetched(files.redirect("/one", "/two")) == PDF
+    assert "redirected more than 5 times" in await refused(files.redirect("/round", "/round"))
+    assert await refused(files.redirect("/nowhere", ""))
+
+
+async def test_s10_a_name_is_looked_up_once_and_that_address_used(files: Files, lookups: Any) -> None:
+    """Rebinding: the second look-up would lead inside."""
+    lookups["rebinding.example"] = [[PUBLIC], ["127.0.0.1"]]
+    files.serve("/a.pdf", PDF)
+    assert await fetched(files.url("/a.pdf", "rebinding.example")) == PDF
+    assert lookups["rebinding.example"] == [["127.0.0.1"]]
+
+
+async def test_s10_a_name_with_one_address_inside_is_refused(files: Files, lookups: Any) -> None:
+    lookups["both.example"] = [[PUBLIC, "127.0.0.1"]]
+    lookups["none.example"] = [[]]
+    files.serve("/a.pdf", PDF)
+    assert await refused(files.url("/a.pdf", "both.example")) == NOT_PUBLIC
+    assert await refused(files.url("/a.pdf", "none.example")) == NOT_PUBLIC
+    assert files.seen == []
+
+
+async def test_s10_size_is_bounded_as_said_and_as_sent(files: Files) -> None:
+    assert "more than 100 bytes" in await refused(files.serve("/said", b"x" * 101), most=100)
+    assert await fetched(files.serve("/fits", b"x" * 100), most=100) == b"x" * 100
+
+    def endless(handler: BaseHTTPRequestHandler) -> None:
+        handler.send_response(200)
+        handler.send_header("content-type", "application/pdf")
+        handler.end_headers()
+        try:
+            while True:
+                handler.wfile.write(b"x" * 65536)
+        except OSError:
+            return
+
+    files.answers["/endless"] = endless
+    began = time.monotonic()
+    assert "more than 100000 bytes" in await refused(files.url("/endless"), most=100_000)
+    assert time.monotonic() - began < 4
+
+
+async def test_s10_a_compressed_file_is_bounded_uncompressed(files: Files) -> None:
+    bomb = gzip.compress(b"\0" * 50_000_000)
+    url = files.serve("/bomb", bomb, content_encoding="gzip")
+    assert "more than 100000 bytes" in await refused(url, most=100_000)
+    assert await fetched(files.serve("/fine", gzip.compress(PDF), content_encoding="gzip")) == PDF
+    assert await refused(files.serve("/odd", PDF, content_encoding="br"))
+
+
+async def test_s10_a_slow_file_has_its_time(files: Files) -> None:
+    def slow(handler: BaseHTTPRequestHandler) -> None:
+        handler.send_response(200)
+        handler.send_header("content-type", "application/pdf")
+        handler.send_header("content-length", "1000")
+        handler.end_headers()
+        try:
+            for _ in range(100):
+                handler.wfile.write(b"x")
+                handler.wfile.flush()
+                time.sleep(0.05)
+        except OSError:
+            return
+
+    files.answers["/slow"] = slow
+    began = time.monotonic()
+    assert "was not there within 0.5 seconds" in await refused(files.url("/slow"), seconds=0.5)
+    assert time.monotonic() - began < 3
+    files.answers["/silent"] = lambda handler: time.sleep(1)
+    assert await refused(files.url("/silent"), seconds=0.3)
+
+
+async def test_other_types_and_statuses(files: Files) -> None:
+    assert "another type" in await refused(files.serve("/page", b"<html>", "text/html; charset=utf-8"))
+    files.answers["/gone"] = lambda handler: handler.send_error(404)
+    assert "status 404" in await refused(files.url("/gone"))
+    assert await fetched(files.serve("/loud", PDF, "Application/PDF; x=y")) == PDF
+
+
+async def test_a_cancelled_fetch_leaves_nothing(files: Files) -> None:
+    files.answers["/silent"] = lambda handler: time.sleep(1)
+    task = asyncio.create_task(fetched(files.url("/silent")))
+    await asyncio.sleep(0.2)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+@pytest.fixture
+def upstream() -> Iterator[ScriptedUpstream]:
+    with ScriptedUpstream() as found:
+        yield found
+
+
+def message(*parts: dict[str, Any]) -> list[dict[str, Any]]:
+    return [{"type": "message", "role": "user", "content": list(parts)}]
+
+
+def data_url(kind: str, data: bytes) -> str:
+    return f"data:{kind};base64,{base64.b64encode(data).decode()}"
+
+
+def test_p32_files_and_images_reach_chat_upstreams_as_bytes(files: Files, upstream: ScriptedUpstream) -> None:
+    upstream.scripts["m"] = Script(scripts.text("chat", "ok"))
+    pdf, png = files.serve("/papers/a.pdf", PDF), files.serve("/b.png", b"png", "image/png")
+    given = UpstreamSettings(url=upstream.url, fetch=["files", "images"])
+    asked = message(
+        {"type": "input_file", "file_url": pdf},
+        {"type": "input_file", "file_url": pdf, "filename": "mine.pdf"},
+        {"type": "input_image", "image_url": png},
+        {"type": "input_image", "image_url": data_url("image/png", b"own")},
+    )
+    with serving(Settings(upstreams=[given])) as base:
+        first = respond(base, model="m", input=asked)
+        assert first.json["status"] == "completed", first.json
+        assert "openresponses-losses" not in first.headers
+        respond(base, model="m", input="and?", previous_response_id=first.json["id"])
+    parts = upstream.received[0].body["messages"][0]["content"]
+    assert parts == [
+        {"type": "file", "file": {"filename": "a.pdf", "file_data": data_url("application/pdf", PDF)}},
+        {"type": "file", "file": {"filename": "mine.pdf", "file_data": data_url("application/pdf", PDF)}},
+        {"type": "image_url", "image_url": {"url": data_url("image/png", b"png")}},
+        {"type": "image_url", "image_url": {"url": data_url("image/png", b"own")}},
+    ]
+    assert upstream.received[1].body["messages"][0]["content"] == parts  # of the turn before, fetched again
+    assert len(files.seen) == 4  # an address of one request is fetched once
+
+
+def test_p32_a_messages_upstream_gets_bytes_too(files: Files, upstream: ScriptedUpstream) -> None:
+    upstream.scripts["m"] = Script(scripts.text("anthropic", "ok"))
+    given = UpstreamSettings(url=upstream.url, dialect="anthropic", fetch=["files"])
+    with serving(Settings(upstreams=[given])) as base:
+        respond(
+            base, model="m", input=message({"type": "input_file", "file_url": files.serve("/a.pdf", PDF)})
+        )
+    source = upstream.last("m").body["messages"][0]["content"][0]["source"]
+    assert source == {
+        "type": "base64",
+        "media_type": "application/pdf",
+        "data": base64.b64encode(PDF).decode(),
+    }
+
+
+def test_s10_p32_nothing_is_fetched_unless_the_operator_allows_it(
+    files: Files, upstream: ScriptedUpstream
+) -> None:
+    upstream.scripts["m"] = Script(scripts.text("chat", "ok"))
+    png, pdf = files.serve("/b.png", b"png", "image/png"), files.serve("/a.pdf", PDF)
+    asked = message({"type": "input_image", "image_url": png}, {"type": "input_file", "file_url": pdf})
+    with serving(Settings(upstreams=[UpstreamSettings(url=upstream.url)])) as base:
+        answer = respond(base, model="m", input=asked)
+    assert "input_file" in answer.headers["openresponses-losses"]
+    assert files.seen == []
+    images = UpstreamSettings(url=upstream.url, fetch=["images"])
+    with serving(Settings(upstreams=[images])) as base:
+        respond(base, model="m", input=asked)
+    assert [path for path, _ in files.seen] == ["/b.png"]
+
+
+def test_p32_what_can_not_be_fetched_is_a_400_and_placed(files: Files, upstream: ScriptedUpstream) -> None:
+    given = UpstreamSettings(url=upstream.url, fetch=["files", "images"])
+    limits = Limits(fetched_files=2, fetched_bytes=1000)
+    good = [files.serve(f"/{number}.pdf", b"x" * 400) for number in range(3)]
+    rows: list[tuple[list[dict[str, Any]], str, str]] = [
+        ([{"type": "input_file", "file_url": "http://127.0.0.1/a"}], "content[0].file_url", NOT_PUBLIC),
+        (
+            [{"type": "input_text", "text": "q"}, {"type": "input_image", "image_url": good[0]}],
+            "content[1].image_url",
+            "another type",
+        ),
+        (
+            [{"type": "input_file", "file_url": each} for each in good],
+            "content[2].file_url",
+            "at most 2 files",
+        ),
+        (
+            [{"type": "input_file", "file_url": files.serve("/big.pdf", b"x" * 1001)}],
+            "content[0].file_url",
+            "more than 1000 bytes",
+        ),
+    ]
+    with serving(Settings(upstreams=[given], limits=limits)) as base:
+        for parts, place, said in rows:
+            answer = respond(base, model="m", input=message(*parts))
+            error = answer.json["error"]
+            assert (answer.status, error["param"]) == (400, f"input[0].{place}")
+            assert said in error["message"]
+    assert upstream.received == []
