@@ -16,15 +16,16 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from subprocess import DEVNULL
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
 import redis
 
+from tests.support.processes import base_of, started
 from tests.support.services import own_redis, postgres_database
 from tests.support.serving import call
 from tests.support.upstream import DONE, Script, ScriptedUpstream, Step, chunk, text
-from tests.support.workers import working
 
 _READS: Final = 250
 _PER_READ: Final = 18  # deltas
@@ -88,11 +89,17 @@ class Server(NamedTuple):
 
 @contextmanager
 def serving(kind: Kind, upstream: str, folder: Path) -> Iterator[Server]:
-    """A server of its own that keeps as `kind` says; limits are out of the way."""
-    config = f'[[upstreams]]\nurl = "{upstream}"\n[limits]\nreaders = 2000\nreaders_per_key = 2000\n'
-    with working(folder, kind.store, kind.log, config) as worker:
-        call(worker.base, "POST", "/v1/responses", {"model": "short", "input": "x"})
-        yield Server(worker.base, worker.pid, kind.log if kind.log.startswith("redis") else None)
+    """A server of its own that keeps as `kind` says; limits are out of the way. It has imported what it needs
+    and nothing else."""
+    config = folder / "readers.toml"
+    config.write_text(
+        f'[[upstreams]]\nurl = "{upstream}"\n[limits]\nreaders = 2000\nreaders_per_key = 2000\n'
+    )
+    flags = ("--config", str(config), "--store", kind.store, "--event-log", kind.log)
+    with started(*flags, folder=folder, errors=DEVNULL) as process:
+        base = base_of(process)
+        call(base, "POST", "/v1/responses", {"model": "short", "input": "x"})
+        yield Server(base, process.pid, kind.log if kind.log.startswith("redis") else None)
 
 
 async def measured(server: Server, readers: int, stalled: bool) -> Found:

@@ -17,13 +17,16 @@ SERVE = (sys.executable, "-m", "openresponses_server", "serve", "--port", "0")
 
 
 @contextmanager
-def started(*flags: str, folder: Path | None = None) -> Iterator[subprocess.Popen[str]]:
-    """The process, ended with all its workers even after a failure. `folder` is its user's data folder."""
+def started(
+    *flags: str, folder: Path | None = None, errors: int = subprocess.PIPE
+) -> Iterator[subprocess.Popen[str]]:
+    """The process, ended with all its workers even after a failure. `folder` is its user's data folder, and
+    `errors` is where its log goes, as `subprocess` has it: a pipe that nobody reads stops it when full."""
     process = subprocess.Popen(
         [*SERVE, *flags],
         cwd=REPOSITORY,
         stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        stderr=errors,
         text=True,
         env={**os.environ, **({"XDG_DATA_HOME": str(folder)} if folder else {})},
     )

@@ -1,17 +1,20 @@
-"""Server processes, started from the command line and killed without warning, and clients that record every
-received byte."""
+"""Server processes, killed without warning, and clients that record every received byte.
+
+They are forked from a process that has imported the server: to import it is most of what a start costs, and
+`tests.support.processes` starts those whose start is what is tested.
+"""
 
 import http.client
 import json
+import multiprocessing
 import os
 import re
 import signal
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from multiprocessing.connection import Connection
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -19,11 +22,23 @@ from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
 from tests.support.serving import call
-from tests.support.shared import REPOSITORY
 
 CONFIG = "checkpoint_interval = 0.2\nlease = 3.0\n"
 DONE = b"data: [DONE]\n\n"
 _NUMBER = re.compile(rb'"sequence_number":(\d+)')
+
+FORKING = multiprocessing.get_context("forkserver")
+FORKING.set_forkserver_preload(
+    [
+        "openresponses_server.api.app",
+        "openresponses_server.commands.serve",
+        "openresponses_server.serving.server",
+        "openresponses_server.store.logs.redis",
+        "openresponses_server.store.sql.migrate",
+        "openresponses_server.store.sql.store",
+        __name__,
+    ]
+)
 
 
 class Worker:
@@ -34,14 +49,14 @@ class Worker:
         file = folder / f"worker-{os.urandom(4).hex()}.toml"
         file.write_text(config)
         flags = ["--port", "0", "--config", str(file), "--store", store, "--event-log", event_log]
-        self._log = file.with_suffix(".log").open("wb")
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "openresponses_server", "serve", *flags],
-            cwd=REPOSITORY,
-            stdout=subprocess.PIPE,
-            stderr=self._log,
-            env={**os.environ, "XDG_DATA_HOME": str(folder)},
-        )
+        self._log = file.with_suffix(".log")
+        reading, writing = FORKING.Pipe(duplex=False)
+        self._output = os.fdopen(os.dup(reading.fileno()), "rb")
+        reading.close()
+        environment = {**os.environ, "XDG_DATA_HOME": str(folder)}
+        self._process = FORKING.Process(target=_serve, args=(flags, environment, writing, self._log))
+        self._process.start()
+        writing.close()
         try:
             self.base = self._greeting()
             self._wait_until_ready()
@@ -52,48 +67,42 @@ class Worker:
     @property
     def pid(self) -> int:
         """The id of its process."""
+        assert self._process.pid is not None
         return self._process.pid
 
     def kill(self) -> None:
         """As a power cut would, and as the kernel does when memory runs out."""
-        self._process.send_signal(signal.SIGKILL)
-        self._process.wait()
-        self._close()
+        self._process.kill()
+        self._process.join()
+        self._output.close()
 
     def freeze(self) -> None:
         """Stop the process without ending it: it keeps everything that it holds."""
-        self._process.send_signal(signal.SIGSTOP)
+        self._send(signal.SIGSTOP)
 
     def thaw(self) -> None:
         """Continue the process."""
-        self._process.send_signal(signal.SIGCONT)
+        self._send(signal.SIGCONT)
 
     def ask_to_stop(self) -> None:
         """Ask the worker to stop, as a deployment does; it finishes what it has begun."""
-        self._process.send_signal(signal.SIGTERM)
+        self._send(signal.SIGTERM)
 
     def stop(self) -> None:
         """Ask the worker to stop, and wait for its end."""
-        if self._process.poll() is None:
-            self._process.send_signal(signal.SIGINT)
-            try:
-                self._process.wait(60)
-            except subprocess.TimeoutExpired:
-                self._process.kill()
-                self._process.wait()
-        self._close()
+        self._send(signal.SIGINT)
+        self._process.join(60)
+        self.kill()
+
+    def _send(self, number: signal.Signals) -> None:
+        if self._process.is_alive():
+            os.kill(self.pid, number)
 
     def _greeting(self) -> str:
         """The address in it."""
-        assert self._process.stdout is not None
-        found = re.search(r"http://\S+", self._process.stdout.readline().decode())
-        assert found is not None, Path(self._log.name).read_text()
+        found = re.search(r"http://\S+", self._output.readline().decode())
+        assert found is not None, self._log.read_text()
         return found[0]
-
-    def _close(self) -> None:
-        assert self._process.stdout is not None
-        self._process.stdout.close()
-        self._log.close()
 
     def _wait_until_ready(self) -> None:
         deadline = time.monotonic() + 60
@@ -105,6 +114,19 @@ class Worker:
                 pass  # it does not listen yet
             assert time.monotonic() < deadline, "the worker did not start"
             time.sleep(0.02)
+
+
+def _serve(flags: list[str], environment: dict[str, str], output: Connection, log: Path) -> None:
+    """What the process does: `serve` from the command line, with this environment and output."""
+    from openresponses_server.commands.cli import main
+
+    os.environ.clear()
+    os.environ.update(environment)
+    os.dup2(output.fileno(), 1)
+    output.close()
+    with log.open("wb") as file:
+        os.dup2(file.fileno(), 2)
+    main(["serve", *flags])
 
 
 @contextmanager

@@ -1,7 +1,6 @@
 """Databases that fail, recover, are of another version or are shared (laws S1, S2, S9)."""
 
 import asyncio
-import multiprocessing
 import sqlite3
 import stat
 import time
@@ -24,6 +23,7 @@ from openresponses_server.store.sql.store import SqlStore
 from openresponses_server.store.stores import open_store
 from tests.support.services import OwnPostgres, own_postgres
 from tests.support.stores import Place, emptied, frames, record, streamed
+from tests.support.workers import FORKING
 
 
 @pytest.fixture
@@ -283,8 +283,7 @@ def _open_and_put(url: str, name: str) -> None:
 
 def test_s9_several_processes_set_up_one_file(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/s.sqlite3"
-    spawn = multiprocessing.get_context("spawn")
-    workers = [spawn.Process(target=_open_and_put, args=(url, f"r{number}")) for number in range(4)]
+    workers = [FORKING.Process(target=_open_and_put, args=(url, f"r{number}")) for number in range(4)]
     for worker in workers:
         worker.start()
     for worker in workers:
