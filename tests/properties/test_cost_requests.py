@@ -6,9 +6,13 @@ from typing import Any
 
 import pytest
 
+from openresponses_bridge.calls.identity import ToolIdentityMap
+from openresponses_bridge.dialects.base import RequestContext
 from openresponses_bridge.dialects.chat_completions import ChatOptions, to_chat
+from openresponses_bridge.dialects.table import dialects
 from openresponses_bridge.protocol.codec import decode_request, encode
 from openresponses_bridge.schemas.rewriting import SchemaRewriter
+from openresponses_bridge.seal import Sealer
 from tests.properties.test_cost_dialects import TIMES, grows
 
 WORDS = "word " * 100
@@ -36,6 +40,10 @@ INPUTS: dict[str, Callable[[int], list[dict[str, Any]]]] = {
     "parallel calls": lambda times: sorted(
         (item for at in range(times) for item in call(at)), key=lambda item: len(item["type"])
     ),
+    "parallel calls with one id": lambda times: sorted(
+        (item | {"call_id": "c"} for at in range(times) for item in call(at)),
+        key=lambda item: len(item["type"]),
+    ),
     "one call after another": lambda times: [item for at in range(times) for item in call(at)],
 }
 
@@ -48,6 +56,22 @@ def test_e12_a_request_to_chat(kind: str) -> None:
         request = decode_request(encode({"model": "m", "input": INPUTS[kind](times)}))
         before = process_time()
         to_chat(request, options=options)
+        return process_time() - before
+
+    assert grows(spent) < 3 * TIMES
+
+
+@pytest.mark.parametrize("dialect", ["anthropic", "responses"])
+@pytest.mark.parametrize("kind", INPUTS)
+def test_e12_a_request_to_other_upstreams(kind: str, dialect: str) -> None:
+    side = dialects()[dialect].upstream
+    assert side is not None
+
+    def spent(times: int) -> float:
+        request = decode_request(encode({"model": "m", "input": [message("user"), *INPUTS[kind](times)]}))
+        context = RequestContext((), "m", side.options(), Sealer(), ToolIdentityMap())
+        before = process_time()
+        side.request(request, context)
         return process_time() - before
 
     assert grows(spent) < 3 * TIMES

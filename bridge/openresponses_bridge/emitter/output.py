@@ -10,7 +10,14 @@ from msgspec import UNSET
 
 from openresponses_bridge.diagnostics import Diagnostics
 from openresponses_bridge.protocol.events import Event, OutputItemAdded, OutputItemDone
-from openresponses_bridge.protocol.ids import LONGEST_ID, TOO_LONG, accepted_call_id, digest, id_of_kind
+from openresponses_bridge.protocol.ids import (
+    LONGEST_ID,
+    TOO_LONG,
+    accepted_call_id,
+    digest,
+    free_id,
+    id_of_kind,
+)
 from openresponses_bridge.protocol.items import Item, ItemStatus, with_status
 from openresponses_bridge.protocol.unknown import Extra
 from openresponses_bridge.state import ITEM, BlockState
@@ -85,7 +92,7 @@ class Output:
             wanted, self.expect, self.explicit_end = self.expect, "", False
         new = id_of_kind(repair_surrogates(wanted), prefix) if wanted else self._ids(prefix)
         if new in self._taken:
-            new = _free(self._taken, new)
+            new = free_id(self._taken, new)
         self._taken[new] = 1
         return new
 
@@ -98,9 +105,9 @@ class Output:
         unique = wanted if printed and len(wanted) <= LONGEST_ID else f"call_{digest(wanted)}"
         unique = unique or self._ids("call")
         if unique in self._call_ids:
-            unique = _free(self._call_ids, unique)
+            unique = free_id(self._call_ids, unique)
             if len(unique) > LONGEST_ID:
-                unique = _free(self._call_ids, accepted_call_id(unique))
+                unique = free_id(self._call_ids, accepted_call_id(unique))
         self._call_ids[unique] = 1
         if wanted and unique != wanted:
             why = "given to two calls, made unique"
@@ -147,12 +154,3 @@ class Output:
             self.blocks[index].item(status) if item is None else item
             for index, item in enumerate(self._items)
         ]
-
-
-def _free(taken: dict[str, int], base: str) -> str:
-    """The base if it is unused, else the base with the first unused number."""
-    candidate = base
-    while candidate in taken:
-        taken[base] += 1
-        candidate = f"{base}_{taken[base]}"
-    return candidate

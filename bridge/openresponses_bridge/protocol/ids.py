@@ -64,6 +64,16 @@ def accepted_call_id(call_id: str) -> str:
     return call_id if len(call_id) <= LONGEST_ID else f"call_{digest(call_id)}"
 
 
+def free_id(taken: dict[str, int], base: str) -> str:
+    """The base if it is not `taken`, else the base with the first number that is free. The count of each
+    taken id goes on from call to call, so that many ids with one base cost no more than others."""
+    candidate = base
+    while candidate in taken:
+        taken[base] += 1
+        candidate = f"{base}_{taken[base]}"
+    return candidate
+
+
 def digest(text: str) -> str:
     """Hexadecimal digits that are always the same for a text."""
     return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:_DIGITS]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from base64 import b64decode
 from collections.abc import Callable, Sequence
+from itertools import accumulate
 from typing import Any, Final
 
 from openresponses_bridge.calls.call_ids import sent_call_id
@@ -18,6 +19,7 @@ from openresponses_bridge.dialects.anthropic_messages.models import MessagesOpti
 from openresponses_bridge.dialects.anthropic_messages.types import SLUG
 from openresponses_bridge.dialects.base import CONTINUE, CONTINUED, HISTORY, Entry
 from openresponses_bridge.errors import InvalidRequestError
+from openresponses_bridge.protocol.ids import free_id
 from openresponses_bridge.protocol.unknown import UnknownPart
 from openresponses_bridge.seal import Sealer, SealError
 
@@ -149,7 +151,7 @@ class AlternatingMessages:
     def __init__(self, diagnostics: Diagnostics) -> None:
         self._diagnostics = diagnostics
         self._turns: list[dict[str, Any]] = []
-        self._tool_ids: set[str] = set()
+        self._tool_ids: dict[str, int] = {}  # id → how many calls have asked for it
 
     def add(self, role: str, blocks: list[Block]) -> None:
         """Append to the last message, or to a new one if its role is another."""
@@ -159,13 +161,9 @@ class AlternatingMessages:
 
     def tool_id(self, call_id: str) -> str:
         """A legal id for a call, unique in the conversation."""
-        legal = candidate = _ILLEGAL.sub("_", call_id) or "call"
-        turn = 1
-        while candidate in self._tool_ids:
-            turn += 1
-            candidate = f"{legal}_{turn}"
-        self._tool_ids.add(candidate)
-        return candidate
+        unique = free_id(self._tool_ids, _ILLEGAL.sub("_", call_id) or "call")
+        self._tool_ids[unique] = 1
+        return unique
 
     def finished(self, *, prefill: bool = True) -> list[dict[str, Any]]:
         """The messages; empty when there are no blocks. Without `prefill` the model refuses to go on with a
@@ -243,6 +241,8 @@ class MessagesBuilder:
         self._views: list[CallView | OutputView | None] = [
             call_view(entry.item, identities) or output_view(entry.item, identities) for entry in entries
         ]
+        # how many entries before each one are neither calls nor outputs
+        self._others = [0, *accumulate(view is None for view in self._views)]
         self._answers = pair(self._views, lambda index: entries[index].param)
         self._open: list[tuple[str, int]] = []  # open calls: (tool_use id, index of the output)
         self._begun = False  # whether there was any message but system messages
@@ -324,7 +324,7 @@ class MessagesBuilder:
     def _output(self, index: int) -> None:
         """Someone else than the assistant speaks at `index`: first all open calls are answered."""
         for tool_id, answer in self._open:
-            if any(view is None for view in self._views[index:answer]):
+            if self._others[answer] > self._others[index]:
                 self._diagnostics.repair("function_call_output", "moved up to its call")
             self._turns.add("user", [self._result(tool_id, answer)])
         self._open = []
