@@ -169,6 +169,7 @@ def test_saying_again_what_is_whole_costs_no_more_than_what_is_said() -> None:
     assert min(seconds(900_000) for _ in range(3)) < 10 * max(seconds(9) for _ in range(3))
 
 
+@pytest.mark.no_cover
 def test_draining_costs_what_is_drained_and_not_what_is_open() -> None:
     def seconds(open_ones: int) -> float:
         calls = ToolCallAggregator()

@@ -369,6 +369,7 @@ def test_pairs_of_schemas_and_objects_are_counted_up_to_a_limit(monkeypatch: pyt
         ),
     ],
 )
+@pytest.mark.no_cover
 def test_what_is_large_and_cheap_is_judged(schema: dict[str, Any], value: Any, fits: bool) -> None:
     began = time.process_time()
     errors = ToolSchema("t", schema).errors(value)

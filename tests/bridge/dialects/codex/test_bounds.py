@@ -108,6 +108,7 @@ def test_what_is_kept_does_not_grow_with_the_turn(
     assert kept(inbound) <= most * 1.05
 
 
+@pytest.mark.no_cover
 def test_finished_calls_leave_the_aggregator() -> None:
     aggregator = ToolCallAggregator()
     drained = 0
@@ -126,6 +127,7 @@ def test_recent_keeps_the_last_keys() -> None:
 
 
 @pytest.mark.parametrize("again", [0, 1, MOST_RECENT + 9])
+@pytest.mark.no_cover
 def test_what_the_end_lists_is_not_sent_again_however_long_ago_it_was(again: int) -> None:
     frames = list(calls(MOST_RECENT + 10))
     final = [frame["item"] for frame in frames[2 * again + 1 :: 2]]
