@@ -7,10 +7,12 @@ from collections.abc import Sequence
 from time import perf_counter
 from typing import Any, NamedTuple
 
+import msgspec
 import pytest
 
 from openresponses_bridge.decoder.accumulator import ResponseAccumulator
-from openresponses_bridge.dialects.chat_completions import to_chat
+from openresponses_bridge.dialects.anthropic_messages import to_messages
+from openresponses_bridge.dialects.chat_completions import ChatOptions, from_chat, to_chat
 from openresponses_bridge.dialects.responses import Inbound, ResponsesOptions, to_responses
 from openresponses_bridge.emitter import ResponseStreamStateMachine
 from openresponses_bridge.protocol.codec import (
@@ -365,3 +367,63 @@ def test_e1_a_fold_of_stored_frames_has_all_facts() -> None:
     assert json.loads(encode(folded.response.output)) == shown(fed)[-1]["response"]["output"]
     folded.feed(events[-1])
     assert encode(folded.response) == encode(fed.run.machine.snapshot)
+
+
+ENGINE = {"top_k": 4, "min_p": 0.1, "guided_json": {"type": "object"}, "chat_template_kwargs": {"a": 1}}
+FROM_CHAT = {"model": "m", "messages": [{"role": "user", "content": "q"}]}
+PASSES: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any], list[str]]] = {
+    "P29, all of a Responses client's": ({"passes": ["*"]}, ENGINE, ENGINE, []),
+    "P29, those that are named": (
+        {"passes": ["min_p"]},
+        ENGINE,
+        {"min_p": 0.1},
+        ["top_k", "guided_json", "chat_template_kwargs"],
+    ),
+    "P29, none by default": ({}, {"min_p": 0.1}, {}, ["min_p"]),
+    "P29, never what the bridge makes": (
+        {"passes": ["*"]},
+        {"messages": [], "n": 3, "max_tokens": 1, "min_p": 0.1},
+        {"min_p": 0.1},
+        ["messages", "n", "max_tokens"],
+    ),
+    "P29, what is omitted is not passed": (
+        {"passes": ["*"], "omit": ["min_p"]},
+        {"min_p": 0.1},
+        {},
+        ["min_p"],
+    ),
+    "P29, what the operator adds": (
+        {"extra": {"provider": {"sort": "price"}, "min_p": 0.2}, "passes": ["*"]},
+        {"min_p": 0.1, "top_a": 1},
+        {"provider": {"sort": "price"}, "min_p": 0.2, "top_a": 1},
+        [],
+    ),
+}
+MADE_FOR_ALL = {"model", "messages"}
+
+
+@pytest.mark.parametrize("name", PASSES)
+def test_fields_of_engines_go_out_as_they_are(name: str) -> None:
+    options, given, sent, lost = PASSES[name]
+    request = decode_request(json.dumps({"model": "m", "input": "q", **given}))
+    body, diagnostics = to_chat(request, options=msgspec.convert(options, ChatOptions))
+    went = json.loads(encode(body))
+    assert went["messages"] == FROM_CHAT["messages"]
+    assert {name: went[name] for name in went if name not in MADE_FOR_ALL} == sent
+    assert sorted(case.where for case in diagnostics.of("loss")) == sorted(lost)
+
+
+def test_p29_from_chat_to_chat_passes_what_was_sent() -> None:
+    given = ENGINE | {"transforms": ["x"], "reasoning": {"enabled": True, "max_tokens": 9}, "models": ["a"]}
+    request, lost = from_chat(json.dumps(FROM_CHAT | given))
+    body, diagnostics = to_chat(request)
+    assert json.loads(encode(body)) == FROM_CHAT | given
+    assert [*lost, *diagnostics] == []
+    for elsewhere in (to_responses(request)[1], to_messages(request)[1]):
+        assert {case.where for case in elsewhere.of("loss")} >= {*given} - {"top_k"}
+    assert "models" not in to_responses(request)[0]
+
+
+def test_p29_what_the_operator_adds_is_nothing_that_the_bridge_makes() -> None:
+    with pytest.raises(ValueError, match="extra: stream is made"):
+        ChatOptions(extra={"stream": True})

@@ -121,8 +121,11 @@ def _object_with_extra(value: Any) -> Any:
     """The same for what is in a struct, where a dict is JSON, and so is a list of anything but structs."""
     if isinstance(value, list):
         return [_object_with_extra(each) if isinstance(each, msgspec.Struct) else each for each in value]
-    if not isinstance(value, msgspec.Struct) or value.__struct_config__.omit_defaults:
+    if not isinstance(value, msgspec.Struct):
         return value
+    if value.__struct_config__.omit_defaults:
+        built: dict[str, Any] = msgspec.to_builtins(value, enc_hook=enc_hook)
+        return built.pop(EXTRA, {}) | built
     config = value.__struct_config__
     fields: dict[str, Any] = {} if config.tag_field is None else {config.tag_field: config.tag}
     for name, key in zip(value.__struct_fields__, value.__struct_encode_fields__, strict=True):

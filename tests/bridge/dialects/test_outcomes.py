@@ -12,6 +12,7 @@ from openresponses_bridge.dialects import anthropic_messages, chat_completions, 
 from openresponses_bridge.dialects.anthropic_messages import ModelFacts
 from openresponses_bridge.dialects.base import (
     METADATA_OF_CHAT,
+    NATIVE_OF_CHAT,
     NATIVE_OF_MESSAGES,
     OTHER,
     STORE_OF_CHAT,
@@ -93,9 +94,10 @@ SAMPLES: dict[str, Any] = {
     STORE_OF_CHAT: True,
     METADATA_OF_CHAT: {"a": "b"},
     NATIVE_OF_MESSAGES: {"type": "ephemeral"},
+    NATIVE_OF_CHAT: {"order": ["a"]},
     OTHER: {"a": 1},
 }
-FOREIGN = {STORE_OF_CHAT, METADATA_OF_CHAT, NATIVE_OF_MESSAGES, OTHER}
+FOREIGN = {STORE_OF_CHAT, METADATA_OF_CHAT, NATIVE_OF_MESSAGES, NATIVE_OF_CHAT, OTHER}
 # what a field needs beside it to say anything
 BESIDE: dict[str, dict[str, Any]] = {
     "tool_choice": {"tools": [TOOL]},
@@ -103,7 +105,7 @@ BESIDE: dict[str, dict[str, Any]] = {
     "reasoning.summary": {"reasoning": {"effort": "low"}},
     "stream_options.include_obfuscation": {"stream": True},
 }
-FIELDS_OF = {OTHER: "unheard_of", NATIVE_OF_MESSAGES: "cache_control"}
+FIELDS_OF = {OTHER: "unheard_of", NATIVE_OF_MESSAGES: "cache_control", NATIVE_OF_CHAT: "provider"}
 # where it stands in the request when its row is not a path
 BODIES: dict[str, dict[str, Any]] = {OTHER: {"unheard_of": SAMPLES[OTHER]}}
 
@@ -126,8 +128,8 @@ def body_with(name: str) -> dict[str, Any]:
 
 
 def request_with(name: str) -> CreateResponse:
-    if name in (STORE_OF_CHAT, METADATA_OF_CHAT):
-        field = name.partition(",")[0]
+    if name in (STORE_OF_CHAT, METADATA_OF_CHAT, NATIVE_OF_CHAT):
+        field = FIELDS_OF.get(name) or name.partition(",")[0]
         given = {"model": "m", "messages": [{"role": "user", "content": "Hi"}], field: SAMPLES[name]}
         return chat_completions.from_chat(given)[0]
     if name == NATIVE_OF_MESSAGES:
@@ -186,7 +188,7 @@ def test_the_row_is_true(column: str, name: str) -> None:
 def differs(body: dict[str, Any], column: str, name: str) -> bool:
     """Whether the place that the row names holds what would not be there without the field."""
     side, options = COLUMNS[column]
-    where = "unheard_of" if name == OTHER else table(side, options)[name].what
+    where = FIELDS_OF[name] if name in (OTHER, NATIVE_OF_CHAT) else table(side, options)[name].what
     without = decode_request(json.dumps({"model": "other", "input": "Ho", **BESIDE.get(name, {})}))
     if name == "model":
         return bool(body["model"] == "m")

@@ -54,9 +54,11 @@ from openresponses_bridge.dialects.base.items import (
     normalize_entries,
 )
 from openresponses_bridge.dialects.base.outcomes import (
+    CHAT,
     EFFORTS,
     LEVELS,
     METADATA_OF_CHAT,
+    NATIVE_OF_CHAT,
     NATIVE_OF_MESSAGES,
     OTHER,
     OURS,
@@ -79,6 +81,7 @@ from openresponses_bridge.dialects.base.outcomes import (
 
 __all__ = [
     "CANCELLED",
+    "CHAT",
     "CONTINUE",
     "CONTINUED",
     "CUT",
@@ -90,6 +93,7 @@ __all__ = [
     "LEVELS",
     "LONGEST_NAME",
     "METADATA_OF_CHAT",
+    "NATIVE_OF_CHAT",
     "NATIVE_OF_MESSAGES",
     "NO_MESSAGE",
     "OTHER",

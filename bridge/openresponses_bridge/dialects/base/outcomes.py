@@ -23,6 +23,9 @@ OTHER: Final = "any other field"
 STORE_OF_CHAT: Final = "store, from a Chat client"
 METADATA_OF_CHAT: Final = "metadata, from a Chat client"
 NATIVE_OF_MESSAGES: Final = "what only Anthropic has, from its client"
+NATIVE_OF_CHAT: Final = "any other field, from a Chat client"
+CHAT: Final = "chat"
+"""The `Native.dialect` of a client of Chat Completions."""
 
 INEXPRESSIBLE: Final = "can't be expressed"
 # what asks for nothing, wherever it can't be said
@@ -103,6 +106,7 @@ OURS: Final[Outcomes] = {
     STORE_OF_CHAT: loss("the upstream stores nothing"),
     METADATA_OF_CHAT: loss(),
     NATIVE_OF_MESSAGES: loss(),
+    NATIVE_OF_CHAT: loss(),
     OTHER: loss("is not known"),
 }
 
@@ -205,7 +209,8 @@ def apply(request: CreateResponse, table: Outcomes, diagnostics: Diagnostics) ->
             outcome = table[_KEPT_THERE[name] if name in kept else OTHER]
             if outcome.kind == "loss" and kept.get(name, True):
                 diagnostics.loss(name, outcome.what)
-    if request.native is not UNSET and (native := table[NATIVE_OF_MESSAGES]).kind == "loss":
-        for name in request.native.names:
+    if request.native is not UNSET:
+        native = table[NATIVE_OF_CHAT if request.native.dialect == CHAT else NATIVE_OF_MESSAGES]
+        for name in request.native.names if native.kind == "loss" else ():
             diagnostics.loss(name, native.what)
     return body

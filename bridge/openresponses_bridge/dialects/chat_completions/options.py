@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from openresponses_bridge.calls.call_ids import call_id_form
 from openresponses_bridge.dialects.base import UnansweredCalls
+from openresponses_bridge.dialects.chat_completions.types import ChatRequest
 from openresponses_bridge.schemas.rewriting import Form
 
 
@@ -24,6 +25,8 @@ class ThinkingFields(Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
     """OpenRouter."""
 
 
+MADE: Final = frozenset(ChatRequest.__struct_encode_fields__) - frozenset(ThinkingFields.__struct_fields__)
+"""The fields of the body that the bridge makes itself, and that nothing else is taken for."""
 TextCallFormat = Literal["hermes", "glm", "invoke", "dsml", "kimi"]
 THINK_TAGS: Final = (("<think>", "</think>"),)
 
@@ -99,12 +102,21 @@ class ChatOptions(Struct, frozen=True, kw_only=True):
     call_ids: str | None = None
     """The form of the call ids that the server accepts, as `[a-zA-Z0-9]{9}`; others are replaced.
     None: any of up to 64 characters."""
+    passes: frozenset[str] = frozenset()
+    """Names of fields that a client may give although the Responses API does not have them, which go out as
+    they are, as `top_k` or `guided_json`; with `*` all of them. What a client of Chat Completions gives goes
+    out in any case. None overrides what the bridge makes itself."""
+    extra: dict[str, Any] = {}
+    """Fields that are added to the body of every request, before what clients give. The values may be
+    objects."""
     omit: frozenset[str] = frozenset()
     """Names of request fields that this upstream refuses; each use is a loss."""
 
     def __post_init__(self) -> None:
         if self.call_ids is not None:
             call_id_form(self.call_ids)
+        if made := sorted(MADE & self.extra.keys()):
+            raise ValueError(f"extra: {made[0]} is made by the bridge itself")
 
 
 DEFAULT_OPTIONS: Final = ChatOptions()

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import UNSET, Struct, UnsetType, field
+
+from openresponses_bridge.protocol.unknown import EXTRA, Extra
 
 
 class ChatFunction(Struct, omit_defaults=True, gc=False):
@@ -216,7 +218,8 @@ class ChatTool(Struct, tag="function", tag_field="type"):
 
 
 class ChatRequest(Struct, omit_defaults=True, kw_only=True):
-    """The body of a request. Null stands for "not given"; limits are tokens."""
+    """The body of a request. Null stands for "not given"; limits are tokens. `extra` are further fields of
+    the body, which override none of these."""
 
     model: str
     messages: list[ChatMessage]
@@ -254,3 +257,4 @@ class ChatRequest(Struct, omit_defaults=True, kw_only=True):
     metadata: dict[str, str] | None = None
     stream: bool | None = None
     stream_options: dict[str, Any] | None = None
+    extra: Extra = field(default=UNSET, name=EXTRA)

@@ -9,7 +9,7 @@ from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
 from openresponses_bridge.diagnostics import Diagnostics
-from openresponses_bridge.dialects.base import Fields, body_of, invalid
+from openresponses_bridge.dialects.base import CHAT, Fields, body_of, invalid
 from openresponses_bridge.dialects.chat_completions.client.messages import MessageReader
 from openresponses_bridge.protocol import request as rq
 from openresponses_bridge.protocol import tools as tl
@@ -235,11 +235,19 @@ def from_chat(
     fields.skip("n", "function_call")
     if fields.equals("modalities", ["text"]):
         fields.skip("modalities")
+    said = {name: fields.raw(name) for name in fields.unread_here if name not in _UNREADABLE}
     for where in fields.unread:
-        diagnostics.loss(where, "can't be expressed")
+        within, _, name = where.partition(".")
+        if within == "reasoning" and name:
+            said.setdefault(within, {})[name] = fields.inner(within).raw(name)
+        elif where not in said:
+            diagnostics.loss(where, "can't be expressed")
+    if said:
+        request = replace(request, native=rq.Native(CHAT, list(said), said))
     return request, diagnostics
 
 
+_UNREADABLE: Final = ("modalities", "audio")  # an answer in sound would be lost
 _ONLY_CHAT: Final = (
     "max_completion_tokens",
     "max_tokens",

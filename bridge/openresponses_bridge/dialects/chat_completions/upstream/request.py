@@ -20,9 +20,11 @@ from openresponses_bridge.calls.declarations import (
 from openresponses_bridge.calls.identity import ToolIdentityMap
 from openresponses_bridge.diagnostics import Diagnostics
 from openresponses_bridge.dialects.base import (
+    CHAT,
     EFFORTS,
     HISTORY,
     METADATA_OF_CHAT,
+    NATIVE_OF_CHAT,
     OURS,
     STORE_OF_CHAT,
     AnyItem,
@@ -41,7 +43,7 @@ from openresponses_bridge.dialects.base import (
     sent,
     with_answers,
 )
-from openresponses_bridge.dialects.chat_completions.options import DEFAULT_OPTIONS, ChatOptions
+from openresponses_bridge.dialects.chat_completions.options import DEFAULT_OPTIONS, MADE, ChatOptions
 from openresponses_bridge.dialects.chat_completions.types import ChatFunctionDefinition, ChatRequest, ChatTool
 from openresponses_bridge.dialects.chat_completions.upstream.messages import MessagesBuilder
 from openresponses_bridge.errors import InvalidRequestError
@@ -168,6 +170,7 @@ FIELDS: Final[Outcomes] = {
     "top_k": loss(),
     STORE_OF_CHAT: built("store"),
     METADATA_OF_CHAT: built("metadata"),
+    NATIVE_OF_CHAT: built("its own name"),
 }
 
 
@@ -212,6 +215,9 @@ def to_chat(
     name = model or request.model
     if not name:
         raise _missing("model", "no model is given")
+    extra: dict[str, Any] = {}
+    if options.passes or options.extra or request.native is not UNSET:
+        request, extra = _passed(request, options)
     fields = apply(request, FIELDS, diagnostics)
     if chosen.tools is not None:
         fields |= _offered(request, chosen, options, diagnostics)
@@ -232,10 +238,40 @@ def to_chat(
         fields |= {"stream": True, "stream_options": usage}
     if request.include:
         _check_include(request.include, diagnostics)
-    for field in sorted(options.omit & fields.keys()):
-        if fields.pop(field) is not None:
+    for field in sorted(options.omit & (fields.keys() | extra.keys())):
+        if fields.pop(field, None) is not None or extra.pop(field, None) is not None:
             diagnostics.loss(field, "the upstream does not accept it")
-    return ChatRequest(model=name, messages=messages, **fields), diagnostics
+    return ChatRequest(model=name, messages=messages, extra=extra or UNSET, **fields), diagnostics
+
+
+def _passed(request: CreateResponse, options: ChatOptions) -> tuple[CreateResponse, dict[str, Any]]:
+    """(the request without the fields that go out by their own names, these fields)."""
+    extra: dict[str, Any] = {}
+    native = request.native
+    if native is not UNSET and native.dialect == CHAT:
+        extra = dict(native.said)
+        request = replace(request, native=UNSET)
+    if options.passes:
+        kept = kept_there(request).keys() | MADE
+        left = []
+        for found in request.beyond or ():
+            passed = {
+                name: value
+                for name, value in found.fields.items()
+                if not found.place and name not in kept and _may_pass(name, options)
+            }
+            extra |= passed
+            fields = {name: value for name, value in found.fields.items() if name not in passed}
+            left += [found._replace(fields=fields)] if fields else []
+        request = replace(request, beyond=left or UNSET)
+        if request.top_k is not None and _may_pass("top_k", options):
+            extra["top_k"] = request.top_k
+            request = replace(request, top_k=None)
+    return request, {**extra, **options.extra}
+
+
+def _may_pass(name: str, options: ChatOptions) -> bool:
+    return "*" in options.passes or name in options.passes
 
 
 _item_of: Final = attrgetter("item")
