@@ -192,6 +192,7 @@ class ClaudeCode(SessionClient):
     HEADERS: ClassVar = {
         "user-agent": "claude-cli/2.1.197 (external, cli)",
         "anthropic-version": "2023-06-01",
+        "anthropic-beta": "mid-conversation-system-2026-04-07",
     }
     TOOLS: ClassVar = [
         _tool("Bash", command=TEXT, timeout={"type": "number"}),

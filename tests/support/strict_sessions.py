@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from openresponses_server.settings import Settings, UpstreamSettings
 from tests.support.serving import serving
-from tests.support.strict_upstreams import PROVIDERS, Asked, Rule, Said, StrictUpstream
+from tests.support.strict_upstreams import PROVIDERS, Asked, Gemini, Rule, Said, StrictUpstream
 from tests.support.upstream import ScriptedUpstream
 
 MODELS = {
@@ -39,6 +39,9 @@ class Strict(NamedTuple):
     def all_answered(self) -> None:
         """Nothing was refused, and each upstream had the turns that were its own."""
         assert self.refused == []
+        gemini = self.upstreams["gemini"].provider
+        assert isinstance(gemini, Gemini)
+        assert gemini.lost == []
         turns = {name: {turn for turn in each.answered if turn} for name, each in self.upstreams.items()}
         own = {name: {at for at, asked in enumerate(ORDER, 1) if asked == name} for name in self.upstreams}
         assert turns == own

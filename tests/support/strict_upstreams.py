@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
-from itertools import pairwise
+from itertools import count, pairwise, zip_longest
 from typing import Any, ClassVar, NamedTuple
 
 from tests.support import anthropic_rules, chat_rules
@@ -48,16 +48,17 @@ class Problem(NamedTuple):
     status: int = 400
 
 
+_NUMBERS = count(1)
+
+
 class Provider:
     """One provider's rules and frames. An instance is one account: it knows what it has made."""
 
     paths: ClassVar[str]
 
-    def __init__(self) -> None:
-        self._made = 0
-
-    def problems(self, body: Json) -> Iterator[Problem]:
-        """Why the provider refuses the body; nothing for one that it takes."""
+    def problems(self, body: Json, betas: str) -> Iterator[Problem]:
+        """Why the provider refuses the body; nothing for one that it takes. `betas`: Anthropic's, which the
+        client asks for."""
         raise NotImplementedError
 
     def error(self, problem: Problem) -> Any:
@@ -71,8 +72,8 @@ class Provider:
         raise NotImplementedError
 
     def number(self) -> int:
-        self._made += 1
-        return self._made
+        """A new one: no two accounts give an id twice."""
+        return next(_NUMBERS)
 
 
 class StrictUpstream:
@@ -90,11 +91,11 @@ class StrictUpstream:
             return Script([b'{"input_tokens":10}'], headers=JSON)
         if not received.path.endswith(self.provider.paths):
             return Script([b'{"error":{"message":"Not found"}}'], 404, JSON)
-        body = received.body
+        body, betas = received.body, received.headers.get("anthropic-beta", "")
         if not body.get("stream"):
             problem: Problem | None = Problem("these scripts are streams")
         else:
-            problem = next(self.provider.problems(body), None)
+            problem = next(self.provider.problems(body, betas), None)
         if problem is not None:
             self.refused.append(problem.message)
             return Script([json.dumps(self.provider.error(problem)).encode()], problem.status, JSON)
@@ -154,14 +155,13 @@ class OpenAI(Provider):
     def __init__(self) -> None:
         super().__init__()
         self._encrypted: dict[str, str] = {}  # the reasoning's id
-        self._led_to: dict[str, str] = {}  # item id → id of the reasoning before it
 
     def error(self, problem: Problem) -> Any:
         kind = "invalid_request_error"
         named = {"message": problem.message, "type": kind, "param": problem.param, "code": problem.code}
         return {"error": named}
 
-    def problems(self, body: Json) -> Iterator[Problem]:
+    def problems(self, body: Json, betas: str) -> Iterator[Problem]:
         given = body["input"]
         items = [{"role": "user", "content": given}] if isinstance(given, str) else given
         for index, tool in enumerate(body.get("tools", ())):
@@ -172,7 +172,7 @@ class OpenAI(Provider):
         for each in ids:
             if ids.count(each) > 1:
                 yield Problem(f"Duplicate item found with id {each}. Remove duplicate items and try again.")
-        yield from self._order(items)
+        yield from _openai_order(items)
         yield from _openai_pairs(items)
 
     def _item(self, where: str, item: Json) -> Iterator[Problem]:
@@ -218,26 +218,6 @@ class OpenAI(Provider):
                 "invalid_encrypted_content",
             )
 
-    def _order(self, items: list[Json]) -> Iterator[Problem]:
-        before = ""  # the reasoning item that what comes now follows
-        for at, item in enumerate(items):
-            kind = item.get("type", "message")
-            if kind == "reasoning":
-                before = item["id"]
-                following = items[at + 1] if at + 1 < len(items) else {"role": "user"}
-                if following.get("role", "assistant") != "assistant" or "output" in following:
-                    yield Problem(
-                        f"Item '{before}' of type 'reasoning' was provided without its required following"
-                        " item."
-                    )
-            elif item.get("role", "assistant") != "assistant" or "output" in item:
-                before = ""
-            elif (needed := self._led_to.get(item.get("id", ""))) is not None and needed != before:
-                yield Problem(
-                    f"Item '{item['id']}' of type '{kind}' was provided without its required 'reasoning'"
-                    f" item: '{needed}'."
-                )
-
     def asked(self, body: Json) -> Asked:
         given = body["input"]
         texts: list[str] = []
@@ -266,10 +246,10 @@ class OpenAI(Provider):
                 encrypted = ""
             stream.reasoning(reasoning, said.thinking, encrypted)
         if said.text:
-            stream.text(self._led(f"msg_{self.number():050}", reasoning), said.text)
+            stream.text(f"msg_{self.number():050}", said.text)
         for name, given in said.calls:
             custom = asked.tools[name] == "custom"
-            made = self._led(f"{'ctc' if custom else 'fc'}_{self.number():050}", reasoning)
+            made = f"{'ctc' if custom else 'fc'}_{self.number():050}"
             stream.call(made, f"call_{self.number():024}", name, given, custom)
         usage: Json = {"input_tokens": 30, "output_tokens": 9, "total_tokens": 39}
         usage["input_tokens_details"] = {"cached_tokens": 0}
@@ -277,11 +257,6 @@ class OpenAI(Provider):
         done = head | {"status": "completed", "output": stream.output, "usage": usage}
         stream.say("response.completed", response=done)
         return stream.sent
-
-    def _led(self, item_id: str, reasoning: str) -> str:
-        if reasoning:
-            self._led_to[item_id] = reasoning
-        return item_id
 
 
 class _Events:
@@ -393,6 +368,15 @@ def _openai_content(where: str, item: Json) -> Iterator[Problem]:
             )
 
 
+def _openai_order(items: list[Json]) -> Iterator[Problem]:
+    for item, following in zip_longest(items, items[1:], fillvalue={"role": "user"}):
+        its = following.get("role", "assistant") == "assistant" and "output" not in following
+        if item.get("type") == "reasoning" and not its:
+            yield Problem(
+                f"Item '{item['id']}' of type 'reasoning' was provided without its required following item."
+            )
+
+
 def _openai_pairs(items: list[Json]) -> Iterator[Problem]:
     """Outputs follow their calls, wherever."""
     called: list[str] = []
@@ -438,12 +422,13 @@ class Anthropic(Provider):
         error = {"type": "invalid_request_error", "message": problem.message}
         return {"type": "error", "error": error, "request_id": f"req_{self.number():024}"}
 
-    def problems(self, body: Json) -> Iterator[Problem]:
+    def problems(self, body: Json, betas: str) -> Iterator[Problem]:
         messages = [
             message | {"content": [{"type": "text", "text": message["content"]}]}
             if isinstance(message["content"], str)
             else message
             for message in body["messages"]
+            if message["role"] != "system" or "mid-conversation-system" not in betas
         ]
         for index, tool in enumerate(body.get("tools", ())):
             if not _MESSAGES_NAME.fullmatch(tool["name"]):
@@ -657,12 +642,14 @@ class Gemini(_Chat):
     def __init__(self) -> None:
         super().__init__()
         self._signatures: dict[str, str] = {}  # by call id, "" where it had none
+        self.lost: list[str] = []
+        """Its own calls that came back with the placeholder, without what it thought at them."""
 
     def error(self, problem: Problem) -> Any:
         status = "INVALID_ARGUMENT"
         return [{"error": {"code": problem.status, "message": problem.message, "status": status}}]
 
-    def problems(self, body: Json) -> Iterator[Problem]:
+    def problems(self, body: Json, betas: str) -> Iterator[Problem]:
         known = [("", body, _GEMINI_BODY)]
         known += [
             (f" at 'messages[{at}]'", each, _GEMINI_MESSAGE) for at, each in enumerate(body["messages"])
@@ -683,7 +670,9 @@ class Gemini(_Chat):
             for place, call in enumerate(message.get("tool_calls") or ()):
                 google = (call.get("extra_content") or {}).get("google", {})
                 signature = google.get("thought_signature", "")
-                if signature and signature != self._signatures.get(call["id"], _GEMINI_VALIDATOR):
+                if signature == _GEMINI_VALIDATOR:
+                    self.lost += [call["id"]] if self._signatures.get(call["id"]) else []
+                elif signature and signature != self._signatures.get(call["id"]):
                     yield Problem("Corrupted thought signature.")
                 if at > asked and place == 0 and not signature:
                     yield Problem(
@@ -759,7 +748,7 @@ class Qwen(_Chat):
         error = {"message": problem.message, "type": "invalid_request_error", "param": None}
         return {"error": error | {"code": "invalid_parameter_error"}}
 
-    def problems(self, body: Json) -> Iterator[Problem]:
+    def problems(self, body: Json, betas: str) -> Iterator[Problem]:
         messages = body["messages"]
         for at, message in enumerate(messages):
             if message["role"] == "system" and at:
@@ -822,7 +811,7 @@ class Mistral(_Chat):
         named = {"object": "error", "message": problem.message, "type": problem.code}
         return named | {"param": None, "code": "3230"}
 
-    def problems(self, body: Json) -> Iterator[Problem]:
+    def problems(self, body: Json, betas: str) -> Iterator[Problem]:
         known = [("body", body, _MISTRAL_BODY)]
         for at, message in enumerate(body["messages"]):
             role = message["role"]

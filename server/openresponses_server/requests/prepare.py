@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Final
@@ -61,7 +62,9 @@ from openresponses_server.upstreams.refusals import (
 )
 from openresponses_server.upstreams.targets import Target
 
-_ENCRYPTED: Final = b'"encrypted_content"'
+_ENCRYPTED: Final = re.compile(
+    rb'"(encrypted_content|signature|redacted_thinking|thought_signature)"'
+)  # fields and types, as the dialects name them
 _IMAGE: Final = b'"image'  # in every dialect, an image's type or its address is a string that begins so
 _log = structlog.get_logger(__name__)
 
@@ -294,7 +297,7 @@ def _may_be_shortened(request: PreparedRequest, target: Target, _sent: bytes) ->
 
 
 def _has_encrypted(request: PreparedRequest, _target: Target, sent: bytes) -> bool:
-    return _ENCRYPTED in sent and has_encrypted((*request.history, *request.own))
+    return _ENCRYPTED.search(sent) is not None and has_encrypted((*request.history, *request.own))
 
 
 def _has_images(_request: PreparedRequest, target: Target, sent: bytes) -> bool:

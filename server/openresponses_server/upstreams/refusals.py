@@ -76,6 +76,12 @@ def overflow_code(status: int, reported: str | None, message: str) -> str | None
 # Where servers put an error's text without an `error` object: Mistral, FastAPI and vLLM, others.
 _MESSAGE_FIELDS: Final = ("message", "detail", "error_description", "reason")
 _UNDECRYPTABLE: Final = "invalid_encrypted_content"
+_UNSIGNED: Final = re.compile(
+    r"invalid `?signature`? in `?(redacted_)?thinking`? block"  # Anthropic, also for another of its models
+    r"|(corrupted|invalid) thought[_ ]signature|thought[_ ]signature is not valid",  # Google
+    re.IGNORECASE,
+)
+_REFUSED: Final = 400
 _BLIND_STATUSES: Final = frozenset({400, 404, 415, 422, 500})
 _BLIND: Final = re.compile(
     r"unknown variant `?image"  # DeepSeek
@@ -175,8 +181,11 @@ def is_too_long(error: UpstreamError) -> bool:
 
 
 def cannot_decrypt(error: UpstreamError) -> bool:
-    """Whether the upstream refuses encrypted reasoning that it has not made, or has made for another key."""
-    return error.code == _UNDECRYPTABLE
+    """Whether the upstream refuses reasoning that it has not encrypted or signed, or for another key or
+    model."""
+    return error.code == _UNDECRYPTABLE or (
+        error.http_status == _REFUSED and _UNSIGNED.search(error.message) is not None
+    )
 
 
 def sees_no_images(error: UpstreamError) -> bool:

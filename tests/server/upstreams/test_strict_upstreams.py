@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from tests.support.anthropic import add_up
-from tests.support.strict_upstreams import PROVIDERS, Provider, Said, StrictUpstream
+from tests.support.strict_upstreams import PROVIDERS, Gemini, Provider, Said, StrictUpstream
 from tests.support.upstream import DONE, Received, Script
 
 Json = dict[str, Any]
@@ -145,6 +145,7 @@ def user(text: str, content: Any = None) -> Json:
     return {"role": "user", "content": content or text}
 
 
+SYSTEM = {"role": "system", "content": "And be kind."}
 ASSISTANT = {"role": "assistant", "content": "So far."}
 LONG = "call_" + "x" * 60
 # a good input is: user, reasoning, message, two calls, two outputs
@@ -181,7 +182,6 @@ OPENAI = {
     "reasoning before the user's words": Broken(
         put(2, user("And?")), "of type 'reasoning' was provided without its required following item"
     ),
-    "a call without its reasoning": Broken(without(1), "provided without its required 'reasoning' item"),
     "a call without output": Broken(without(6), "No tool output found for function call"),
     "an output without call": Broken(without(4), "No tool call found for function call output"),
     "an unknown field": Broken(at(2, extra=1), "'input[2].extra'", code="unknown_parameter"),
@@ -200,6 +200,7 @@ UNANSWERED = "`tool_use` ids were found without `tool_result` blocks immediately
 ANTHROPIC = {
     "the assistant's end": Broken(put(3, ASSISTANT), "does not support assistant message prefill"),
     "two users' turns": Broken(put(0, user("And?")), 'multiple "user" roles in a row'),
+    "a system message": Broken(put(1, SYSTEM), "_turns: roles ["),
     "a signature of others": Broken(
         block(1, 0, signature="others"), "messages.1.content.0: Invalid `signature` in `thinking` block"
     ),
@@ -221,7 +222,6 @@ ANTHROPIC = {
         lambda body: body["tools"][0].update(name="n" * 129), "tools.0.custom.name: String should match"
     ),
 }
-SYSTEM = {"role": "system", "content": "And be kind."}
 # a good conversation is: system, user, assistant with two calls, two outputs
 GEMINI = {
     "a call without its signature": Broken(
@@ -229,10 +229,6 @@ GEMINI = {
     ),
     "another signature": Broken(
         called(0, extra_content={"google": {"thought_signature": "AbCd=="}}), "Corrupted thought signature"
-    ),
-    "the placeholder for its own": Broken(
-        called(0, extra_content={"google": {"thought_signature": "skip_thought_signature_validator"}}),
-        "Corrupted thought signature",
     ),
     "an end with the model's turn": Broken(put(5, ASSISTANT), "ending with a model turn are not supported"),
     "a call without output": Broken(without(4), "the number of function response parts is equal"),
@@ -326,3 +322,13 @@ def test_gemini_wants_signatures_of_the_current_turn_and_takes_its_placeholder_f
     called(0, extra_content=None)(earlier)
     earlier["messages"] += [ASSISTANT, user("Turn 2.")]
     assert refusal(provider, earlier) == (200, None)
+
+
+def test_gemini_notes_calls_of_its_own_that_come_back_with_the_placeholder() -> None:
+    provider = PROVIDERS["gemini"]()
+    assert isinstance(provider, Gemini)
+    body = of_chat(provider)
+    assert (refusal(provider, body), provider.lost) == ((200, None), [])
+    called(0, extra_content={"google": {"thought_signature": "skip_thought_signature_validator"}})(body)
+    assert refusal(provider, body) == (200, None)
+    assert provider.lost == [body["messages"][2]["tool_calls"][0]["id"]]
