@@ -34,7 +34,7 @@ def sent(dialect: str, request: Json, **options: Any) -> tuple[Json, Diagnostics
     """(body, diagnostics) of a request as it goes to an upstream with these options."""
     translate, kind = UPSTREAMS[dialect]
     made = decode_request(encode({"model": "m", **request}))
-    body, diagnostics = translate(made, options=kind(**options))
+    body, diagnostics = translate(made, options=msgspec.convert(options, kind))
     return json.loads(encode(body)), diagnostics
 
 
