@@ -295,9 +295,11 @@ class KeyCommand:
                 output, said = await asyncio.gather(_beginning(process.stdout), _beginning(process.stderr))
                 code = await process.wait()
         except TimeoutError:
-            raise TimeoutError(f"it did not end within {_KEY_SECONDS:g} seconds") from None
-        finally:
             _kill(process)
+            raise TimeoutError(f"it did not end within {_KEY_SECONDS:g} seconds") from None
+        except BaseException:
+            _kill(process)
+            raise
         now = self._clock()
         found = printed_key(output, now) if code == 0 and len(output) <= _KEY_BYTES else None
         known = [*self.secrets, *([] if found is None else [found.key]), output.decode("utf-8", "replace")]

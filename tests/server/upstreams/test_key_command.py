@@ -188,6 +188,16 @@ async def test_one_that_hangs_is_ended_with_its_children(
     assert not any(_runs(int(pid)) for pid in pids.read_text().split())
 
 
+async def test_what_a_program_leaves_running_is_its_own_affair(program: Program) -> None:
+    """Such as the agent of a password store."""
+    pid = program.folder / "pid"
+    argv = ["sh", "-c", f"sleep 60 >/dev/null 2>&1 & echo $! > {pid}; echo k"]
+    assert await KeyCommand("u", argv, 300).try_with(_same) == "k"
+    left = int(pid.read_text())
+    assert _runs(left)
+    os.kill(left, 9)
+
+
 def _runs(pid: int) -> bool:
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"

@@ -206,4 +206,5 @@ def test_p5_templates_that_take_one_system_message() -> None:
         if "chat" in (found := profile(name).dialects)
         and found["chat"].options.get("system_messages") == "one"
     }
-    assert one == {"vllm", "sglang", "vertex", "llamacpp", "lmstudio", "ollama", "qwen", "minimax", "gemini"}
+    one_only = {"vllm", "sglang", "vertex", "llamacpp", "lmstudio", "ollama", "qwen", "minimax", "gemini"}
+    assert one == one_only | {"mistral"}
