@@ -17,7 +17,7 @@ from urllib.parse import quote, unquote, urlsplit
 import msgspec
 
 from openresponses_bridge.errors import WireError
-from openresponses_bridge.protocol.codec import decode_json, encode
+from openresponses_bridge.protocol.codec import decode_json, encode, with_whole_characters
 from openresponses_bridge.protocol.input_items import AdditionalTools, ToolSearchOutputParam
 from openresponses_bridge.protocol.request import CreateResponse
 from openresponses_bridge.protocol.secrets import (
@@ -76,9 +76,10 @@ def masked_headers(headers: Mapping[str, str], *, drop: bool = False) -> dict[st
 
 def masked_body(body: bytes, finds: Finds) -> msgspec.Raw | None:
     """A JSON body without its secrets: values of fields that are named for them, secrets in addresses, and
-    those that `finds` knows. None if it is not JSON."""
+    those that `finds` knows; and without lone surrogates, which no reader of records takes. None if it is not
+    JSON."""
     try:
-        shown = encode(masked_value(decode_json(body))).decode()
+        shown = encode(with_whole_characters(masked_value(decode_json(body)))).decode()
     except (WireError, RecursionError, UnicodeError, msgspec.MsgspecError):
         return None
     return msgspec.Raw(without(shown, finds).encode())

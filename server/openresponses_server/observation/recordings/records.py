@@ -14,6 +14,8 @@ from typing import Annotated, Any, Final, Literal, get_args
 import msgspec
 from msgspec import Meta, Raw, Struct
 
+from openresponses_bridge.protocol.codec import with_whole_characters
+
 VERSION: Final = 1
 TYPE: Final = "recording"
 LONGEST_LINE: Final = 64 * 1024 * 1024
@@ -124,8 +126,12 @@ def chunk(exchange: int, at: float, data: bytes) -> Chunk:
 
 
 def encode_record(record: Record) -> bytes:
-    """Encode a record as a line, with its line feed."""
-    return msgspec.json.encode(record) + b"\n"
+    """Encode a record as a line, with its line feed. Lone surrogates, which clients can send in any name, are
+    replaced: a line with one can't be read."""
+    try:
+        return msgspec.json.encode(record) + b"\n"
+    except UnicodeEncodeError:
+        return msgspec.json.encode(with_whole_characters(record)) + b"\n"
 
 
 def decode_record(line: bytes) -> Record | None:

@@ -113,9 +113,9 @@ def test_a_name_is_looked_at_once_however_many_values_it_has(monkeypatch: pytest
     looked = list[str]()
 
     class Named(secrets.NamedField):
-        def __init__(self, name: str, value: Any) -> None:
+        def __init__(self, name: str, *given: Any) -> None:
             looked.append(name)
-            super().__init__(name, value)
+            super().__init__(name, *given)
 
     for module in (secrets, masking):
         monkeypatch.setattr(module, "NamedField", Named)

@@ -400,3 +400,16 @@ def test_a_request_of_the_inspector_is_traced(app: InProcess, upstream: Scripted
     (client,) = legs(records)["client"]
     assert (client.path, client.dialect) == ("/inspector/v1/responses", "inspector")
     assert b"".join(chunks(records, client.exchange)) == reply.body
+
+
+def test_half_a_surrogate_pair_is_traced_as_what_it_is(
+    app: InProcess, upstream: ScriptedUpstream, folder: Path
+) -> None:
+    """A client can send one in any name, and a line with one could not be read."""
+    upstream.scripts["m"] = Script(text("Hello"))
+    reply = ask(app, tools=[{"type": "odd\ud800"}], **{"more\ud800": "x"})
+    assert reply.status == 200
+    (path,) = folder.glob("*/*.jsonl")
+    shown = path.read_text()
+    assert "odd\ufffd is not known" in shown
+    assert len(read_recording(path).exchanges) == 2
