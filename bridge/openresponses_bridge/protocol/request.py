@@ -179,10 +179,36 @@ class SteerError(Struct, frozen=True, kw_only=True):
 
 
 class FailedSteer(Struct, frozen=True):
-    """The input that was refused, as it came."""
+    """The input that was refused, as it came; its `id`, if it had been accepted."""
 
     previous_response_id: Any
     input: Any
+    id: str | UnsetType = UNSET
+
+
+class AcceptedSteer(Struct, frozen=True):
+    """Input for this response that was accepted."""
+
+    id: str
+    previous_response_id: str
+
+
+class ResponseSteerAccepted(Struct, frozen=True, tag="response.steer.accepted", tag_field="type"):
+    """OpenAI: input for a running response was accepted; it is sent to the model when that has ended."""
+
+    type: ClassVar[Literal["response.steer.accepted"]] = "response.steer.accepted"
+    steer: AcceptedSteer
+    sequence_number: int
+
+
+class ResponseSteerPending(Struct, frozen=True, tag="response.steer.pending", tag_field="type"):
+    """OpenAI: accepted input waits for the client's outputs, of which `required_input` are the beginnings."""
+
+    type: ClassVar[Literal["response.steer.pending"]] = "response.steer.pending"
+    steer: AcceptedSteer
+    required_input: list[dict[str, Any]]
+    sequence_number: int
+    reason: Literal["waiting_for_required_input"] = "waiting_for_required_input"
 
 
 class ResponseSteerFailed(Struct, frozen=True, tag="response.steer.failed", tag_field="type"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import secrets
 from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
@@ -20,7 +21,15 @@ from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
 from openresponses_bridge.errors import BridgeError, InvalidRequestError, WireError
 from openresponses_bridge.protocol.codec import encode, request_object
-from openresponses_bridge.protocol.request import FailedSteer, ResponseSteerFailed, SteerError
+from openresponses_bridge.protocol.request import (
+    AcceptedSteer,
+    FailedSteer,
+    ResponseSteerAccepted,
+    ResponseSteerFailed,
+    ResponseSteerPending,
+    SteerError,
+)
+from openresponses_bridge.protocol.unknown import enc_hook
 from openresponses_server.api.websocket.memory import ConnectionMemory
 from openresponses_server.api.websocket.turns import Send, TurnRunner
 from openresponses_server.errors import HttpError, error_body, shutting_down
@@ -39,11 +48,35 @@ CANCEL: Final = "response.cancel"
 STEER: Final = "response.steer"
 PROCESSED: Final = "response.processed"
 LONGEST_STREAM_ID: Final = 64  # characters
+PENDING_STEERS: Final = 8
+# why input for a response is refused, or could not be sent: code, message
+_INVALID: Final = (
+    "invalid_input",
+    "`previous_response_id` must be a string, `input` a text or messages of the user's.",
+)
+_NOT_FOUND: Final = ("response_not_found", "No response of this connection has this id.")
+_COMPLETED: Final = ("response_already_completed", "The response has ended: send the input in a new request.")
+_NOT_ACTIVE: Final = (
+    "response_not_active",
+    "The response did not end with an answer, or another turn came first.",
+)
 _NOT_SUPPORTED: Final = (
     "steering_not_supported",
-    "Responses can't be steered here. Cancel the response, or send the input when it has ended.",
+    "A response that compacts its conversation can't be steered.",
 )
-_INVALID: Final = ("invalid_input", "`previous_response_id` must be a string, and `input` is required.")
+_TOO_MANY_STEERS: Final = ("too_many_pending_steers", f"{PENDING_STEERS} inputs wait, which is the limit.")
+_NO_SUCCESSOR: Final = ("successor_creation_failed", "The response with this input was refused.")
+# items that the client answers → the item of the answer
+_ANSWERS: Final = {
+    "function_call": "function_call_output",
+    "custom_tool_call": "custom_tool_call_output",
+    "computer_call": "computer_call_output",
+    "shell_call": "shell_call_output",
+    "local_shell_call": "local_shell_call_output",
+    "apply_patch_call": "apply_patch_call_output",
+    "tool_search_call": "tool_search_output",
+}
+_PARTS: Final = frozenset({"input_text", "input_image", "input_file"})
 
 
 class MessageHead(Struct, frozen=True):
@@ -75,15 +108,51 @@ async def read_head(message: str | bytes, limits: Limits) -> MessageHead:
         return _BROKEN
 
 
-async def steer_failed(message: str | bytes, limits: Limits, number: int) -> ResponseSteerFailed:
-    """The event that refuses a `response.steer`. It returns the input, so that the client can send it
-    later. Raises InvalidRequestError for a message that is not JSON: its head alone does not show that."""
-    given = await decode_body(message, limits, request_object)
-    previous_id = given.get("previous_response_id")
-    valid = isinstance(previous_id, str) and "input" in given
-    code, what = _NOT_SUPPORTED if valid else _INVALID
-    steer = FailedSteer(previous_id, given.get("input"))
-    return ResponseSteerFailed(SteerError(code=code, message=what), steer, number)
+class PendingSteer(Struct, frozen=True):
+    """Accepted input: as it came, as messages, and the memory that it takes."""
+
+    steer: AcceptedSteer
+    input: Any
+    messages: list[dict[str, Any]]
+    reservation: Reservation
+
+
+def steering_messages(given: Any) -> list[dict[str, Any]] | None:
+    """The input of a `response.steer` as messages; None for anything but the user's."""
+    if isinstance(given, str):
+        return [{"type": "message", "role": "user", "content": given}] if given else None
+    if not isinstance(given, list) or not given or not all(map(_is_of_user, given)):
+        return None
+    return [{**message, "type": "message"} for message in given]
+
+
+def _is_of_user(message: Any) -> bool:
+    if not isinstance(message, dict) or message.get("type", "message") != "message":
+        return False
+    content = message.get("content")
+    if isinstance(content, list):
+        kinds = [part.get("type") if isinstance(part, dict) else None for part in content]
+        return message.get("role") == "user" and bool(kinds) and _PARTS.issuperset(kinds)
+    return message.get("role") == "user" and isinstance(content, str)
+
+
+def required_input(output: list[Any]) -> list[dict[str, Any]]:
+    """The beginnings of the items with which the client answers the calls of a response."""
+    items = [msgspec.to_builtins(item, enc_hook=enc_hook) for item in output]
+    answered = {item.get("call_id") for item in items if item["type"].endswith("_output")}
+    found = []
+    for item in items:
+        kind = item["type"].rpartition(":")[2]
+        if kind == "mcp_approval_request":
+            found.append({"type": "mcp_approval_response", "approval_request_id": item["id"]})
+        elif kind in _ANSWERS and item.get("call_id") not in answered:
+            names = {"name": item.get("name")} if kind == "function_call" else {}
+            if kind == "tool_search_call":
+                if item.get("execution") != "client":
+                    continue
+                names = {"execution": "client"}
+            found.append({"type": _ANSWERS[kind], "call_id": item.get("call_id"), **names})
+    return found
 
 
 # A connection has a lane for each `stream_id`: its turns are sequential, lanes are concurrent. Turns without
@@ -106,14 +175,20 @@ _TOO_MANY_WAITING: Final = HttpError(
 
 
 class Lane:
-    """A sequence of turns. `waiting` are the messages of those that have not begun."""
+    """A sequence of turns. `waiting` are the messages of those that have not begun, None for one that sends
+    what was said while the response before it was made. Of that input, `steers` waits for the end of the
+    response, `held` for the client's outputs, and `sent` is part of the turn that has begun."""
 
     def __init__(
         self, service: Service, headers: Mapping[str, str], owner: str, send: Send, write: Write
     ) -> None:
+        self.send = send
+        self.steers: list[PendingSteer] = []
+        self.held: list[PendingSteer] = []
+        self.sent: list[PendingSteer] = []
         self.memory = ConnectionMemory(service.available, owner)
         self.turns = TurnRunner(service, headers, owner, send, write, self.memory)
-        self.waiting: deque[tuple[str | bytes, Reservation]] = deque()
+        self.waiting: deque[tuple[str | bytes | None, Reservation]] = deque()
 
     @property
     def busy(self) -> bool:
@@ -123,6 +198,8 @@ class Lane:
     async def close(self) -> None:
         """The client has left."""
         self.waiting.clear()
+        for each in (*self.steers, *self.held, *self.sent):
+            each.reservation.release()
         await self.turns.close()
 
 
@@ -163,15 +240,14 @@ class Lanes:
         try:
             head = await read_head(message, limits)
             name = head.lane
-            steer = await steer_failed(message, limits, self._answers) if head.type == STEER else None
+            if head.type == STEER:
+                await self._steer(message)
+                return
         except BridgeError as error:
             await self._send_in_order(envelope(error))
             return
         if head.type == CANCEL:
             self._cancel(name, head)
-        elif steer is not None:
-            self._answers += 1
-            await self._send_in_order(encode(steer))
         elif head.type != PROCESSED:
             await self._begin(name, message, turns)
 
@@ -186,6 +262,98 @@ class Lanes:
         lane = self._lanes.get(name)
         if lane is not None:
             lane.turns.cancel(head.response_id if isinstance(head.response_id, str) else None)
+
+    async def _steer(self, message: str | bytes) -> None:
+        """Accept input for the response that a lane is making, or refuse it. Raises InvalidRequestError for a
+        message that is not JSON: its head alone does not show that."""
+        given = await decode_body(message, self._service.settings.limits, request_object)
+        wanted, said = given.get("previous_response_id"), given.get("input")
+        messages = steering_messages(said)
+        lanes = [each for each in self._lanes.values() if wanted and each.turns.response_id == wanted]
+        lane = next((each for each in lanes if each.turns.running), lanes[0] if lanes else None)
+        refusal = None
+        if not isinstance(wanted, str) or messages is None:
+            refusal, lane = _INVALID, None
+        elif lane is None:
+            refusal = _NOT_FOUND
+        elif not lane.turns.running:
+            refusal = _COMPLETED
+        elif not lane.turns.steerable:
+            refusal = _NOT_SUPPORTED
+        elif len(lane.steers) >= PENDING_STEERS:
+            refusal = _TOO_MANY_STEERS
+        if refusal is not None or lane is None or messages is None or wanted is None:
+            send = self._send_in_order if lane is None else lane.send
+            await self._send_failed(send, FailedSteer(wanted, said), refusal or _INVALID)
+            return
+        reservation = self._service.available.budget.reserve(self._owner)
+        reservation.grow(len(message))
+        steer = AcceptedSteer(f"steer_{secrets.token_hex(12)}", wanted)
+        lane.steers.append(PendingSteer(steer, said, messages, reservation))
+        await lane.send(encode(ResponseSteerAccepted(steer, self._next_answer())))
+
+    def _next_answer(self) -> int:
+        self._answers += 1
+        return self._answers - 1
+
+    async def _send_failed(self, send: Send, steer: FailedSteer, refusal: tuple[str, str]) -> None:
+        error = SteerError(code=refusal[0], message=refusal[1])
+        await send(encode(ResponseSteerFailed(error, steer, self._next_answer())))
+
+    async def _give_back(self, lane: Lane, steers: list[PendingSteer], refusal: tuple[str, str]) -> None:
+        """Return accepted input that could not be sent."""
+        for each in steers:
+            each.reservation.release()
+            failed = FailedSteer(each.steer.previous_response_id, each.input, each.steer.id)
+            await self._send_failed(lane.send, failed, refusal)
+
+    async def _announce(self, lane: Lane, required: list[dict[str, Any]]) -> None:
+        for each in list(lane.held):
+            pending = ResponseSteerPending(each.steer, required, self._next_answer())
+            await lane.send(encode(pending))
+
+    def _settle(self, lane: Lane, turns: TaskGroup) -> None:
+        """The lane's response has ended: the input that it was given meanwhile is sent to the model in a turn
+        of its own, waits for the client's outputs, or is given back."""
+        steers, lane.steers = lane.steers, []
+        ended = lane.turns.ended
+        if ended is None or ended.status != "completed":
+            turns.start_soon(self._give_back, lane, steers, _NOT_ACTIVE)
+        elif required := required_input(ended.output):
+            lane.held = steers
+            turns.start_soon(self._announce, lane, required)
+        else:
+            lane.sent = steers
+            lane.waiting.appendleft((None, self._service.available.budget.reserve(self._owner)))
+
+    async def _message_of(self, lane: Lane, message: str | bytes | None) -> str | bytes:
+        """The message of the lane's next turn, with the input that was said before it."""
+        limits = self._service.settings.limits
+        if message is None:
+            assert lane.turns.message is not None
+            before: dict[str, Any] = {}  # which is refused, as is what can't be read while the server stops
+            with suppress(BridgeError):
+                before = await decode_body(lane.turns.message, limits, request_object)
+            said = [each for steer in lane.sent for each in steer.messages]
+            return encode(before | {"previous_response_id": lane.turns.response_id, "input": said})
+        if not lane.held:
+            return message
+        held, lane.held = lane.held, []
+        value: dict[str, Any] = {}
+        with suppress(BridgeError):
+            value = await decode_body(message, limits, request_object)
+        continues = held[0].steer.previous_response_id
+        if value.get("previous_response_id") != continues:
+            await self._give_back(lane, held, _NOT_ACTIVE)
+            return message
+        lane.sent = held
+        given = value.get("input")
+        if isinstance(given, str):
+            given = [{"type": "message", "role": "user", "content": given}]
+        said = [each for steer in held for each in steer.messages]
+        if not isinstance(given, list | None):
+            return message  # which is refused
+        return encode(value | {"input": [*said, *(given or ())]})
 
     async def _begin(self, name: str | None, message: str | bytes, turns: TaskGroup) -> None:
         lane = self._lane(name)
@@ -213,17 +381,31 @@ class Lanes:
     def _start_next(self, lane: Lane, turns: TaskGroup) -> None:
         """Start the lane's next turn, if none is running. The previous one has sent its last message, but may
         not have returned."""
+        if lane.steers and not lane.turns.busy:
+            self._settle(lane, turns)
         if lane.waiting and not lane.turns.busy:
             lane.turns.begin(partial(self._start_next, lane, turns))
             turns.start_soon(self._turn, lane, *lane.waiting.popleft())
 
-    async def _turn(self, lane: Lane, message: str | bytes, reservation: Reservation) -> None:
+    async def _turn(self, lane: Lane, given: str | bytes | None, reservation: Reservation) -> None:
         async with self._active:  # first in, first out
             RECEIVED.set(reservation)
+            message, sent = given, list[PendingSteer]()
             try:
-                await lane.turns.run_turn(message, [each.memory for each in self._lanes.values()])
+                if given is None or lane.held:
+                    message = await self._message_of(lane, given)
+                sent, lane.sent = lane.sent, []
+                memories = [each.memory for each in self._lanes.values()]
+                assert message is not None
+                created = await lane.turns.run_turn(message, memories, refusal_is_sent=given is not None)
+                if not created:
+                    await self._give_back(lane, sent, _NO_SUCCESSOR)
             finally:
+                for each in sent:
+                    each.reservation.release()
                 reservation.release()
+                if lane.turns.message is message and not (lane.waiting and lane.waiting[0][0] is None):
+                    lane.turns.message = None
         await self._after_turn()
 
     def _lane(self, name: str | None) -> Lane | None:

@@ -31,6 +31,7 @@ from openresponses_bridge.protocol.codec import (
 )
 from openresponses_bridge.protocol.events import TERMINAL_EVENTS, ErrorEvent, Event, ResponseFailed
 from openresponses_bridge.protocol.request import CreateResponse, ResponseCreateMessage
+from openresponses_bridge.protocol.response import Response
 from openresponses_bridge.protocol.secrets import items_without_secrets
 from openresponses_bridge.protocol.usage import Usage
 from openresponses_bridge.sse import Frame, SSEDecoder
@@ -211,31 +212,63 @@ class TurnRunner:
         self._run: Run | None = None
         self._cancelled = False
         self._on_idle: Callable[[], None] | None = None
+        self._refusal_is_sent = True
         self.busy = False
+        self.message: str | bytes | None = None
+        """The message of the last turn that has begun."""
+        self.steerable = True
+        """Whether that turn can be continued with input that was sent meanwhile: no compaction can."""
+        self.ended: Response | None = None
+        """The response of the last turn, when it has ended; None for a refused turn."""
+
+    @property
+    def response_id(self) -> str | None:
+        """The id of the last response that has begun."""
+        return None if self._run is None else self._run.translation.response_id
+
+    @property
+    def running(self) -> bool:
+        """Whether that response is being made."""
+        return self.busy and self._run is not None and not self._run.translation.ended
 
     def begin(self, on_idle: Callable[[], None]) -> None:
         """Reserve the lane for a turn. `on_idle` is called when the next one may begin."""
         self.busy, self._cancelled, self._on_idle = True, False, on_idle
+        self.ended = None
 
-    async def run_turn(self, message: str | bytes, others: Iterable[ConnectionMemory] = ()) -> None:
-        """Run one turn. Any failure is reported to the client. The turn may continue a response that one of
-        `others` remembers."""
+    async def run_turn(
+        self,
+        message: str | bytes,
+        others: Iterable[ConnectionMemory] = (),
+        *,
+        refusal_is_sent: bool = True,
+    ) -> bool:
+        """Run one turn; returns whether its response was created. Any failure is reported to the client, but
+        not a refusal if that is not to be sent. The turn may continue a response that one of `others`
+        remembers."""
+        self.message, self._refusal_is_sent = message, refusal_is_sent
         request_id = f"req_{secrets.token_hex(12)}"
         started = time.perf_counter()
         outcome: Any = "completed"
+        before, created = self._run, True
         try:
             async with trace_turn(self._service.traces, self._headers, self._owner, request_id, message):
                 outcome = await self._turn(message, request_id, others)
         except BridgeError as error:
-            outcome = error.code
+            outcome, created = error.code, self._has_begun(before)
             await self._refuse(error, message)
         except Exception:
-            outcome = DEFECT.code
+            outcome, created = DEFECT.code, self._has_begun(before)
             _log.exception("turn.internal_error", request_id=request_id)
             await self._refuse(DEFECT, message)
         finally:
             spent = round((time.perf_counter() - started) * 1000, 1)
             _log.info("turn", outcome=outcome, ms=spent, request_id=request_id)
+        return created
+
+    def _has_begun(self, before: Run | None) -> bool:
+        """Whether a run after this one has sent anything."""
+        return self._run is not None and self._run is not before and self._run.client.last_sent >= 0
 
     async def close(self) -> None:
         """The client has left."""
@@ -266,7 +299,7 @@ class TurnRunner:
         if given.generate is False:
             return await self._prewarm(prepared, before)
         run = new_run(await prepare(prepared, self._service), self._service)
-        self._run = run
+        self._run, self.steerable = run, not (prepared.compacts or request.context_management)
         if self._cancelled:
             run.stop()
         await self._follow(run, request, before, prepared.answer_headers)
@@ -302,7 +335,7 @@ class TurnRunner:
 
     def _remember(self, run: Run, request: CreateResponse, before: Conversation) -> None:
         """Before the last event leaves, because the next turn may follow it at once."""
-        response = run.translation.snapshot
+        response = self.ended = run.translation.snapshot
         if response.status == "failed":
             self._memory.evict(request.previous_response_id)
         else:
@@ -353,7 +386,8 @@ class TurnRunner:
 
     async def _refuse(self, error: BridgeError, message: str | bytes) -> None:
         self._memory.evict(await self._previous_id_of(message))
-        await self._send(envelope(error))
+        if self._refusal_is_sent:
+            await self._send(envelope(error))
         self._finish()
 
     async def _previous_id_of(self, message: str | bytes) -> str | None:

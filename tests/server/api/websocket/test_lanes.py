@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from openai import OpenAI
 
-from openresponses_server.api.websocket.connection import ACTIVE, LANES, WAITING
+from openresponses_server.api.websocket.connection import ACTIVE, LANES, PENDING_STEERS, WAITING
 from openresponses_server.settings import Limits, Settings, UpstreamSettings
 from tests.support.in_process import InProcess
 from tests.support.serving import serving
 from tests.support.sockets import LAST, Socket, opened_socket, violations
-from tests.support.upstream import Script, ScriptedUpstream, chunk, text
+from tests.support.upstream import DONE, Script, ScriptedUpstream, call, chunk, refusal, text
 
 pytestmark = pytest.mark.timeout(120)
 SLOW = [chunk(content="a"), 0.5, *text("b")]
@@ -182,25 +182,176 @@ def test_a_cancel_that_comes_too_early_or_too_late_harms_nothing(
         assert socket.rest().types[-1] != "response.completed"
 
 
-def test_steering_is_answered_beside_the_turn(bridged: str, upstream: ScriptedUpstream) -> None:
+STOP = [{"type": "message", "role": "user", "content": "Stop."}]
+
+
+def steers(events: Events) -> Events:
+    return [event for event in events if event["type"].startswith("response.steer.")]
+
+
+@pytest.mark.parametrize("lane", [None, "one"])
+@pytest.mark.parametrize("store", [True, False])
+def test_p27_what_is_said_during_a_response_is_its_next_turn(
+    bridged: str, upstream: ScriptedUpstream, lane: str | None, store: bool
+) -> None:
+    upstream.scripts["slow"] = [Script(SLOW), Script(text("stopped"))]
+    with opened_socket(bridged) as socket:
+        named = {} if lane is None else {"stream_id": lane}
+        socket.send(model="slow", input="x", instructions="be", store=store, **named)
+        created = socket.receive()
+        wanted = created["response"]["id"]
+        socket.send(type="response.steer", previous_response_id=wanted, input="Stop.")
+        socket.send(
+            type="response.steer", previous_response_id=wanted, input=[{"role": "user", "content": "Now."}]
+        )
+        found = lanes_of(socket, 2)
+        assert set(found) == {lane}
+        again = socket.turn(
+            model="slow", input="y", previous_response_id=found[lane][-1]["response"]["id"], **named
+        )
+    events = [created, *found[lane]]
+    accepted = steers(events)
+    assert [each["type"] for each in accepted] == ["response.steer.accepted"] * 2
+    assert {each["steer"]["previous_response_id"] for each in accepted} == {wanted}
+    assert len({each["steer"]["id"] for each in accepted}) == 2
+    turns = [event for event in events if event not in accepted]
+    second = next(at for at, event in enumerate(turns) if event["type"] == "response.created" and at)
+    assert (text_of(turns[:second]), text_of(turns[second:])) == ("ab", "stopped")
+    assert turns[second]["response"]["previous_response_id"] == wanted
+    said = upstream.received[-2].body["messages"]
+    assert [(each["role"], each["content"]) for each in said] == [
+        ("system", "be"),
+        ("user", "x"),
+        ("assistant", "ab"),
+        ("user", "Stop."),
+        ("user", "Now."),
+    ]
+    assert again.events
+
+
+def test_p27_what_is_said_waits_for_the_outputs_of_calls(bridged: str, upstream: ScriptedUpstream) -> None:
+    calling = [0.05, call(0, "{}", "f", "c1"), 0.3, chunk("tool_calls"), DONE]
+    upstream.scripts["calls"] = [
+        Script(calling),
+        Script(text("done")),
+        Script(calling),
+        Script(text("other")),
+    ]
+    tools = [{"type": "function", "name": "f", "parameters": {"type": "object"}}]
+    outputs = [{"type": "function_call_output", "call_id": "c1", "output": "r"}]
+    with opened_socket(bridged) as socket:
+        for joined in (True, False):
+            socket.send(model="calls", input="x", tools=tools)
+            created = socket.receive()["response"]["id"]
+            socket.send(type="response.steer", previous_response_id=created, input=STOP)
+            events = lanes_of(socket, 1)[None]
+            (accepted,) = steers(events)
+            pending = socket.receive()
+            assert (pending["type"], pending["steer"]) == ("response.steer.pending", accepted["steer"])
+            assert pending["reason"] == "waiting_for_required_input"
+            assert pending["required_input"] == [
+                {"type": "function_call_output", "call_id": "c1", "name": "f"}
+            ]
+            if joined:
+                turn = socket.turn(model="calls", input=outputs, previous_response_id=created, tools=tools)
+                assert turn.text == "done"
+                roles = [each["role"] for each in upstream.received[-1].body["messages"]]
+                assert sorted(roles) == ["assistant", "tool", "user", "user"]
+            else:
+                socket.send(model="calls", input="other")
+                failed, *_ = lanes_of(socket, 1)[None]
+                assert failed["error"]["code"] == "response_not_active"
+                assert failed["steer"] == {**accepted["steer"], "input": STOP}
+
+
+def test_p27_input_that_cant_be_sent_is_given_back(bridged: str, upstream: ScriptedUpstream) -> None:
+    cut = Script([0.05, chunk(content="a"), 0.3, chunk("length"), DONE])
+    upstream.scripts["cut"] = cut
+    upstream.scripts["once"] = [Script(SLOW), refusal(400, message="No.")]
+    with opened_socket(bridged) as socket:
+        for model, code in (("cut", "response_not_active"), ("once", "successor_creation_failed")):
+            socket.send(model=model, input="x")
+            created = socket.receive()["response"]["id"]
+            socket.send(type="response.steer", previous_response_id=created, input=STOP)
+            events = lanes_of(socket, 1)[None]
+            (accepted,) = steers(events)
+            failed = socket.receive()
+            assert (failed["type"], failed["error"]["code"]) == ("response.steer.failed", code)
+            assert failed["steer"] == {**accepted["steer"], "input": STOP}
+        upstream.scripts["quick"] = Script(text("q"))
+        assert socket.turn(model="quick", input="x").text == "q"
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        "",
+        [],
+        None,
+        7,
+        [{"type": "function_call_output", "call_id": "c", "output": "x"}],
+        [{"role": "system", "content": "x"}],
+        [{"role": "user", "content": [{"type": "output_text", "text": "x"}]}],
+        [{"role": "user", "content": []}],
+        [{"role": "user"}],
+        ["x"],
+    ],
+    ids=str,
+)
+def test_p27_only_the_users_messages_steer(bridged: str, upstream: ScriptedUpstream, given: Any) -> None:
     upstream.scripts["slow"] = Script(SLOW)
-    said = [{"type": "message", "role": "user", "content": "Stop."}]
+    with opened_socket(bridged) as socket:
+        socket.send(model="slow", input="x")
+        created = socket.receive()["response"]["id"]
+        socket.send(type="response.steer", previous_response_id=created, input=given)
+        (failed,) = steers(lanes_of(socket, 1)[None])
+    assert failed["error"]["code"] == "invalid_input"
+    assert failed["steer"] == {"previous_response_id": created, "input": given}
+
+
+def test_p27_refusals_say_why_and_the_turn_goes_on(bridged: str, upstream: ScriptedUpstream) -> None:
+    upstream.scripts["slow"] = Script(SLOW)
     with opened_socket(bridged) as socket:
         socket.send(model="slow", input="x")
         created = socket.receive()
-        for number in range(3):
-            wanted = created["response"]["id"]
-            socket.send(type="response.steer", previous_response_id=wanted, input=said, number=number)
-        socket.send(type="response.steer", input=said)
-        socket.send(type="response.processed", response_id=created["response"]["id"])
+        wanted = created["response"]["id"]
+        socket.send(type="response.steer", previous_response_id="resp_other", input=STOP)
+        socket.send(type="response.steer", input=STOP)
+        socket.send(type="response.processed", response_id=wanted)
         events = [created, *lanes_of(socket, 1)[None]]
-    failed = [event for event in events if event["type"] == "response.steer.failed"]
-    assert [each["error"]["code"] for each in failed] == ["steering_not_supported"] * 3 + ["invalid_input"]
-    assert [each["sequence_number"] for each in failed] == [0, 1, 2, 3]
-    assert failed[0]["steer"] == {"previous_response_id": created["response"]["id"], "input": said}
+        socket.send(type="response.steer", previous_response_id=wanted, input=STOP)
+        late = socket.receive()
+    failed = [*steers(events), late]
+    codes = ["response_not_found", "invalid_input", "response_already_completed"]
+    assert [each["error"]["code"] for each in failed] == codes
+    assert [each["sequence_number"] for each in failed] == [0, 1, 2]
     turn = [event for event in events if event not in failed]
     assert violations(turn) == []
     assert text_of(turn) == "ab"
+
+
+def test_p27_a_compaction_is_not_steered(bridged: str, upstream: ScriptedUpstream) -> None:
+    upstream.scripts["slow"] = Script(SLOW)
+    with opened_socket(bridged) as socket:
+        socket.send(model="slow", input="x", context_management=[{"type": "compaction"}])
+        created = socket.receive()["response"]["id"]
+        socket.send(type="response.steer", previous_response_id=created, input=STOP)
+        (failed,) = steers(lanes_of(socket, 1)[None])
+    assert failed["error"]["code"] == "steering_not_supported"
+
+
+def test_p27_input_that_waits_is_limited(bridged: str, upstream: ScriptedUpstream) -> None:
+    upstream.scripts["slow"] = [Script(SLOW), Script(text("next"))]
+    with opened_socket(bridged) as socket:
+        socket.send(model="slow", input="x")
+        created = socket.receive()["response"]["id"]
+        for _ in range(PENDING_STEERS + 1):
+            socket.send(type="response.steer", previous_response_id=created, input=STOP)
+        found = steers(lanes_of(socket, 2)[None])
+    assert [each["type"] for each in found] == ["response.steer.accepted"] * PENDING_STEERS + [
+        "response.steer.failed"
+    ]
+    assert found[-1]["error"]["code"] == "too_many_pending_steers"
 
 
 @pytest.mark.parametrize("given", [b"1e999", b'"\xff"', b"1" * 5000], ids=["number", "text", "integer"])
@@ -218,7 +369,7 @@ def test_openai_s_client_steers_and_reads_lanes(demo: str) -> None:
         connection.response.steer(input="Stop.", previous_response_id="resp_1")
         failed = next(iter(connection))
         assert failed.type == "response.steer.failed"
-        assert (failed.error.code, failed.steer.input) == ("steering_not_supported", "Stop.")
+        assert (failed.error.code, failed.steer.input) == ("response_not_found", "Stop.")
         for lane in ("a", "b"):
             connection.response.create(model="demo", input=lane, stream_id=lane)
         done: dict[str, str] = {}
