@@ -215,6 +215,7 @@ def test_tools_of_ones_own_are_found_behind_all_else(filled: Path, upstream: Scr
 
 # ── the other commands ───────────────────────────────────────────────────────────────────────────────────
 STREAM = 'data: {"choices":[{"delta":{"content":"Hi."},"finish_reason":"stop"}]}\n\ndata: [DONE]\n\n'
+MODELS = {"openai": {"models": {"m": {"id": "m", "tool_call": True, "limit": {"context": 9_000}}}}}
 COMMANDS: dict[str, list[tuple[list[str], int]]] = {
     "config": [(["config", "check"], 0)],
     "init": [(["init", "made.toml"], 1)],
@@ -226,6 +227,7 @@ COMMANDS: dict[str, list[tuple[list[str], int]]] = {
     "conform": [(["conform", "SERVER", "--only", "transport"], 0)],
     "chat": [(["chat", "Hello", "--server", "SERVER"], 0), (["chat", "Hello"], 0)],
     "responses": [(["responses", "list", "--server", "SERVER"], 0)],
+    "models": [(["models", "sync", "models.json"], 0)],
     "demo": [(["demo"], 0)],
     "db": [
         (["db", "upgrade", "--create", "--store", "sqlite:///made.db"], 0),
@@ -295,6 +297,7 @@ def run_all(
 ) -> list[Ended]:
     """How each of them ended, when it was run in the folder with its output to the descriptor `stdout`."""
     (folder / "chat.sse").write_text(STREAM)
+    (folder / "models.json").write_text(json.dumps(MODELS))
     results.mkdir()
     program = results / "run_all.py"
     program.write_text(_RUN_ALL)
