@@ -51,6 +51,12 @@ ROWS: dict[str, tuple[Any, ...]] = {
         "Incomplete response returned, reason: ",
         ("Incomplete response returned, reason: ", "a", ""),
     ),
+    "server/openresponses_server/requests/client_traits.py:_SESSION": (
+        "search",
+        "session_",
+        ("session_", "a", ""),
+        ('session_id"', " ", ""),
+    ),
     "bridge/openresponses_bridge/dialects/codex/types.py:_WORD": ("sub", "aA", "a", "A"),
     "bridge/openresponses_bridge/dialects/vscode/media.py:_MAGIC[0]": ("match", "\x89PNG"),
     "bridge/openresponses_bridge/dialects/vscode/media.py:_MAGIC[1]": ("match", "\xff\xd8"),

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
+import re
+from collections.abc import Mapping
 from typing import Final
 
 from openresponses_bridge.diagnostics import Diagnostics
@@ -46,6 +49,26 @@ def with_betas(
         return {BETA_HEADER: ",".join(betas)}
     losses.loss(BETA_HEADER, "is not known to the upstream")
     return {}
+
+
+# The session that a client names, as the key of the upstream's cache: Claude Code has it at the end of
+# `metadata.user_id` or in the JSON there, Codex in a header.
+
+_SESSION_HEADERS: Final = ("session_id", "session-id", "conversation_id")
+_SESSION: Final = re.compile(r'session_(?:id"\s*:\s*")?([0-9A-Za-z-]{8,64})(?![0-9A-Za-z-])')
+_LONGEST_USER: Final = 512  # characters
+_LONGEST_KEY: Final = 64  # characters, of the schema
+
+
+def session_key(owner: str, user: str | None, headers: Mapping[str, str]) -> str | None:
+    """The key for the session that the user or the headers name, of 64 characters; None if they name none.
+    Two owners never have the same."""
+    found = _SESSION.search((user or "")[:_LONGEST_USER])
+    named = (headers[name] for name in _SESSION_HEADERS if name in headers)
+    session = found[1] if found is not None else next(named, "")[:_LONGEST_USER]
+    if not session:
+        return None
+    return hashlib.sha256(f"{owner}\0{session}".encode(errors="replace")).hexdigest()[:_LONGEST_KEY]
 
 
 REASONING_HEADER: Final = "openresponses-reasoning-as"

@@ -30,6 +30,7 @@ from openresponses_bridge.tools.offering import ModelCapabilities, ToolCallMode,
 from openresponses_server.http.client.pool import FetchError, fetch_file
 from openresponses_server.requests.abilities import FittedRequest, Loss, fit_to_model, offers_tools
 from openresponses_server.requests.answer_format import with_schema_instructions
+from openresponses_server.requests.client_traits import session_key
 from openresponses_server.requests.compaction import (
     COMPACTION_ITEMS,
     CompactionInbound,
@@ -237,6 +238,9 @@ def translate_request(
         sent = with_schema_instructions(sent)
     if sent.stop:
         sent = stops_for_upstream(sent, target)
+    if sent.prompt_cache_key is None and target.traits.takes_cache_keys:
+        key = session_key(request.owner, body.user, request.headers)
+        sent = sent if key is None else replace(sent, prompt_cache_key=key)
     if isinstance(body.input, list):
         sent = replace(sent, input=list(fit.own))
     if target.traits.keeps_responses:

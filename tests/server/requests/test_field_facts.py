@@ -2,10 +2,12 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from openresponses_server.settings import Settings, UpstreamSettings
+from openresponses_server.settings.files import hashed
 from tests.support.serving import call, respond, response_of, serving, stream
 from tests.support.upstream import JSON, Script, ScriptedUpstream
 
@@ -97,3 +99,47 @@ def test_p24_input_items_keep_what_is_new_and_others_report_it() -> None:
     assert "openresponses-losses" not in carried.headers
     assert lost.headers["openresponses-losses"] == "input[0].content[0].new: is not known"
     assert "new" not in json.dumps(second)
+
+
+SESSION = "0f3c2a1b-aaaa-bbbb-cccc-0123456789ab"
+CLAUDE = {"metadata": {"user_id": f"user_abc_account__session_{SESSION}"}}
+IN_JSON = {"metadata": {"user_id": json.dumps({"device_id": "d", "session_id": SESSION})}}
+OF_CODEX = {"session_id": SESSION}
+
+
+def key_sent(
+    path: str,
+    more: dict[str, Any],
+    headers: dict[str, str],
+    keys: tuple[str, ...] = (),
+    options: dict[str, Any] | None = None,
+) -> str | None:
+    """The `prompt_cache_key` that the upstream gets with this request."""
+    with ScriptedUpstream({"m": whole()}) as upstream:
+        given = UpstreamSettings(url=upstream.url, dialect="responses", models=["m"], options=options or {})
+        with serving(Settings(upstreams=[given], api_keys=[hashed(each) for each in keys])) as base:
+            body = {"model": "m", "max_tokens": 99, "messages": [{"role": "user", "content": "q"}]}
+            asked = body if path.endswith("messages") else {"model": "m", "input": "q"}
+            assert call(base, "POST", path, asked | more, headers).status == 200
+        key: str | None = upstream.received[-1].body.get("prompt_cache_key")
+    return key
+
+
+def test_p35_a_session_has_one_key_at_the_upstream_and_each_client_its_own() -> None:
+    key = key_sent("/v1/messages", CLAUDE, {})
+    assert key is not None
+    assert (len(key), SESSION in key) == (64, False)
+    assert key_sent("/v1/messages", IN_JSON, {}) == key
+    assert key_sent("/v1/responses", {}, OF_CODEX) == key
+    keys = ("key-one", "key-two")
+    owned = [
+        key_sent("/v1/responses", {}, OF_CODEX | {"authorization": f"Bearer {each}"}, keys) for each in keys
+    ]
+    assert len({key, *owned}) == 3
+
+
+def test_p35_the_clients_own_key_is_kept_and_nothing_is_made_of_nothing() -> None:
+    assert key_sent("/v1/responses", {"prompt_cache_key": "mine"}, OF_CODEX) == "mine"
+    assert key_sent("/v1/responses", {"user": "user_1"}, {}) is None
+    for options in ({"supersets": False}, {"omit": ["prompt_cache_key"]}):
+        assert key_sent("/v1/responses", {}, OF_CODEX, options=options) is None

@@ -151,6 +151,8 @@ class Traits(Struct, frozen=True, kw_only=True):
     """Enforces a JSON Schema for the answer, or is instructed to follow it."""
     takes_reasoning: bool = False
     """Accepts raw reasoning that it has not signed."""
+    takes_cache_keys: bool = False
+    """Finds what it has cached of a conversation by `prompt_cache_key`."""
 
 
 class UpstreamSide(Struct, frozen=True, kw_only=True):

@@ -52,6 +52,7 @@ def _traits(options: ResponsesOptions) -> Traits:
     return Traits(
         keeps_responses=options.stateful and not _OF_KEPT & options.omit,
         truncates="truncation" not in options.omit,
+        takes_cache_keys=options.supersets and "prompt_cache_key" not in options.omit,
     )
 
 
