@@ -171,9 +171,8 @@ def test_a_retry_after_that_is_none(
         [b'{"error": {"message": "later"}}'], 429, JSON | {"retry-after": header}
     )
     messages = [{"role": "user", "content": "x"}]
-    reply = call(
-        lying, "POST", path, {"model": "chat-busy", "input": "x", "messages": messages, "max_tokens": 9}
-    )
+    given = {"input": "x"} if path == "/v1/responses" else {"messages": messages, "max_tokens": 9}
+    reply = call(lying, "POST", path, {"model": "chat-busy", **given})
     assert reply.status == 429
     assert reply.headers.get("retry-after") == passed
 
