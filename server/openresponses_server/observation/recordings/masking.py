@@ -502,11 +502,7 @@ class Secrets:
 
     def out_of(self, text: str) -> str:
         """The text with `[key]` for each secret in it."""
-        pieces, done = [], 0
-        for begin, end in self.spans(text):
-            pieces += [text[done:begin], _KEY]
-            done = end
-        return "".join([*pieces, text[done:]])
+        return without(text, self)
 
     def spans(self, text: str) -> list[tuple[int, int]]:
         """Where they are in the text, in order: those that overlap are one."""
