@@ -30,6 +30,7 @@ _PAIR: Final = frozenset({"name", "value"})
 _SCHEMAS: Final = frozenset({"parameters", "schema", "inputschema", "outputschema"})
 _SCHEMA_KEYWORDS: Final = frozenset({"type", "properties", "$ref", "$defs", "anyOf", "oneOf", "allOf"})
 _SCHEMA_TYPES: Final = ("string", "object", "array", "number", "integer", "boolean", "null")
+_OPEN_TOOLS: Final = frozenset({"function", "custom"})  # have no secrets
 _SCHEMES: Final = frozenset({"http", "https", "ws", "wss"})
 _LONGEST_SCHEME: Final = 32  # characters
 
@@ -132,6 +133,33 @@ def request_without_secrets(request: CreateResponse) -> CreateResponse:
         if beyond != request.beyond:
             changed["beyond"] = beyond
     return replace(request, **changed) if changed else request
+
+
+def json_without_secrets(body: Any) -> list[tuple[Any, Any]]:
+    """What has to be replaced in the JSON of a response, a request, an input item or an event, so that the
+    tools in it are as `without_secrets` returns them: each list of tools, and the one in its place."""
+    if not isinstance(body, dict):
+        return []
+    within = [body.get(name) for name in ("response", "item")]
+    within += [each for name in ("input", "output") for each in _list_of(body, name)]
+    found = [pair for each in within for pair in json_without_secrets(each)]
+    tools = _list_of(body, "tools")
+    kept = [_raw_without(tool) for tool in tools]
+    return found if kept == tools else [*found, (tools, kept)]
+
+
+def _list_of(body: dict[str, Any], name: str) -> list[Any]:
+    value = body.get(name)
+    return value if isinstance(value, list) else []
+
+
+def _raw_without(tool: Any) -> Any:
+    """As `without_secrets`, of a tool's JSON."""
+    if not isinstance(tool, dict) or tool.get("type") in _OPEN_TOOLS:
+        return tool
+    if tool.get("type") == "namespace":
+        return {**tool, "tools": [_raw_without(each) for each in _list_of(tool, "tools")]}
+    return _without(tool, _TOOL)
 
 
 def _item_without(item: InputItem) -> InputItem:

@@ -40,14 +40,15 @@ def command() -> None:
 @_store
 @click.option("--create", is_flag=True, help="Create the SQLite file if it does not exist.")
 def upgrade_tables(store: str, create: bool) -> None:
-    """Bring the database to the tables of this version. Servers go on using PostgreSQL meanwhile.
+    """Bring the database to the tables of this version, and remove secrets of tools that versions before have
+    stored. Servers go on using the database meanwhile.
 
     A SQLite file that is named has to be there, unless --create is given; the one in your data folder need
     not be.
     """
     from openresponses_server.settings import SettingsError
     from openresponses_server.store.sql.locations import database_url, file_of, is_sqlite, shown
-    from openresponses_server.store.sql.migrate import upgrade
+    from openresponses_server.store.sql.migrate import remove_secrets, upgrade
     from openresponses_server.store.sql.sqlite_file import default_file
 
     with _reported_failures(), progress("upgrading"):
@@ -56,7 +57,10 @@ def upgrade_tables(store: str, create: bool) -> None:
         if missing and not create and file_of(url) != default_file():
             raise SettingsError(f"no session store was found at {shown(url)}: --create makes one")
         before, after = upgrade(url)
+        cleaned = remove_secrets(url)
     click.echo(f"at revision {after}" + ("" if before == after else f" (before: {before or 'empty'})"))
+    if cleaned:
+        click.echo(f"secrets of tools removed from {counted(cleaned, 'response')}")
 
 
 @command.command()

@@ -12,9 +12,12 @@ from alembic import command
 from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.util import CommandError
-from sqlalchemy import URL, Connection, Engine, Index, create_engine, event, inspect, text
+from sqlalchemy import URL, Connection, Engine, Index, bindparam, create_engine, event, inspect, select, text
 from sqlalchemy.pool import NullPool
 
+from openresponses_bridge.errors import WireError
+from openresponses_bridge.protocol.codec import decode_json, encode
+from openresponses_bridge.protocol.secrets import json_without_secrets
 from openresponses_server.store.base import StoreError
 from openresponses_server.store.sql.failures import FAILURES, file_error, outdated, store_error
 from openresponses_server.store.sql.locations import file_of, is_sqlite, make_private_file
@@ -25,8 +28,10 @@ from openresponses_server.store.sql.tables import (
     agents,
     days,
     metadata,
+    response_frames,
     response_input,
     response_output,
+    response_pieces,
     responses,
 )
 
@@ -75,6 +80,113 @@ def upgrade(url: URL) -> tuple[str | None, str]:
         raise StoreError(StoreError.OUTDATED, f"The session store is of another version: {error}.") from error
     except FAILURES as error:
         raise store_error(error) from error
+
+
+def remove_secrets(url: URL) -> int:
+    """Remove the secrets of tools from ended responses, their input, requests and frames, which versions
+    before have stored with them; returns how many had any. Blocks; each response is a transaction of its own,
+    so that servers go on and what was interrupted may be repeated. Raises StoreError."""
+    engine = writing_engine(url)
+    try:
+        with engine.connect() as connection:
+            if is_sqlite(url):
+                connection.connection.cursor().execute("PRAGMA secure_delete = ON")
+            done, after = 0, ""
+            while True:
+                with connection.begin():
+                    found = connection.scalars(_NEXT_IDS, {"after": after}).all()
+                for response_id in found:
+                    with connection.begin():
+                        done += _clean_response(connection, response_id)
+                if not found:
+                    break
+                after = found[-1]
+            if done and is_sqlite(url):  # older pages, with what was removed, may be in the log
+                connection.connection.cursor().execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            return done
+    except FAILURES as error:
+        raise store_error(error) from error
+    finally:
+        engine.dispose()
+
+
+_ENDED: Final = responses.c.lease_until.is_(None)  # what a running one needs of them is not stored elsewhere
+_NEXT_IDS: Final = (
+    select(responses.c.id)
+    .where(responses.c.id > bindparam("after"), _ENDED)
+    .order_by(responses.c.id)
+    .limit(500)
+)
+_TOOLS: Final = b'"tools":[{'
+
+
+def _clean_response(connection: Connection, response_id: str) -> bool:
+    """Whether it had secrets."""
+    columns = responses.c.response, responses.c.request
+    which = select(*columns).where(responses.c.id == response_id, _ENDED).with_for_update()
+    row = connection.execute(which).first()
+    if row is None:  # deleted meanwhile
+        return False
+    response, request = _cleaned(row.response), row.request and _cleaned(row.request)
+    changed = [response, request] != [row.response, row.request]
+    if changed:
+        values = {"response": response, "request": request}
+        connection.execute(responses.update().where(responses.c.id == response_id).values(**values))
+    whose = response_input.c.response_id == response_id
+    for position, item in connection.execute(
+        select(response_input.c.position, response_input.c.item).where(whose)
+    ).all():
+        kept = _cleaned(item)
+        if kept != item:
+            changed = True
+            at = whose & (response_input.c.position == position)
+            connection.execute(response_input.update().where(at).values(item=kept))
+    if response != row.response:  # its frames repeat it
+        _clean_frames(connection, response_id)
+    return changed
+
+
+def _clean_frames(connection: Connection, response_id: str) -> None:
+    """Clean its frames, a checkpoint at once. All keep their lengths, which readers rely on."""
+    blocks = response_frames, response_pieces
+    rows, more = (table.c.response_id == response_id for table in blocks)
+    firsts = connection.scalars(select(response_frames.c.first_sequence).where(rows)).all()
+    for first in firsts:
+        row = rows & (response_frames.c.first_sequence == first)
+        pieces = more & (response_pieces.c.first_sequence == first)
+        stored = [(response_frames, row, connection.scalar(select(response_frames.c.data).where(row)) or b"")]
+        found = select(response_pieces.c.piece, response_pieces.c.data).where(pieces)
+        for piece, data in connection.execute(found.order_by(response_pieces.c.piece)).all():
+            stored.append((response_pieces, pieces & (response_pieces.c.piece == piece), data))
+        whole = b"".join(data for _, _, data in stored)
+        cleaned = b"".join(_cleaned(line, padded=True) for line in whole.splitlines(keepends=True))
+        start, last = 0, stored[-1][1]
+        for table, which, data in stored:
+            kept = cleaned[start : None if which is last else start + len(data)]
+            start += len(data)
+            if kept != data:
+                connection.execute(table.update().where(which).values(data=kept))
+
+
+def _cleaned(data: bytes, *, padded: bool = False) -> bytes:
+    """JSON, or a line of a frame with it, without the secrets of the tools in it. What can't be decoded stays
+    as it is. `padded`: with spaces to the same length."""
+    if _TOOLS not in data:
+        return data
+    start, length = data.index(b"{"), len(data)
+    try:
+        body = decode_json(data[start:])
+    except WireError:
+        return data
+    for tools, kept in json_without_secrets(body):
+        before, after = encode(tools), encode(kept)
+        tools[:] = kept
+        if before in data:
+            data = data.replace(before, after.ljust(len(before)) if padded else after)
+        else:  # it was not encoded by this code
+            data = data[:start] + encode(body)
+            data = data.ljust(length - 1) + b"\n" if padded else data
+    return data
 
 
 def is_set_up(url: URL) -> bool:
