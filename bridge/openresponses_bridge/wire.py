@@ -39,8 +39,9 @@ _AI_SDK: Final = re.compile(r"^ai/", re.IGNORECASE)
 _CODEX: Final = re.compile("codex", re.IGNORECASE)
 
 
-def ignores_comments(headers: Mapping[str, str]) -> bool:
-    """Whether this client times out although it receives SSE comments (field case 43)."""
+def is_codex(headers: Mapping[str, str]) -> bool:
+    """Whether this client is Codex, which times out although it receives SSE comments (field case 43), and
+    ends its turn over some errors that others ask again over (field case 46)."""
     if "user-agent" in headers and _CODEX.match(headers["user-agent"]):
         return True
     return "originator" in headers and _CODEX.match(headers["originator"]) is not None

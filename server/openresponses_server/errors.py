@@ -89,6 +89,23 @@ class UpstreamError(HttpError):
         self.permanent = permanent
 
 
+_OVERLOADED: Final = "server_is_overloaded"
+
+
+def code_for_codex(text: str) -> str:
+    """A text of an error; in the place of the code `server_is_overloaded`, over which Codex ends its turn,
+    the one of this server when it is busy, over which Codex asks again."""
+    return type_and_code(503)[1] if text == _OVERLOADED else text
+
+
+def error_for_codex(error: HttpError) -> HttpError:
+    """The refusal as Codex is to read it. One over `server_is_overloaded` has the status 503: Codex asks
+    never again after 429."""
+    if error.code != _OVERLOADED or not isinstance(error, UpstreamError):
+        return error
+    return UpstreamError(503, error.message, cause=error.cause, said=error.said, headers=error.headers)
+
+
 def too_slow(total: float) -> UpstreamError:
     """The error for a response that was not complete in `total` seconds."""
     what = f"the response was not done within {total:g} seconds"

@@ -28,7 +28,7 @@ from openresponses_bridge.protocol.response import ErrorBody, ErrorPayload, Resp
 from openresponses_bridge.seal import Sealer
 from openresponses_bridge.sse import DONE, encode_comment
 from openresponses_bridge.state import TERMINAL_PHASES, ResponseStreamPhase
-from openresponses_bridge.wire import choose_wire, ignores_comments
+from openresponses_bridge.wire import choose_wire, is_codex
 
 Dialect = Literal["responses", "chat", "anthropic"]
 
@@ -212,7 +212,7 @@ class Answer:
         given = {name.lower(): value for name, value in (request_headers or {}).items()}
         self.request: CreateResponse = request
         self.streamed: bool = bool(request.stream)
-        self._beats = dialect == "responses" and ignores_comments(given)
+        self._beats = dialect == "responses" and is_codex(given)
         self._left = max_output
         self._limit = max_output
         self._error: BridgeError | None = None

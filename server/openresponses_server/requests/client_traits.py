@@ -11,7 +11,7 @@ from openresponses_bridge.diagnostics import Diagnostics
 from openresponses_bridge.dialects import anthropic_messages
 from openresponses_bridge.dialects.base import invalid
 from openresponses_bridge.protocol.request import CreateResponse
-from openresponses_bridge.wire import WIRE_HEADER, ignores_comments, shows_only_summaries, wire_choice
+from openresponses_bridge.wire import WIRE_HEADER, is_codex, shows_only_summaries, wire_choice
 from openresponses_server.http.auth import client_key
 from openresponses_server.requests.prepared import ClientTraits, PreparedRequest
 from openresponses_server.requests.reasoning import FORMS
@@ -90,7 +90,7 @@ def read_headers(request: PreparedRequest, service: Service) -> None:
         wire = _wire_of_key(key, wire_keys) or wire
     request.client = ClientTraits(
         key,
-        ignores_comments(headers),
+        is_codex(headers),
         betas_of(headers[BETA_HEADER]) if BETA_HEADER in headers else [],
         form,
         conversation_of(headers),

@@ -21,6 +21,7 @@ from openresponses_bridge.calls.identity import ToolIdentityMap
 from openresponses_bridge.diagnostics import Diagnostic
 from openresponses_bridge.dialects.base import AnswerContext, History, Inbound, invalid
 from openresponses_bridge.emitter.stream import ResponseStream
+from openresponses_bridge.errors import InvalidRequestError
 from openresponses_bridge.protocol.beyond import names_of
 from openresponses_bridge.protocol.content import InputFileContent, InputImageContent, InputImageParam
 from openresponses_bridge.protocol.input_items import CompactionParam
@@ -57,6 +58,7 @@ from openresponses_server.store.base import UpstreamResponse
 from openresponses_server.store.records import can_be_id
 from openresponses_server.tasks import on_thread
 from openresponses_server.upstreams.base import LOSSES_HEADER
+from openresponses_server.upstreams.refusals import ImageRefusals
 from openresponses_server.upstreams.targets import Target
 
 LeftOut = Literal["older items", "encrypted reasoning", "images"]
@@ -70,8 +72,25 @@ _SEALED_ITEMS: Final[frozenset[Any]] = REASONING_ITEMS | COMPACTION_ITEMS
 def choose_upstream(request: PreparedRequest, service: Service) -> None:
     """Find the upstream of the request's model. Raises InvalidRequestError and HttpError for a model that is
     not served."""
-    target = service.router.target_of(request.body.model, request.owner)
+    found = service.router.target_of(request.body.model, request.owner)
+    target = _without_refused_images(found, service.image_refusals)
     request.target = target if request.choices == 1 else target.for_choices(request.choices)
+
+
+def _without_refused_images(target: Target, refusals: ImageRefusals) -> Target:
+    """The target as one that sees no images, where its model has refused them lately."""
+    if not refusals:
+        return target
+    fallbacks = tuple(_without_refused_images(each, refusals) for each in target.fallbacks)
+    able = target.able
+    if model_of(target) in refusals:
+        able = replace(able, images=False)
+    return target._replace(able=able, fallbacks=fallbacks)
+
+
+def model_of(target: Target) -> tuple[str, str]:
+    """The names of the upstream and of its model."""
+    return target.upstream.name, target.model
 
 
 async def translate(request: PreparedRequest, service: Service) -> None:
@@ -83,7 +102,13 @@ async def translate(request: PreparedRequest, service: Service) -> None:
     if request.body.truncation == "auto":
         request.truncator = Truncator(service.meters.counter(request.owner))
     begun = request.leased is not None
-    request.translated = await translated_for(request, request.target, begun=begun)
+    try:
+        request.translated = await translated_for(request, request.target, begun=begun)
+    except InvalidRequestError as error:
+        if error.code != InvalidRequestError.UNPAIRED_CALL or request.input_param == "input":
+            raise
+        # its place among the items is not one in the client's own request; the message names the call
+        raise InvalidRequestError(error.code, error.message, param=request.input_param) from error
     left = request.translated.remaining_items
     request.measured = (
         MeasuredInput(request.body, request.history)

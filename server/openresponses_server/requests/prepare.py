@@ -14,7 +14,7 @@ from openresponses_bridge.diagnostics import Diagnostic
 from openresponses_bridge.errors import BridgeError
 from openresponses_bridge.protocol.secrets import request_without_secrets
 from openresponses_bridge.wire import choose_wire
-from openresponses_server.errors import UpstreamError
+from openresponses_server.errors import UpstreamError, code_for_codex
 from openresponses_server.observation.recordings.masking import without_secrets_of
 from openresponses_server.observation.responses import TokenTiming, Watch
 from openresponses_server.observation.traces import REQUEST, RunTrace
@@ -37,6 +37,7 @@ from openresponses_server.requests.outgoing import (
     inbound_for,
     loss_header,
     losses_of,
+    model_of,
     report_losses,
     reported_losses,
     translate,
@@ -106,13 +107,15 @@ def new_run(request: PreparedRequest, service: Service, choice: int | None = Non
     """A new run of the request, or of one choice. The caller reserves the slot and the memory of all choices
     together."""
     body, key, leased = request.body, request.client.key, request.leased
+    for_codex = request.client.is_codex  # what is kept for the whole run does not hold the request
     target = accepting = request.target if choice is None else request.target.of_choice(choice)
     all_shared = [] if choice is None else request.target.all_shared
     # the first choice counts a request that choices share
     counted_elsewhere = {shared.upstream.name for shared in all_shared} if choice else set()
 
     def clean(text: str) -> str:
-        return without_secrets_of(body, accepting.upstream.clean(text, key))
+        cleaned = without_secrets_of(body, accepting.upstream.clean(text, key))
+        return code_for_codex(cleaned) if for_codex else cleaned
 
     share = max(shared.readers for shared in all_shared) if all_shared else 1
     name = body.model or request.target.model
@@ -156,6 +159,8 @@ def new_run(request: PreparedRequest, service: Service, choice: int | None = Non
         accepting = meter.accepting = attempt.target
         if accepting is not target or attempt.again:
             translation.set_inbound(inbound_for(request, accepting, machine), accepting.text_after_tools)
+        if attempt.images is not None:
+            service.image_refusals.record(model_of(accepting), accepted=attempt.images)
         if attempt.losses or reply.losses:
             _report(request, attempt, clean(reply.losses))
         if not choice:  # the first choice, or the only one
@@ -195,7 +200,7 @@ def new_run(request: PreparedRequest, service: Service, choice: int | None = Non
             background=bool(body.background),
             personal=(key is not None and any(each.pass_through for each in service.settings.upstreams))
             or bool(body.background and request_without_secrets(body) is not body),
-            needs_keepalive_events=request.client.needs_keepalive_events,
+            for_codex=for_codex,
             slot_reserved=choice is not None,
             previous_attempts=0 if leased is None else leased.previous_attempts,
         ),
@@ -287,7 +292,8 @@ def _attempt(
         for what, (event, helps, has) in _REMEDIES.items()
         if what not in left_out and has(request, target, sent.body)
     ]
-    return Attempt(target, sent, losses_of(request, translated), remedies)
+    images = False if "images" in left_out else _has_images(request, target, sent.body) or None
+    return Attempt(target, sent, losses_of(request, translated), remedies, images=images)
 
 
 def _may_be_shortened(request: PreparedRequest, target: Target, _sent: bytes) -> bool:

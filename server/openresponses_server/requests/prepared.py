@@ -30,8 +30,9 @@ class ClientTraits(Struct, frozen=True):
 
     key: str | None
     """The API key, None without one."""
-    needs_keepalive_events: bool
-    """SSE comments do not keep this client from timing out: it needs data events."""
+    is_codex: bool
+    """SSE comments do not keep it from timing out: it needs data events. It does not ask again over the code
+    `server_is_overloaded`."""
     betas: list[str]
     """The names in `anthropic-beta`."""
     reasoning_as: str | None

@@ -24,6 +24,7 @@ from openresponses_server.store.base import ResponseStore
 from openresponses_server.store.readiness import StoreMonitor
 from openresponses_server.store.usage_book import UsageKeeper
 from openresponses_server.upstreams.listing import Listing, ListVersions
+from openresponses_server.upstreams.refusals import ImageRefusals
 from openresponses_server.upstreams.routing import Router
 
 
@@ -51,6 +52,7 @@ class Service:
     spans: ResponseSpans | None = None
     running: ActiveRuns = field(default_factory=ActiveRuns)
     lists: ListVersions = field(default_factory=ListVersions)
+    image_refusals: ImageRefusals = field(default_factory=ImageRefusals)
 
 
 def service_of(request: Request) -> Service:

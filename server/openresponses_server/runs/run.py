@@ -14,7 +14,7 @@ from msgspec import Struct
 from openresponses_bridge.errors import BridgeError
 from openresponses_bridge.protocol.events import Event
 from openresponses_bridge.protocol.response import Response
-from openresponses_server.errors import HttpError, shutting_down, too_slow
+from openresponses_server.errors import HttpError, error_for_codex, shutting_down, too_slow
 from openresponses_server.limits.gate import Gate
 from openresponses_server.limits.memory import Reservation
 from openresponses_server.runs.client import Client, Deliver
@@ -76,8 +76,8 @@ class RunRequest(Struct, frozen=True):
     personal: bool
     """It needs the client's own key or secrets of its tools, which are not stored: no other worker can make
     it."""
-    needs_keepalive_events: bool
-    """SSE comments do not keep its client from timing out."""
+    for_codex: bool
+    """SSE comments do not keep its client from timing out, and it reads errors as `error_for_codex`."""
     slot_reserved: bool
     """The gate's slot is acquired already."""
     previous_attempts: int
@@ -221,7 +221,7 @@ class Run:
         """Send an event to a client that has been sent nothing for a while: the first events, later a
         keep-alive event if the client needs them. Returns whether something was sent; nothing is before the
         status is known (law S6)."""
-        return self._pipeline.send_keepalive(as_event=self._request.needs_keepalive_events)
+        return self._pipeline.send_keepalive(as_event=self._request.for_codex)
 
     async def _run(self) -> None:
         response_id = self.translation.response_id
@@ -307,7 +307,7 @@ class Run:
 
     def _failed(self, error: HttpError) -> list[Event]:
         if not self._needs_end:
-            raise error
+            raise error_for_codex(error) if self._request.for_codex else error
         return self.translation.fail(error)
 
     @property

@@ -104,12 +104,16 @@ class Attempt(Struct, frozen=True):
     """Each leads to an attempt without it, so that a chain of attempts ends."""
     again: bool = False
     """Whether another attempt was accepted and then refused."""
+    images: bool | None = None
+    """Whether it has images; None: it has none for another reason than a refusal of them."""
 
     async def fallback_for(self, error: UpstreamError) -> Attempt | None:
         """The next attempt after this refusal, or None."""
         for remedy in self.remedies:
             if remedy.helps(error):
-                _log.info(remedy.event, upstream=self.target.upstream.name, reason=error.message)
+                upstream, request = self.target.upstream, self.request
+                reason = request.clean(upstream.clean(error.message, request.client_key))
+                _log.info(remedy.event, upstream=upstream.name, reason=reason)
                 return await remedy.attempt()
         return None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -90,6 +91,8 @@ _BLIND: Final = re.compile(
     r"|image input is not supported|missing mmproj",  # llama.cpp
     re.IGNORECASE,
 )
+REMEMBERED: Final = 600.0  # seconds
+MOST_REMEMBERED: Final = 256  # models; the one refused longest ago is forgotten first
 _FORGOTTEN: Final = "previous_response_not_found"
 _LINKS: Final = ("previous_response_id", "response_id")  # what an error about the link names as its parameter
 _NOT_THERE: Final = (404, 405)  # without an API's error: most often another API answered
@@ -191,6 +194,30 @@ def cannot_decrypt(error: UpstreamError) -> bool:
 def sees_no_images(error: UpstreamError) -> bool:
     """Whether the upstream refuses images as such: its model takes text only."""
     return error.http_status in _BLIND_STATUSES and _BLIND.search(error.message) is not None
+
+
+class ImageRefusals:
+    """Which models have refused images lately, so that later turns of a conversation are not refused first.
+    One per worker; `clock` gives seconds."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._until: dict[tuple[str, str], float] = {}  # (upstream, model), the latest refusal last
+
+    def __contains__(self, model: tuple[str, str]) -> bool:
+        """Whether this model, (upstream, model), has refused images in the last `REMEMBERED` seconds."""
+        return self._until.get(model, 0.0) > self._clock()
+
+    def __len__(self) -> int:
+        return len(self._until)
+
+    def record(self, model: tuple[str, str], *, accepted: bool) -> None:
+        """The model has accepted a request with images, or only without them."""
+        self._until.pop(model, None)
+        if not accepted:
+            if len(self._until) == MOST_REMEMBERED:
+                del self._until[next(iter(self._until))]
+            self._until[model] = self._clock() + REMEMBERED
 
 
 def in_band_refusal(body: bytes, clean: Clean = str) -> UpstreamError | None:

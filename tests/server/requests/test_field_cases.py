@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from openresponses_server.settings import Settings, UpstreamSettings
-from tests.support.serving import respond, serving
+from tests.support import upstream as chat
+from tests.support.serving import call, respond, serving
 from tests.support.upstream import JSON, Script, ScriptedUpstream, frame, refusal
 
 pytestmark = pytest.mark.timeout(120)
@@ -35,6 +36,49 @@ def test_case_46_overload_has_a_code_over_which_codex_asks_again(
     for streamed in (False, True):
         refused = respond(bridged, model="busy", stream=streamed)
         assert (refused.status, refused.error["code"]) == (status, code)
+
+
+CODEX = {"user-agent": "codex_exec/0.169.0"}
+OVERLOADED = {"code": "server_is_overloaded", "message": "Later."}
+FAILED_LATER = {
+    "id": "r",
+    "object": "response",
+    "status": "failed",
+    "model": "m",
+    "output": [],
+    "error": OVERLOADED,
+}
+LATER = Script([frame(type="response.failed", sequence_number=0, response=FAILED_LATER)])
+READ_BY_CODEX = (503, "service_unavailable")
+READ_BY_OTHERS = (503, "server_is_overloaded")
+
+
+@pytest.mark.parametrize("stored", [False, True])
+@pytest.mark.parametrize("streamed", [False, True])
+@pytest.mark.parametrize(
+    ("script", "others"),
+    [
+        (refusal(503, **OVERLOADED), READ_BY_OTHERS),
+        (refusal(429, headers={"retry-after": "100"}, **OVERLOADED), (429, "server_is_overloaded")),
+        (LATER, READ_BY_OTHERS),
+    ],
+    ids=["503", "429", "in its stream"],
+)
+def test_case_46_codex_reads_a_code_over_which_it_asks_again(
+    script: Script, others: tuple[int, str], streamed: bool, stored: bool
+) -> None:
+    with ScriptedUpstream({"m": script}) as upstream:
+        given = UpstreamSettings(url=upstream.url, dialect="responses", models=["m"])
+        with serving(Settings(upstreams=[given])) as base:
+            for headers, expected in ((CODEX, READ_BY_CODEX), ({}, others)):
+                answer = respond(base, model="m", stream=streamed, store=stored, headers=headers)
+                if script is LATER and streamed:
+                    failed = answer.final["error"]
+                    assert (answer.status, failed["code"]) == (200, expected[1])
+                else:
+                    assert (answer.status, answer.error["code"]) == expected
+                    assert answer.headers.get("retry-after") == ("100" if others[0] == 429 else None)
+                assert b"Later." in answer.body
 
 
 REASONING = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "gAAA"}
@@ -86,3 +130,58 @@ def test_case_51_an_upstream_that_refuses_one_thing_after_another_is_asked_once_
     assert (reply.status, len(upstream.received)) == (400, 3)
     assert 'encrypted_content": "gAAA' not in last
     assert "image_url" not in last
+
+
+INTERRUPTED: dict[str, list[dict[str, Any]]] = {
+    "/v1/chat/completions": [
+        {"role": "user", "content": "Hi"},
+        {
+            "role": "assistant",
+            "tool_calls": [
+                {"id": "c1", "type": "function", "function": {"name": "ls", "arguments": "{}"}},
+                {"id": "c2", "type": "function", "function": {"name": "ls", "arguments": "{}"}},
+            ],
+        },
+        {"role": "tool", "tool_call_id": "c2", "content": "seen"},
+        {"role": "user", "content": "Go on"},
+    ],
+    "/v1/messages": [
+        {"role": "user", "content": "Hi"},
+        {
+            "role": "assistant",
+            "content": [{"type": "tool_use", "id": each, "name": "ls", "input": {}} for each in ("c1", "c2")],
+        },
+        {
+            "role": "user",
+            "content": [
+                {"type": "tool_result", "tool_use_id": "c2", "content": "seen"},
+                {"type": "text", "text": "Go on"},
+            ],
+        },
+    ],
+}
+
+
+@pytest.mark.parametrize("path", INTERRUPTED)
+def test_case_54_calls_without_outputs_are_answered_for_clients_of_other_apis(path: str) -> None:
+    asked = {"messages": INTERRUPTED[path], "max_tokens": 100}
+    with ScriptedUpstream({"m": Script(chat.text("Well."))}) as upstream:
+        given = [
+            UpstreamSettings(url=upstream.url, name="strict", models=["strict"]),
+            UpstreamSettings(
+                url=upstream.url, name="lenient", models=["m"], options={"unanswered_calls": "answer"}
+            ),
+        ]
+        with serving(Settings(upstreams=given)) as base:
+            assert call(base, "POST", path, {"model": "m", **asked}).status == 200
+            refused = call(base, "POST", path, {"model": "strict", **asked})
+        (received,) = upstream.received
+    told = [each for each in received.body["messages"] if each["role"] == "tool"]
+    assert {each["tool_call_id"]: each["content"] for each in told} == {
+        "c1": "[no output: the call was interrupted]",
+        "c2": "seen",
+    }
+    assert refused.status == 400
+    assert "no tool output answers the call 'c1'" in refused.error["message"]
+    if path == "/v1/chat/completions":
+        assert (refused.error["code"], refused.error["param"]) == ("unpaired_tool_call", "messages")

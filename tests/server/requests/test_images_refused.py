@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from openresponses_server.settings import Capabilities, Settings, UpstreamSettings
+from openresponses_server.upstreams.refusals import MOST_REMEMBERED, REMEMBERED, ImageRefusals
 from tests.support import upstream as chat
 from tests.support.serving import respond, serving
 from tests.support.upstream import Received, Script, ScriptedUpstream, refusal
@@ -66,3 +67,63 @@ def test_p30_another_refusal_is_passed_on() -> None:
         with serving(Settings(upstreams=[UpstreamSettings(url=upstream.url)])) as base:
             assert respond(base, model="m", input=GIVEN).status == 400
         assert len(upstream.received) == 1
+
+
+@pytest.mark.parametrize("accepts", [False, True], ids=["at once", "in its stream"])
+def test_p30_a_refusal_is_remembered_for_later_turns(accepts: bool) -> None:
+    with Blind() as upstream:
+        upstream.message, upstream.accepts = "The model does not support images.", accepts
+        with serving(Settings(upstreams=[UpstreamSettings(url=upstream.url)])) as base:
+            for asked_in_all in (2, 3, 4):
+                answer = respond(base, model="m", input=GIVEN, stream=accepts)
+                assert answer.status == 200
+                assert "images, which the model can't see" in answer.headers["openresponses-losses"]
+                assert len(upstream.received) == asked_in_all
+            respond(base, model="other", input=GIVEN, stream=accepts)
+        assert len(upstream.received) == 6
+
+
+def test_p30_a_fallback_s_refusal_is_remembered_as_its_own() -> None:
+    with Blind() as blind, ScriptedUpstream({"m": refusal(503, message="Later.")}) as down:
+        blind.message = "The model does not support images."
+        given = [
+            UpstreamSettings(url=down.url, name="down", models=["m"], failover=["blind/b"]),
+            UpstreamSettings(url=blind.url, name="blind", models=["b"]),
+        ]
+        with serving(Settings(upstreams=given)) as base:
+            for asked_in_all in (2, 3):
+                assert respond(base, model="m", input=GIVEN).status == 200
+                assert len(blind.received) == asked_in_all
+        assert all("image_url" in json.dumps(received.body) for received in down.received)
+
+
+def test_p30_a_refusal_for_another_reason_too_is_not_remembered() -> None:
+    """Without images it is refused as well."""
+    scripts = [refusal(400, message="The model does not support images."), refusal(400, message="No.")]
+    with ScriptedUpstream({"m": [*scripts, Script(chat.text("Seen."))]}) as upstream:
+        with serving(Settings(upstreams=[UpstreamSettings(url=upstream.url)])) as base:
+            assert respond(base, model="m", input=GIVEN).status == 400
+            assert respond(base, model="m", input=GIVEN).status == 200
+        assert "image_url" in json.dumps(upstream.received[-1].body)
+
+
+def test_p30_refusals_are_forgotten_after_a_while_and_when_images_are_accepted() -> None:
+    now = [0.0]
+    refusals = ImageRefusals(lambda: now[0])
+    refusals.record(("u", "m"), accepted=False)
+    assert ("u", "m") in refusals
+    assert ("v", "m") not in refusals
+    now[0] = REMEMBERED
+    assert ("u", "m") not in refusals
+    refusals.record(("u", "m"), accepted=False)
+    refusals.record(("u", "m"), accepted=True)
+    assert ("u", "m") not in refusals
+
+
+def test_p30_the_models_that_are_remembered_are_bounded() -> None:
+    refusals = ImageRefusals()
+    for number in range(2 * MOST_REMEMBERED):
+        refusals.record(("u", str(number)), accepted=False)
+    assert len(refusals) == MOST_REMEMBERED
+    assert ("u", str(MOST_REMEMBERED)) in refusals
+    assert ("u", str(MOST_REMEMBERED - 1)) not in refusals

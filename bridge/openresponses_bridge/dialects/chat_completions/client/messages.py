@@ -93,12 +93,13 @@ def content_of(message: Fields, readers: dict[str, _Reader]) -> str | list[Any] 
 
 
 class MessageReader:
-    """Takes messages in order; `items` is the input, complete after `close()`."""
+    """Takes messages in order; `items` is the input. Calls without answers are left to the upstream's
+    dialect, whose option says what becomes of them."""
 
     def __init__(self, diagnostics: Diagnostics, sealer: Sealer) -> None:
         self._diagnostics = diagnostics
         self._sealer = sealer
-        self._expected: dict[str, list[tuple[str, type[Any]]]] = {}  # id → (place, kind of its output)
+        self._expected: dict[str, list[type[Any]]] = {}  # id → kinds of its outputs
         self._legacy: dict[str, list[str]] = {}  # function's name → ids made for its calls
         self._count = 0
         self.items: list[Any] = []
@@ -112,12 +113,6 @@ class MessageReader:
         reader(self, message, role)
         for where in message.unread:
             self._diagnostics.loss(where, "can't be expressed")
-
-    def close(self) -> None:
-        """No more messages. Raises InvalidRequestError for a call without an answer."""
-        for call_id, places in self._expected.items():
-            if places:
-                raise _unpaired(places[0][0], f"no message answers the call {call_id[:64]!r}")
 
     def _instructions(self, message: Fields, role: Any) -> None:
         self._append(message, role, content_of(message, INSTRUCTED))
@@ -179,10 +174,10 @@ class MessageReader:
         if not name:
             raise invalid(inner.at("name"), "is empty")
         if kind == "custom":
-            self._expect_output(call_id, call.at("id"), ii.CustomToolCallOutputParam)
+            self._expect_output(call_id, ii.CustomToolCallOutputParam)
             self.items.append(ii.CustomToolCallParam(call_id, name, inner.need("input", str)))
             return
-        self._expect_output(call_id, call.at("id"), ii.FunctionCallOutputParam)
+        self._expect_output(call_id, ii.FunctionCallOutputParam)
         self.items.append(ii.FunctionCallParam(call_id, name, inner.need("arguments", str)))
 
     def _legacy_call(self, function: Fields) -> None:
@@ -190,11 +185,11 @@ class MessageReader:
         self._count += 1
         call_id = f"call_{self._count}"
         self._legacy.setdefault(name, []).append(call_id)
-        self._expect_output(call_id, function.at("name"), ii.FunctionCallOutputParam)
+        self._expect_output(call_id, ii.FunctionCallOutputParam)
         self.items.append(ii.FunctionCallParam(call_id, name, function.need("arguments", str)))
 
-    def _expect_output(self, call_id: str, where: str, output: type[Any]) -> None:
-        self._expected.setdefault(call_id, []).append((where, output))
+    def _expect_output(self, call_id: str, output: type[Any]) -> None:
+        self._expected.setdefault(call_id, []).append(output)
 
     def _tool(self, message: Fields, role: str) -> None:
         self._output(message, message.need("tool_call_id", str), "tool_call_id")
@@ -207,7 +202,7 @@ class MessageReader:
         waiting = self._expected.get(call_id)
         if not waiting:
             raise _unpaired(message.at(field), "no tool call before it has this name or id")
-        _, output = waiting.pop(0)
+        output = waiting.pop(0)
         content = content_of(message, BROUGHT)
         if content is None:
             raise invalid(message.at("content"), "is required")

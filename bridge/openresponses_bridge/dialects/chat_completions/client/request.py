@@ -197,7 +197,7 @@ def from_chat(
     Cursor sends it, is read as one of Responses.
 
     Raises InvalidRequestError with `param`, as `messages[0].content[1].image_url`: malformed fields,
-    calls without an answer and answers without a call (`unpaired_tool_call`).
+    and answers without a call (`unpaired_tool_call`).
     """
     diagnostics = Diagnostics()
     fields = body_of(body)
@@ -207,7 +207,6 @@ def from_chat(
     fields.need("messages", list)
     for message in fields.each("messages"):
         reader.message(message)
-    reader.close()
     if not reader.items:
         raise invalid("messages", "at least one message is required")
     same: dict[str, Any] = {name: fields.get(name, kind) for name, kind in _SAME.items()}
