@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
+from openresponses_server.settings import Settings, UpstreamSettings
+from tests.support.serving import serving
 from tests.support.turns import InTurn, calls, results, said, tool_names
-from tests.support.upstream import ScriptedUpstream, refusal
+from tests.support.upstream import Script, ScriptedUpstream, frame, refusal
 
 pytestmark = [pytest.mark.clients, pytest.mark.timeout(700)]
 
@@ -24,8 +26,8 @@ sandbox_mode = "danger-full-access"
 name = "bridge"
 base_url = "{base}"
 wire_api = "responses"
-request_max_retries = 0
-stream_max_retries = 0
+request_max_retries = {retries}
+stream_max_retries = {retries}
 supports_websockets = {websockets}
 """
 
@@ -42,8 +44,10 @@ class Codex:
         self.work.mkdir()
         self.events: list[dict[str, Any]] = []
 
-    def run(self, prompt: str, model: str = "gpt-5.5", websockets: bool = False) -> int:
-        config = CONFIG.format(model=model, base=self._base, websockets=str(websockets).lower())
+    def run(self, prompt: str, model: str = "gpt-5.5", websockets: bool = False, retries: int = 0) -> int:
+        config = CONFIG.format(
+            model=model, base=self._base, websockets=str(websockets).lower(), retries=retries
+        )
         (self._home / "config.toml").write_text(config)
         command = [self._program, "exec", "--json", "--skip-git-repo-check", "-C", self.work, prompt]
         environment = {**os.environ, "CODEX_HOME": str(self._home), "HOME": str(self._home)}
@@ -115,3 +119,37 @@ def test_an_upstream_s_refusal_ends_the_turn(codex: Codex, upstream: ScriptedUps
     assert codex.run("Hello.") != 0
     failed = [event for event in codex.events if event["type"] in ("error", "turn.failed")]
     assert "Too much was asked." in json.dumps(failed)
+
+
+OVERLOADED = {"code": "server_is_overloaded", "message": "Later."}
+FAILED = {
+    "id": "r",
+    "object": "response",
+    "status": "failed",
+    "model": "m",
+    "output": [],
+    "error": OVERLOADED,
+}
+
+
+@pytest.mark.parametrize(
+    ("dialect", "busy"),
+    [
+        ("chat", refusal(503, **OVERLOADED)),
+        ("chat", refusal(429, **OVERLOADED)),
+        ("responses", Script([frame(type="response.failed", sequence_number=0, response=FAILED)])),
+    ],
+    ids=["503", "429", "in its stream"],
+)
+@pytest.mark.parametrize("websockets", [False, True])
+def test_case_46_an_overload_is_asked_again_over(
+    node: Path, tmp_path: Path, dialect: Any, busy: Script, websockets: bool
+) -> None:
+    with ScriptedUpstream() as upstream:
+        upstream.answer = lambda received: busy
+        given = UpstreamSettings(url=upstream.url, dialect=dialect)
+        with serving(Settings(store="memory://", upstreams=[given])) as address:
+            codex = Codex(node, f"{address}/v1", tmp_path)
+            assert codex.run("Hello.", websockets=websockets, retries=1) != 0
+    assert len(upstream.received) > 1
+    assert "Selected model is at capacity" not in json.dumps(codex.events)

@@ -148,6 +148,18 @@ def json_without_secrets(body: Any) -> list[tuple[Any, Any]]:
     return found if kept == tools else [*found, (tools, kept)]
 
 
+def request_json_without_secrets(body: dict[str, Any]) -> dict[str, Any]:
+    """The JSON of a request without the secrets in the fields that the protocol does not have. The same
+    object if nothing is left out."""
+    known = frozenset(CreateResponse.__struct_encode_fields__)
+    beyond = {name: each for name, each in body.items() if name not in known}
+    shown = _without(beyond, _TOOL)
+    if shown == beyond:
+        return body
+    kept = {name: shown.get(name, each) for name, each in body.items()}
+    return {name: each for name, each in kept.items() if name not in beyond or name in shown}
+
+
 def _list_of(body: dict[str, Any], name: str) -> list[Any]:
     value = body.get(name)
     return value if isinstance(value, list) else []

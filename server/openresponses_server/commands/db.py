@@ -40,8 +40,8 @@ def command() -> None:
 @_store
 @click.option("--create", is_flag=True, help="Create the SQLite file if it does not exist.")
 def upgrade_tables(store: str, create: bool) -> None:
-    """Bring the database to the tables of this version, and remove secrets of tools that versions before have
-    stored. Servers go on using the database meanwhile.
+    """Bring the database to the tables of this version. Secrets of tools that versions before have stored
+    are removed from the responses that have ended. Servers go on using the database meanwhile.
 
     A SQLite file that is named has to be there, unless --create is given; the one in your data folder need
     not be.

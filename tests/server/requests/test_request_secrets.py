@@ -184,6 +184,36 @@ def test_case_55_an_error_that_repeats_them_is_shown_without_them(
     assert found_in(refused + background + log.getvalue().encode()) == []
 
 
+@pytest.mark.parametrize("streamed", [False, True])
+def test_case_55_a_refusal_that_is_answered_without_images_is_logged_without_them(
+    tmp_path: Path, streamed: bool
+) -> None:
+    """The log says why the upstream was asked once more."""
+    given = [{"type": "input_image", "image_url": "data:image/png;base64,QUJD"}]
+    seen = {"type": "message", "role": "user", "content": given}
+
+    def repeating(received: Received) -> Script:
+        if "input_image" not in json.dumps(received.body["input"]):
+            return echoing(received)
+        error = {"code": "no", "message": f"Images are not supported by {received.body['tools']}"}
+        if not streamed:
+            return Script([json.dumps({"error": error}).encode()], 400, JSON)
+        return Script([frame(type="error", **error)])
+
+    log = io.StringIO()
+    log_as_in_production(log)
+    try:
+        with served(tmp_path) as (app, upstream):
+            upstream.answer = repeating
+            body = asked("m", stream=streamed) | {"input": [INSIDE, seen]}
+            assert app.call("POST", "/v1/responses", body).status == 200
+            assert len(upstream.received) == 2
+    finally:
+        log_as_in_production()
+    assert "request.without_images" in log.getvalue()
+    assert found_in(log.getvalue()) == []
+
+
 def test_case_55_of_more_secrets_than_are_looked_for_nothing_is_shown() -> None:
     headers = {f"x-{at}": f"hidden-{at}-of-many" for at in range(300)}
     request = decode_request(json.dumps({"model": "m", "tools": [MCP | {"headers": headers}]}).encode())

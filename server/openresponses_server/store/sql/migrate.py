@@ -17,7 +17,7 @@ from sqlalchemy.pool import NullPool
 
 from openresponses_bridge.errors import WireError
 from openresponses_bridge.protocol.codec import decode_json, encode
-from openresponses_bridge.protocol.secrets import json_without_secrets
+from openresponses_bridge.protocol.secrets import json_without_secrets, request_json_without_secrets
 from openresponses_server.store.base import StoreError
 from openresponses_server.store.sql.failures import FAILURES, file_error, outdated, store_error
 from openresponses_server.store.sql.locations import file_of, is_sqlite, make_private_file
@@ -127,7 +127,7 @@ def _clean_response(connection: Connection, response_id: str) -> bool:
     row = connection.execute(which).first()
     if row is None:  # deleted meanwhile
         return False
-    response, request = _cleaned(row.response), row.request and _cleaned(row.request)
+    response, request = _cleaned(row.response), row.request and _cleaned_request(row.request)
     changed = [response, request] != [row.response, row.request]
     if changed:
         values = {"response": response, "request": request}
@@ -166,6 +166,16 @@ def _clean_frames(connection: Connection, response_id: str) -> None:
             start += len(data)
             if kept != data:
                 connection.execute(table.update().where(which).values(data=kept))
+
+
+def _cleaned_request(data: bytes) -> bytes:
+    data = _cleaned(data)
+    try:
+        body = decode_json(data)
+    except WireError:
+        return data
+    kept = request_json_without_secrets(body) if isinstance(body, dict) else body
+    return data if kept is body else encode(kept)
 
 
 def _cleaned(data: bytes, *, padded: bool = False) -> bytes:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from msgspec.structs import replace
 from sqlalchemy import Engine, LargeBinary, create_engine, select
 from sqlalchemy.pool import NullPool
@@ -13,16 +14,18 @@ from sqlalchemy.pool import NullPool
 from openresponses_bridge import ResponseStreamStateMachine
 from openresponses_bridge.protocol.codec import decode_request, encode, encode_sse
 from openresponses_bridge.protocol.request import CreateResponse
+from openresponses_server.commands.db import command
 from openresponses_server.store.base import Lease, StoredResponse
 from openresponses_server.store.frames import PIECE_BYTES, Frames
 from openresponses_server.store.sql import migrate
 from openresponses_server.store.sql.locations import database_url
 from openresponses_server.store.sql.migrate import remove_secrets, upgrade
+from openresponses_server.store.sql.sqlite_file import REVISION
 from openresponses_server.store.sql.tables import metadata
 from openresponses_server.store.stores import open_store
 from tests.support.services import postgres_database
 
-SECRETS = [f"hidden-{number}-secret" for number in range(9)]
+SECRETS = [f"hidden-{number}-secret" for number in range(11)]
 NETWORK = {"type": "allowlist", "domain_secrets": [{"domain": "d", "name": "N", "value": SECRETS[0]}]}
 FUNCTION = {
     "type": "function",
@@ -51,6 +54,7 @@ TOOLS = [
     },
 ]
 INSIDE = {"type": "additional_tools", "role": "developer", "tools": [MCP | {"authorization": SECRETS[8]}]}
+BEYOND = {"provider": {"name": "shown", "api_key": SECRETS[9]}, "cookie": SECRETS[10]}
 QUOTED = 'Say "tools":[{"type":"mcp","authorization":"quoted-by-the-user"}]'
 MESSAGE = {"type": "message", "role": "user", "content": QUOTED}
 
@@ -72,6 +76,7 @@ def as_before(
     body = {"model": "m", "tools": tools, "input": [INSIDE, MESSAGE] if tools is TOOLS else [MESSAGE]}
     body |= {"background": True}
     request: CreateResponse = decode_request(json.dumps(body).encode())
+    body |= BEYOND if tools is TOOLS else {"shown": "1"}
     machine = ResponseStreamStateMachine("m", replace(request, tools=None), response_id=response_id)
     events = machine.start()
     for _ in range(deltas):
@@ -133,6 +138,7 @@ def expected(found: dict[str, list[tuple[Any, ...]]], ids: set[str]) -> dict[str
         TOOLS[4] | {"tools": [FUNCTION, {"type": "other"}]},
     ]
     pairs = [(encode(TOOLS), encode(shown)), (encode(INSIDE["tools"]), encode([shown_mcp]))]
+    pairs.append((encode(BEYOND)[1:-1], b'"provider":{"name":"shown"}'))
 
     def cleaned(value: Any, padded: bool) -> Any:
         for before, after in pairs if isinstance(value, bytes) else ():
@@ -160,12 +166,11 @@ async def test_case_55_secrets_that_were_stored_before_are_removed(engine: Engin
     await stored(engine, {name: as_before(name, tools) for name, tools in given.items()}, given)
     before = rows(engine)
     assert found_in(engine) == SECRETS
-    assert remove_secrets(engine.url) == 2
-    assert found_in(engine) == []
-    assert rows(engine) == expected(before, {"a", "c"})
-    after = rows(engine)
-    assert remove_secrets(engine.url) == 0
-    assert rows(engine) == after
+    for said in ("\nsecrets of tools removed from 2 responses\n", "\n"):
+        done = CliRunner().invoke(command, ["upgrade", "--store", address(engine)])
+        assert (done.exit_code, done.stdout) == (0, f"at revision {REVISION}{said}")
+        assert found_in(engine) == []
+        assert rows(engine) == expected(before, {"a", "c"})
 
 
 async def test_case_55_long_frames_keep_their_places(engine: Engine) -> None:
@@ -185,6 +190,32 @@ async def test_case_55_long_frames_keep_their_places(engine: Engine) -> None:
     assert len(again) == len(data)
     for line, other in zip(again.splitlines(), data.splitlines(), strict=True):
         assert line == other or json.loads(line[6:])["response"]["tools"][1]["type"] == "mcp"
+
+
+async def test_case_55_json_that_another_encoder_made_is_cleaned(engine: Engine) -> None:
+    """What is not ASCII is escaped in it."""
+    await stored(engine, {"a": as_before("a", TOOLS)}, {"a": TOOLS})
+    responses, frames = metadata.tables["responses"], metadata.tables["response_frames"]
+
+    def escaped(data: bytes) -> bytes:
+        return b"".join(
+            b"\\u%04x" % ord(char) if ord(char) > 127 else char.encode() for char in data.decode()
+        )
+
+    with engine.begin() as connection:
+        for table, column in ((responses, responses.c.response), (frames, frames.c.data)):
+            data = connection.scalar(select(column))
+            assert data is not None
+            connection.execute(table.update().values({column.name: escaped(data)}))
+    before = rows(engine)
+    assert remove_secrets(engine.url) == 1
+    assert found_in(engine) == []
+    ((*_, body),) = rows(engine)["responses"]
+    ((*_, whole),) = before["responses"]
+    assert json.loads(body) == json.loads(whole) | {"tools": json.loads(body)["tools"]}
+    sizes = [[len(each) for each in row if isinstance(each, bytes)] for row in before["response_frames"]]
+    after = rows(engine)["response_frames"]
+    assert [[len(each) for each in row if isinstance(each, bytes)] for row in after] == sizes
 
 
 async def test_case_55_what_was_interrupted_is_repeated(
