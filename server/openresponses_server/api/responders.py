@@ -28,7 +28,7 @@ from openresponses_bridge.protocol.response import Response
 from openresponses_bridge.seal import Sealer
 from openresponses_bridge.sse import DONE, encode_comment
 from openresponses_server.errors import HttpError, failure
-from openresponses_server.http.direct_writes import offered
+from openresponses_server.http.flow import offered
 from openresponses_server.runs.client import Batch
 from openresponses_server.runs.pipeline import Translation
 from openresponses_server.runs.run import Run

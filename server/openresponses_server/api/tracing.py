@@ -11,7 +11,7 @@ from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from openresponses_server.http.auth import client_key
-from openresponses_server.http.direct_writes import withdraw
+from openresponses_server.http.flow import withdraw
 from openresponses_server.http.headers import fields_of
 from openresponses_server.observation.recordings.records import How, RecordedRequest
 from openresponses_server.observation.trace_folder import HEADER, Traces

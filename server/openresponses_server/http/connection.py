@@ -23,7 +23,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 from uvicorn.server import ServerState
 
 from openresponses_server.errors import HttpError
-from openresponses_server.http.direct_writes import offer
+from openresponses_server.http.flow import offer
 from openresponses_server.http.headers import LOWER
 from openresponses_server.http.refusals import error_response
 from openresponses_server.http.registry import ConnectionRegistry, Flow, ReceiveMonitor, SendMonitor, cut_off
@@ -32,7 +32,7 @@ from openresponses_server.settings import Settings
 
 
 def _write_piece(cycle: RequestResponseCycle, body: bytes) -> bool:
-    """Write a chunk of the body as uvicorn does, without ASGI's `send` (`direct_writes.Write`)."""
+    """Write a chunk of the body as uvicorn does, without ASGI's `send` (`flow.Write`)."""
     # `chunked_encoding` is known when the head has been written
     if cycle.flow.write_paused or not cycle.chunked_encoding or cycle.response_complete or cycle.disconnected:
         return False

@@ -1,4 +1,5 @@
-"""The flow of an answer: a source feeds a sink, and the sink pauses and resumes the source.
+"""The flow of an answer: a source feeds a sink, and the sink pauses and resumes the source. The last sink
+writes to the client's connection.
 
 As with asyncio's protocols and transports, data is handled in the callback in which it arrives, and
 back-pressure is a call (`pause`, `resume`).
@@ -7,8 +8,8 @@ back-pressure is a call (`pause`, `resume`).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import Final, Protocol
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any, Final, Protocol
 
 _MOST_UNREAD: Final = 64 * 1024  # buffered bytes beyond which the source is paused
 
@@ -190,3 +191,40 @@ class TaskSource:
         await self._going.wait()
         if self._sink is not None:
             self._sink.end(self._error)
+
+
+# An ASGI extension of our connections: one plain call writes a chunk of a body, or a message of a WebSocket.
+#
+# `send` passes through a coroutine per middleware, which costs more than translating a token that arrives
+# alone. A middleware that must see each chunk removes the extension from the scope (`withdraw`); one that
+# needs only the head of an answer, or its duration, need not.
+
+Write = Callable[[bytes], bool]
+"""Writes a chunk of the body that is not the last, or a whole text message, and returns True. Returns False
+without writing if `send` must be used: the answer has not begun or has ended, it has a content-length, the
+client has disconnected, or the write would wait."""
+
+_NAME: Final = "openresponses-bridge.write"
+
+
+def offer(scope: MutableMapping[str, Any], write: Write) -> None:
+    """Add it to the scope of a request."""
+    scope.setdefault("extensions", {})[_NAME] = {"write": write}
+
+
+def withdraw(scope: MutableMapping[str, Any]) -> None:
+    """Remove it, so that the whole answer passes through `send`."""
+    scope.get("extensions", {}).pop(_NAME, None)
+
+
+def offered(scope: MutableMapping[str, Any]) -> Write:
+    """The function that the connection offers, else one that always returns False."""
+    try:
+        found: Write = scope["extensions"][_NAME]["write"]
+    except KeyError:
+        return _refused
+    return found
+
+
+def _refused(_body: bytes) -> bool:
+    return False

@@ -22,7 +22,7 @@ from websockets.server import ServerProtocol
 from websockets.typing import ExtensionParameter
 
 from openresponses_server.errors import HttpError
-from openresponses_server.http.direct_writes import offer, withdraw
+from openresponses_server.http.flow import offer, withdraw
 from openresponses_server.http.refusals import envelope, error_response, too_large
 from openresponses_server.http.registry import ConnectionRegistry, ReceiveMonitor, SendMonitor, cut_off
 from openresponses_server.limits.memory import SOCKET_RESERVATION, Reservation
@@ -235,7 +235,7 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
         return cast(dict[str, Any], getattr(self, "scope", {}))  # none if the handshake is refused
 
     def _write(self, message: bytes) -> bool:
-        """Write a text message if that is possible without waiting (`direct_writes.Write`)."""
+        """Write a text message if that is possible without waiting (`flow.Write`)."""
         if self.disconnected or self.conn.state is not OPEN or not self.writable.is_set():
             return False
         self.conn.send_text(message)

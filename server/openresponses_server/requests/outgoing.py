@@ -28,7 +28,7 @@ from openresponses_bridge.protocol.input_items import CompactionParam
 from openresponses_bridge.protocol.items import CompactionItem
 from openresponses_bridge.protocol.request import CreateResponse
 from openresponses_bridge.tools.offering import ModelCapabilities, ToolCallMode, tool_call_mode
-from openresponses_server.http.client.pool import FetchError, fetch_file
+from openresponses_server.http.client.fetching import FetchError, fetch_file
 from openresponses_server.requests.abilities import FittedRequest, Loss, fit_to_model, offers_tools
 from openresponses_server.requests.answer_format import with_schema_instructions
 from openresponses_server.requests.client_traits import session_key
@@ -73,14 +73,12 @@ def choose_upstream(request: PreparedRequest, service: Service) -> None:
     """Find the upstream of the request's model. Raises InvalidRequestError and HttpError for a model that is
     not served."""
     found = service.router.target_of(request.body.model, request.owner)
-    target = _without_refused_images(found, service.image_refusals)
+    target = _without_refused_images(found, service.image_refusals) if service.image_refusals.until else found
     request.target = target if request.choices == 1 else target.for_choices(request.choices)
 
 
 def _without_refused_images(target: Target, refusals: ImageRefusals) -> Target:
     """The target as one that sees no images, where its model has refused them lately."""
-    if not refusals:
-        return target
     fallbacks = tuple(_without_refused_images(each, refusals) for each in target.fallbacks)
     able = target.able
     if model_of(target) in refusals:

@@ -287,12 +287,14 @@ def _attempt(
         client.conversation,
         partial(without_secrets_of, request.body),
     )
-    remedies = [
-        Remedy(event, helps, partial(_without, request, target, left_out | {what}, sent.body))
-        for what, (event, helps, has) in _REMEDIES.items()
-        if what not in left_out and has(request, target, sent.body)
-    ]
-    images = False if "images" in left_out else _has_images(request, target, sent.body) or None
+    remedies = []
+    images = False if "images" in left_out else None
+    for what, (event, helps, has) in _REMEDIES.items():
+        if what not in left_out and has(request, target, sent.body):
+            without = partial(_without, request, target, left_out | {what}, sent.body)
+            remedies.append(Remedy(event, helps, without))
+            if what == "images":
+                images = True
     return Attempt(target, sent, losses_of(request, translated), remedies, images=images)
 
 

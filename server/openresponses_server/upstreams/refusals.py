@@ -202,22 +202,20 @@ class ImageRefusals:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._until: dict[tuple[str, str], float] = {}  # (upstream, model), the latest refusal last
+        self.until: dict[tuple[str, str], float] = {}
+        """(upstream, model) → the end of its time, the latest refusal last."""
 
     def __contains__(self, model: tuple[str, str]) -> bool:
         """Whether this model, (upstream, model), has refused images in the last `REMEMBERED` seconds."""
-        return self._until.get(model, 0.0) > self._clock()
-
-    def __len__(self) -> int:
-        return len(self._until)
+        return self.until.get(model, 0.0) > self._clock()
 
     def record(self, model: tuple[str, str], *, accepted: bool) -> None:
         """The model has accepted a request with images, or only without them."""
-        self._until.pop(model, None)
+        self.until.pop(model, None)
         if not accepted:
-            if len(self._until) == MOST_REMEMBERED:
-                del self._until[next(iter(self._until))]
-            self._until[model] = self._clock() + REMEMBERED
+            if len(self.until) == MOST_REMEMBERED:
+                del self.until[next(iter(self.until))]
+            self.until[model] = self._clock() + REMEMBERED
 
 
 def in_band_refusal(body: bytes, clean: Clean = str) -> UpstreamError | None:

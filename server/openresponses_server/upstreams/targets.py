@@ -44,7 +44,7 @@ from openresponses_server.upstreams.profiles import DialectOptions, Profile, pro
 from openresponses_server.upstreams.shared import SharedUpstream
 
 if TYPE_CHECKING:
-    from openresponses_server.upstreams.http import KeyCommand
+    from openresponses_server.upstreams.key_command import KeyCommand
 
 _OF_ADDRESSES: Final = (
     *(
@@ -392,6 +392,6 @@ def _key_command(given: UpstreamSettings, known: Profile | None, name: str) -> K
         argv = known.api_key_command
     if not argv:
         return None
-    from openresponses_server.upstreams.http import KeyCommand
+    from openresponses_server.upstreams.key_command import KeyCommand
 
     return KeyCommand(name, argv, given.api_key_seconds)

@@ -14,7 +14,7 @@ from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 
 from openresponses_server.api.app import create_app
 from openresponses_server.api.responders import KEEP_ALIVE, ResponseForm
-from openresponses_server.http.direct_writes import offer
+from openresponses_server.http.flow import offer
 from openresponses_server.observation.trace_folder import HEADER
 from openresponses_server.runs.client import Batch
 from openresponses_server.settings import Limits, Settings, Tracing, UpstreamSettings

@@ -10,7 +10,7 @@ import pytest
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 
 from openresponses_server.http.connection import http_protocol
-from openresponses_server.http.direct_writes import offered, withdraw
+from openresponses_server.http.flow import offered, withdraw
 from openresponses_server.settings import Settings
 from tests.support.pieces import Written
 from tests.support.raw import HANDSHAKE, raw, raw_socket, request, ws_frame

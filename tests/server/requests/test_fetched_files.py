@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
-from openresponses_server.http.client import pool
-from openresponses_server.http.client.pool import Connector, FetchError, fetch_file, is_public
+from openresponses_server.http.client import fetching
+from openresponses_server.http.client.fetching import FetchError, fetch_file, is_public
+from openresponses_server.http.client.pool import Connector
 from openresponses_server.settings import Limits, Settings, UpstreamSettings
 from tests.support import dialect_scripts as scripts
 from tests.support.serving import respond, serving
@@ -107,7 +108,7 @@ def files(monkeypatch: pytest.MonkeyPatch, lookups: dict[str, list[list[str]]]) 
         found = answers.pop(0) if len(answers) > 1 else answers[0]
         return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (each, port)) for each in found]
 
-    monkeypatch.setattr(pool, "is_public", lambda address: address == PUBLIC or _really_public(address))
+    monkeypatch.setattr(fetching, "is_public", lambda address: address == PUBLIC or _really_public(address))
     monkeypatch.setattr(Connector, "_look_up", look_up)
     found = Files()
     yield found

@@ -124,6 +124,6 @@ def test_p30_the_models_that_are_remembered_are_bounded() -> None:
     refusals = ImageRefusals()
     for number in range(2 * MOST_REMEMBERED):
         refusals.record(("u", str(number)), accepted=False)
-    assert len(refusals) == MOST_REMEMBERED
+    assert len(refusals.until) == MOST_REMEMBERED
     assert ("u", str(MOST_REMEMBERED)) in refusals
     assert ("u", str(MOST_REMEMBERED - 1)) not in refusals

@@ -16,8 +16,9 @@ from structlog.testing import capture_logs
 from openresponses_bridge.seal import Sealer
 from openresponses_server.errors import UpstreamError
 from openresponses_server.settings import Settings, SettingsError, UpstreamSettings, load_settings
-from openresponses_server.upstreams import http
-from openresponses_server.upstreams.http import KeyCommand, PrintedKey, printed_key
+from openresponses_server.upstreams import key_command
+from openresponses_server.upstreams.base import UpstreamRequest
+from openresponses_server.upstreams.key_command import KeyCommand, PrintedKey, printed_key
 from openresponses_server.upstreams.profiles import names, profile
 from openresponses_server.upstreams.routing import build_router
 from tests.support import dialect_scripts as scripts
@@ -178,7 +179,7 @@ async def test_a_program_that_is_not_there() -> None:
 async def test_one_that_hangs_is_ended_with_its_children(
     program: Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(http, "_KEY_SECONDS", 0.5)
+    monkeypatch.setattr(key_command, "_KEY_SECONDS", 0.5)
     pids = program.folder / "pids"
     argv = ["sh", "-c", f"sleep 60 & echo $! > {pids}; echo $$ >> {pids}; wait"]
     await _error(KeyCommand("u", argv, 300))
@@ -430,7 +431,7 @@ async def test_where_a_profile_leads(
     upstream = innermost(target.upstream)
     upstream._connect = lambda name, timeouts: Client()
     with pytest.raises(UpstreamError):
-        async with upstream.open(http.UpstreamRequest(target.dialect.path, b"{}", "r")):
+        async with upstream.open(UpstreamRequest(target.dialect.path, b"{}", "r")):
             pass
     ((url, headers),) = seen
     expected, key, (option, value) = PROFILES[name][dialect]

@@ -11,8 +11,7 @@ import pytest
 from openresponses_server.errors import UpstreamError
 from openresponses_server.http.client.body import PIECE, FairScheduler, ResponseBody
 from openresponses_server.http.flow import BodyReader, Discard, TaskSource
-from openresponses_server.upstreams.http import HttpReply
-from openresponses_server.upstreams.whole_answers import WholeReply
+from openresponses_server.upstreams.http import HttpReply, WholeReply
 
 pytestmark = pytest.mark.anyio
 

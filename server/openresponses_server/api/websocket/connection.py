@@ -33,7 +33,7 @@ from openresponses_bridge.protocol.unknown import enc_hook
 from openresponses_server.api.websocket.memory import ConnectionMemory
 from openresponses_server.api.websocket.turns import Send, TurnRunner
 from openresponses_server.errors import HttpError, error_body, shutting_down
-from openresponses_server.http.direct_writes import Write, offered
+from openresponses_server.http.flow import Write, offered
 from openresponses_server.http.refusals import BUSY, envelope, limit_reached, too_large, with_stream_id
 from openresponses_server.limits.memory import RECEIVED, SOCKET_RESERVATION, Reservation
 from openresponses_server.requests.bodies import decode_body

@@ -39,7 +39,7 @@ from openresponses_bridge.wire import choose_wire
 from openresponses_server.api.tracing import trace_turn, with_trace
 from openresponses_server.api.websocket.memory import ConnectionMemory
 from openresponses_server.errors import HttpError
-from openresponses_server.http.direct_writes import Write
+from openresponses_server.http.flow import Write
 from openresponses_server.http.refusals import DEFECT, envelope, with_headers
 from openresponses_server.limits.memory import release_received
 from openresponses_server.limits.requests import check_conversation, check_request

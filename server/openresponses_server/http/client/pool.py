@@ -13,18 +13,15 @@ import os
 import socket
 import ssl
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from functools import lru_cache, partial
-from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
-from typing import Any, Final, NamedTuple, TypedDict, TypeVar
-from urllib.parse import urljoin, urlsplit
+from typing import Any, Final, TypedDict, TypeVar
 
 import structlog
 from aiohappyeyeballs import start_connection
 
 from openresponses_server.http.client.body import FairScheduler
 from openresponses_server.http.client.connect_options import (
-    WITHOUT_PROXY,
     ConnectOptions,
     ConnectOptionsError,
     TlsOptions,
@@ -40,7 +37,6 @@ from openresponses_server.http.client.connection import (
 )
 from openresponses_server.http.client.failures import ConnectError, cause_of, is_permanent
 from openresponses_server.http.client.proxies import Proxy, Tunnel, proxy_refusal
-from openresponses_server.http.flow import BodyReader
 from openresponses_server.settings import Timeouts
 
 _LOOKUP_SECONDS: Final = 10.0  # for which the result of a look-up is used
@@ -48,7 +44,7 @@ _NEXT_ADDRESS_SECONDS: Final = 0.25  # until the next address is tried in parall
 
 AddressInfo = tuple[Any, ...]
 """A tuple of `getaddrinfo`."""
-_Protocol = TypeVar("_Protocol", bound=asyncio.Protocol)
+AnyProtocol = TypeVar("AnyProtocol", bound=asyncio.Protocol)
 
 
 class _Tls(TypedDict, total=False):
@@ -68,8 +64,8 @@ class Connector:
         self._lookups: dict[tuple[str, int], tuple[float, asyncio.Task[list[AddressInfo]]]] = {}
 
     async def connect(
-        self, origin: Origin, factory: Callable[[], _Protocol], *, is_tunnelled: bool = False
-    ) -> _Protocol:
+        self, origin: Origin, factory: Callable[[], AnyProtocol], *, is_tunnelled: bool = False
+    ) -> AnyProtocol:
         """Open a connection to this origin. `is_tunnelled`: a proxy only tunnels, even without TLS. Raises
         OSError."""
         options = self._options
@@ -84,8 +80,8 @@ class Connector:
             raise _misconfigured(error) from error
 
     async def _connect_over_socket(
-        self, path: str, origin: Origin, factory: Callable[[], _Protocol]
-    ) -> _Protocol:
+        self, path: str, origin: Origin, factory: Callable[[], AnyProtocol]
+    ) -> AnyProtocol:
         with _verification_errors(self._options.tls_options):
             try:
                 tls = self._tls(origin, self._options.tls_options)
@@ -99,8 +95,8 @@ class Connector:
         return connection
 
     async def _connect_through(
-        self, proxy: Proxy, origin: Origin, factory: Callable[[], _Protocol], is_tunnelled: bool
-    ) -> _Protocol:
+        self, proxy: Proxy, origin: Origin, factory: Callable[[], AnyProtocol], is_tunnelled: bool
+    ) -> AnyProtocol:
         tls_options = self._options.proxy_tls_options
         if not is_tunnelled:  # the proxy forwards each request
             with _proxy_errors(proxy):
@@ -128,8 +124,8 @@ class Connector:
         return connection
 
     async def _connect_directly(
-        self, origin: Origin, factory: Callable[[], _Protocol], tls_options: TlsOptions
-    ) -> tuple[asyncio.Transport, _Protocol]:
+        self, origin: Origin, factory: Callable[[], AnyProtocol], tls_options: TlsOptions
+    ) -> tuple[asyncio.Transport, AnyProtocol]:
         """A connection to this origin without a proxy."""
         tls = self._tls(origin, tls_options)
         if origin.is_literal:
@@ -172,126 +168,6 @@ class Connector:
         for _, look in self._lookups.values():
             look.cancel()
         self._lookups.clear()
-
-
-class PublicConnector(Connector):
-    """Opens connections to addresses of the public internet alone (law S10). A name is looked up once, and
-    the addresses that were found and checked are those that are connected to."""
-
-    async def connect(
-        self, origin: Origin, factory: Callable[[], _Protocol], *, is_tunnelled: bool = False
-    ) -> _Protocol:
-        """Raises OSError, also for a host with an address that is not public."""
-        if origin.is_literal and not is_public(origin.host):
-            raise NotPublic
-        return await super().connect(origin, factory, is_tunnelled=is_tunnelled)
-
-    async def _look_up(self, host: str, port: int) -> list[AddressInfo]:
-        found = await super()._look_up(host, port)
-        if not found or not all(is_public(each[4][0]) for each in found):
-            raise NotPublic
-        return found
-
-
-class NotPublic(ConnectionError):
-    """A host has an address that is not public."""
-
-
-_NAT64: Final = ip_network("64:ff9b::/96")  # IPv4 addresses as IPv6 (RFC 6052)
-_SPECIAL: Final = ip_network("::/8")  # more of them, and loopback
-
-
-def is_public(address: str) -> bool:
-    """Whether this address is one of the public internet, also by an IPv4 address that it holds."""
-    try:
-        found = ip_address(address)
-    except ValueError:
-        return False
-    if isinstance(found, IPv6Address):
-        if found.scope_id is not None or found.is_site_local:
-            return False
-        held = found.ipv4_mapped or found.sixtofour or (found.teredo[1] if found.teredo else None)
-        if held is None and found in _NAT64:
-            held = IPv4Address(int(found) & 0xFFFF_FFFF)
-        if held is not None:
-            return is_public(str(held))
-        if found in _SPECIAL:
-            return False
-    return found.is_global and not (found.is_multicast or found.is_reserved or found.is_unspecified)
-
-
-class FetchError(ValueError):
-    """A file that can't be fetched. The message is for the client, and says nothing of this network."""
-
-
-class FetchedFile(NamedTuple):
-    """A file's media type, in lower case and without parameters, and its bytes."""
-
-    media_type: str
-    data: bytes
-
-
-_MOST_REDIRECTS: Final = 5
-_REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
-_LONGEST_ADDRESS: Final = 8 * 1024  # characters
-_UNREACHABLE: Final = "its server can't be reached at a public address"
-
-
-async def fetch_file(
-    url: str,
-    accepts: Callable[[str], bool],
-    *,
-    most: int,
-    seconds: float,
-    connector: Callable[[ConnectOptions], Connector] = PublicConnector,
-) -> FetchedFile:
-    """Get a file of at most `most` bytes from an http:// or https:// address of the public internet within
-    `seconds`, redirects included, each of which is checked as the address is. `accepts` says whether a media
-    type is wanted. No proxy is used: it would look up the name again. Raises FetchError."""
-    timeouts = Timeouts(connect=seconds, first_byte=seconds, idle=seconds, total=seconds)
-    pool = ConnectionPool("", timeouts, ConnectOptions(proxy=WITHOUT_PROXY), connector)
-    try:
-        async with asyncio.timeout(seconds):
-            for _ in range(_MOST_REDIRECTS + 1):
-                answer = await pool.request("GET", _checked(url), headers={"accept": "*/*"})
-                with closing(answer):
-                    if answer.status not in _REDIRECTS:
-                        return await _file_of(answer, accepts, most)
-                    url = urljoin(url, answer.headers.get("location", ""))
-    except TimeoutError:
-        raise FetchError(f"it was not there within {seconds:g} seconds") from None
-    except (OSError, ValueError, UnicodeError) as error:
-        if isinstance(error, FetchError):
-            raise
-        raise FetchError(_UNREACHABLE) from error
-    finally:
-        await pool.close()
-    raise FetchError(f"it is redirected more than {_MOST_REDIRECTS} times")
-
-
-def _checked(url: str) -> str:
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname or len(url) > _LONGEST_ADDRESS:
-        raise FetchError("its address is not an http:// or https:// one")
-    if "@" in parts.netloc:
-        raise FetchError("its address has a user name")
-    return url
-
-
-async def _file_of(answer: Http1Response, accepts: Callable[[str], bool], most: int) -> FetchedFile:
-    if answer.status != 200:
-        raise FetchError(f"its server answered with status {answer.status}")
-    media = answer.headers.get("content-type", "")[:200].partition(";")[0].strip().lower()
-    if not accepts(media):
-        raise FetchError("it is of another type than those that are taken")
-    length = answer.headers.get("content-length", "")
-    too_long = FetchError(f"it has more than {most} bytes")
-    if length.isascii() and length.isdigit() and (len(length) > 12 or int(length) > most):
-        raise too_long
-    data = await BodyReader(answer.content).collect(most + 1)
-    if len(data) > most:
-        raise too_long
-    return FetchedFile(media, data)
 
 
 def _misconfigured(error: ConnectOptionsError) -> ConnectError:
@@ -391,7 +267,7 @@ class ConnectionPool:
         except ConnectOptionsError as error:
             raise _misconfigured(error) from error
 
-    async def connect(self, url: str, factory: Callable[[], _Protocol]) -> _Protocol:
+    async def connect(self, url: str, factory: Callable[[], AnyProtocol]) -> AnyProtocol:
         """A connection outside the pool, for a WebSocket; the caller closes it. Raises OSError."""
         async with asyncio.timeout(self._timeouts.connect):
             return await self._connector.connect(request_target_of(url).origin, factory, is_tunnelled=True)

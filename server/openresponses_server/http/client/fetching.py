@@ -1,0 +1,136 @@
+"""Gets files from addresses that strangers have named: from the public internet alone (law S10)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import closing
+from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
+from typing import Final, NamedTuple
+from urllib.parse import urljoin, urlsplit
+
+from openresponses_server.http.client.connect_options import WITHOUT_PROXY, ConnectOptions
+from openresponses_server.http.client.connection import Http1Response, Origin
+from openresponses_server.http.client.pool import AddressInfo, AnyProtocol, ConnectionPool, Connector
+from openresponses_server.http.flow import BodyReader
+from openresponses_server.settings import Timeouts
+
+
+class PublicConnector(Connector):
+    """Opens connections to addresses of the public internet alone (law S10). A name is looked up once, and
+    the addresses that were found and checked are those that are connected to."""
+
+    async def connect(
+        self, origin: Origin, factory: Callable[[], AnyProtocol], *, is_tunnelled: bool = False
+    ) -> AnyProtocol:
+        """Raises OSError, also for a host with an address that is not public."""
+        if origin.is_literal and not is_public(origin.host):
+            raise NotPublic
+        return await super().connect(origin, factory, is_tunnelled=is_tunnelled)
+
+    async def _look_up(self, host: str, port: int) -> list[AddressInfo]:
+        found = await super()._look_up(host, port)
+        if not found or not all(is_public(each[4][0]) for each in found):
+            raise NotPublic
+        return found
+
+
+class NotPublic(ConnectionError):
+    """A host has an address that is not public."""
+
+
+_NAT64: Final = ip_network("64:ff9b::/96")  # IPv4 addresses as IPv6 (RFC 6052)
+_SPECIAL: Final = ip_network("::/8")  # more of them, and loopback
+
+
+def is_public(address: str) -> bool:
+    """Whether this address is one of the public internet, also by an IPv4 address that it holds."""
+    try:
+        found = ip_address(address)
+    except ValueError:
+        return False
+    if isinstance(found, IPv6Address):
+        if found.scope_id is not None or found.is_site_local:
+            return False
+        held = found.ipv4_mapped or found.sixtofour or (found.teredo[1] if found.teredo else None)
+        if held is None and found in _NAT64:
+            held = IPv4Address(int(found) & 0xFFFF_FFFF)
+        if held is not None:
+            return is_public(str(held))
+        if found in _SPECIAL:
+            return False
+    return found.is_global and not (found.is_multicast or found.is_reserved or found.is_unspecified)
+
+
+class FetchError(ValueError):
+    """A file that can't be fetched. The message is for the client, and says nothing of this network."""
+
+
+class FetchedFile(NamedTuple):
+    """A file's media type, in lower case and without parameters, and its bytes."""
+
+    media_type: str
+    data: bytes
+
+
+_MOST_REDIRECTS: Final = 5
+_REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
+_LONGEST_ADDRESS: Final = 8 * 1024  # characters
+_UNREACHABLE: Final = "its server can't be reached at a public address"
+
+
+async def fetch_file(
+    url: str,
+    accepts: Callable[[str], bool],
+    *,
+    most: int,
+    seconds: float,
+    connector: Callable[[ConnectOptions], Connector] = PublicConnector,
+) -> FetchedFile:
+    """Get a file of at most `most` bytes from an http:// or https:// address of the public internet within
+    `seconds`, redirects included, each of which is checked as the address is. `accepts` says whether a media
+    type is wanted. No proxy is used: it would look up the name again. Raises FetchError."""
+    timeouts = Timeouts(connect=seconds, first_byte=seconds, idle=seconds, total=seconds)
+    pool = ConnectionPool("", timeouts, ConnectOptions(proxy=WITHOUT_PROXY), connector)
+    try:
+        async with asyncio.timeout(seconds):
+            for _ in range(_MOST_REDIRECTS + 1):
+                answer = await pool.request("GET", _checked(url), headers={"accept": "*/*"})
+                with closing(answer):
+                    if answer.status not in _REDIRECTS:
+                        return await _file_of(answer, accepts, most)
+                    url = urljoin(url, answer.headers.get("location", ""))
+    except TimeoutError:
+        raise FetchError(f"it was not there within {seconds:g} seconds") from None
+    except (OSError, ValueError, UnicodeError) as error:
+        if isinstance(error, FetchError):
+            raise
+        raise FetchError(_UNREACHABLE) from error
+    finally:
+        await pool.close()
+    raise FetchError(f"it is redirected more than {_MOST_REDIRECTS} times")
+
+
+def _checked(url: str) -> str:
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname or len(url) > _LONGEST_ADDRESS:
+        raise FetchError("its address is not an http:// or https:// one")
+    if "@" in parts.netloc:
+        raise FetchError("its address has a user name")
+    return url
+
+
+async def _file_of(answer: Http1Response, accepts: Callable[[str], bool], most: int) -> FetchedFile:
+    if answer.status != 200:
+        raise FetchError(f"its server answered with status {answer.status}")
+    media = answer.headers.get("content-type", "")[:200].partition(";")[0].strip().lower()
+    if not accepts(media):
+        raise FetchError("it is of another type than those that are taken")
+    length = answer.headers.get("content-length", "")
+    too_long = FetchError(f"it has more than {most} bytes")
+    if length.isascii() and length.isdigit() and (len(length) > 12 or int(length) > most):
+        raise too_long
+    data = await BodyReader(answer.content).collect(most + 1)
+    if len(data) > most:
+        raise too_long
+    return FetchedFile(media, data)
