@@ -19,6 +19,7 @@ from openresponses_bridge.protocol.events import KnownEvent
 from openresponses_bridge.protocol.request import (
     CompactRequest,
     CreateResponse,
+    ForeignFields,
     Native,
     ResponseCreateMessage,
     WebSocketError,
@@ -310,7 +311,8 @@ def schemas() -> dict[str, Schema]:
     for schema in found.values():
         for internal in (BEYOND, NATIVE, EXTRA):
             schema.get("properties", {}).pop(internal, None)
-    found.pop(Native.__name__, None)
+    for unused in (Native, ForeignFields):
+        found.pop(unused.__name__, None)
     found[STREAM_EVENT] = {"description": "Any event of a stream.", **event}
     found[_TYPELESS] = _without_type(found["MessageParam"])
     _allow_extensions(found[STREAM_EVENT], vocabulary.EVENTS)
