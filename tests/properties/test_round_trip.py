@@ -14,6 +14,7 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from msgspec.structs import replace
 
 from openresponses_bridge.calls.identity import ToolIdentityMap, ToolKind
 from openresponses_bridge.calls.json_text import JsonState, json_state
@@ -157,6 +158,8 @@ class Streams(RuleBasedStateMachine):
                 **dict.fromkeys(("text", "refusal", "reasoning", "reasoning_summary", "reasoning_encrypted"),
                 ("a",)),
                 **dict.fromkeys(("annotation", "item", "item_added", "usage"), ({},)), "expect_item": ("x",),
+                **dict.fromkeys(("item_extra", "part_extra"), ({"novel": 1},)),
+                "report": (machine().snapshot,),
                 "stop_sequence": ("END",),
             }  # fmt: skip
             assert self.refused(call, *arguments.get(call, ())).startswith("bridge.stream.")
@@ -203,11 +206,18 @@ class Streams(RuleBasedStateMachine):
             st.tuples(st.just("annotation"), CITATIONS),
             st.tuples(st.just("reasoning_summary"), st.just(""), st.integers(0, 2)),
             st.sampled_from([("part_done",), ("block_done",)]),
+            st.sampled_from([("item_extra", {"novel": 1}), ("part_extra", {"novel": [2]})]),
         )
     )
     @precondition(is_running)
     def around_the_words(self, call: tuple[Any, ...]) -> None:
         self.run(*call)
+
+    @rule()
+    @precondition(lambda self: self.phase not in TERMINAL_PHASES)
+    def reported(self) -> None:
+        """What an upstream's response says of itself."""
+        self.run("report", replace(machine().snapshot, service_tier="fast"))
 
     # ── tool calls ───────────────────────────────────────────────────────────────────────────────────
     @rule(
