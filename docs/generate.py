@@ -225,6 +225,13 @@ def fields_page() -> str:
                 "to any other client",
             ),
             ("unknown fields of items and parts (`caller`)", "sent", "loss", "kept", "loss"),
+            (
+                "an explicit `prompt_cache_breakpoint` of a part",
+                "sent",
+                "Anthropic: `cache_control`, the last four; else loss",
+                "",
+                "",
+            ),
             ("of the response (`moderation`, `tool_usage`, `conversation`)", "", "", "kept", "loss"),
             ("of its usage, and how it reasoned (`reasoning.context`)", "", "", "kept", "loss"),
             ("the real `service_tier`, the effort that was used", "", "", "kept", "kept"),

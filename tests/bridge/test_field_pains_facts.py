@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from openresponses_bridge.decoder.accumulator import ResponseAccumulator
-from openresponses_bridge.dialects.anthropic_messages import to_messages
+from openresponses_bridge.dialects.anthropic_messages import MessagesOptions, to_messages
 from openresponses_bridge.dialects.chat_completions import ChatOptions, from_chat, to_chat
 from openresponses_bridge.dialects.responses import Inbound, ResponsesOptions, to_responses
 from openresponses_bridge.emitter import ResponseStreamStateMachine
@@ -427,3 +427,41 @@ def test_p29_from_chat_to_chat_passes_what_was_sent() -> None:
 def test_p29_what_the_operator_adds_is_nothing_that_the_bridge_makes() -> None:
     with pytest.raises(ValueError, match="extra: stream is made"):
         ChatOptions(extra={"stream": True})
+
+
+BREAKPOINT = {"prompt_cache_breakpoint": {"mode": "explicit"}}
+
+
+def broken(*texts: str) -> dict[str, Any]:
+    """A request with a breakpoint after each text."""
+    parts = [{"type": "input_text", "text": text, **BREAKPOINT} for text in texts]
+    return {"model": "m", "input": [{"type": "message", "role": "user", "content": parts}]}
+
+
+def test_p34_breakpoints_of_parts_are_kept_for_responses() -> None:
+    asked = broken("a", "b")
+    body, diagnostics = to_responses(decode_request(json.dumps(asked)))
+    assert body["input"] == asked["input"]
+    assert not diagnostics.of("loss")
+
+
+@pytest.mark.parametrize("own", [None, {"type": "ephemeral"}])
+def test_p34_breakpoints_of_parts_at_anthropic(own: dict[str, Any] | None) -> None:
+    request = decode_request(json.dumps(broken("a", "b", " ", "c", "d", "e", "f")))
+    body, diagnostics = to_messages(request, options=MessagesOptions(cache_control=own))
+    blocks = body["messages"][0]["content"]
+    assert [block["text"] for block in blocks if block.get("cache_control")] == ["c", "d", "e", "f"]
+    assert all(block.get("cache_control", own) in (own, {"type": "ephemeral"}) for block in blocks)
+    assert [str(case) for case in diagnostics.of("loss")] == [
+        "loss: prompt_cache_breakpoint: its part is left out",
+        "loss: prompt_cache_breakpoint: the upstream takes 4, the last are sent (×2)",
+    ]
+
+
+def test_p34_a_breakpoint_of_another_form_is_a_loss_at_anthropic() -> None:
+    asked = broken("a", "b")
+    asked["input"][0]["content"][1]["prompt_cache_breakpoint"] = {"mode": "new"}
+    body, diagnostics = to_messages(decode_request(json.dumps(asked)))
+    assert ["cache_control" in block for block in body["messages"][0]["content"]] == [True, False]
+    lost = [case.where for case in diagnostics.of("loss")]
+    assert lost == ["input[0].content[1].prompt_cache_breakpoint"]

@@ -43,8 +43,8 @@ class MessagesOptions(Struct, frozen=True, kw_only=True):
     facts: ModelFacts | None = None
     """What its models accept; None: what is known of Anthropic's models by their names."""
     cache_control: dict[str, Any] | None = None
-    """Set at the ends of tools, system prompt and conversation, as `{"type": "ephemeral"}`, unless a client
-    of this API has set its own."""
+    """Set at the ends of tools, system prompt and conversation, as `{"type": "ephemeral"}`, unless the client
+    has set its own."""
     foreign_reasoning: Literal["refuse", "drop"] = "refuse"
     """For `encrypted_content` that can't be opened here."""
     unsigned_thinking: bool = False

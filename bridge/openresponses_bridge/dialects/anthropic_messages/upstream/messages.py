@@ -33,12 +33,23 @@ _SAME_MEDIA: Final = {"image/jpg": "image/jpeg"}
 _PDF: Final = "application/pdf"
 
 
+BREAKPOINT: Final = "prompt_cache_breakpoint"
+MARK: Final = {"cache_control": {"type": "ephemeral"}}
+_MOST_BREAKPOINTS: Final = 4
+
+
+def is_breakpoint(fields: Any) -> bool:
+    """Whether the unknown fields of a content part have OpenAI's explicit cache breakpoint."""
+    return isinstance(fields, dict) and fields.get(BREAKPOINT) == {"mode": "explicit"}
+
+
 class BlockEncoder:
     """Encodes content parts as blocks. A part that Anthropic does not accept is a loss, a malformed one an
     error."""
 
     def __init__(self, diagnostics: Diagnostics) -> None:
         self._diagnostics = diagnostics
+        self.marked: list[Block] = []  # the blocks after which the client wants a cache breakpoint
         self._makers: dict[str, Callable[[Any, str], Block | None]] = {
             **dict.fromkeys(
                 ("input_text", "output_text", "text", "summary_text", "reasoning_text"), self._text
@@ -55,8 +66,16 @@ class BlockEncoder:
         `marks` gives more fields for the block of a part."""
         if isinstance(content, str):
             return [{"type": "text", "text": content}] if content.strip() else []
-        made = ((index, self._block(part, f"{param}[{index}]")) for index, part in enumerate(content))
-        return [{**block, **marks(index)} for index, block in made if block is not None]
+        made: list[Block] = []
+        for index, part in enumerate(content):
+            block = self._block(part, f"{param}[{index}]")
+            breaks = is_breakpoint(getattr(part, "extra", None))
+            if block is not None:
+                made.append({**block, **MARK, **marks(index)} if breaks else {**block, **marks(index)})
+                self.marked += made[-1:] if breaks else ()
+            elif breaks:
+                self._diagnostics.loss(BREAKPOINT, "its part is left out")
+        return made
 
     def _block(self, part: Any, param: str) -> Block | None:
         make = None if isinstance(part, UnknownPart) else self._makers.get(part.type)
@@ -246,6 +265,7 @@ class MessagesBuilder:
         self._answers = pair(self._views, lambda index: entries[index].param)
         self._open: list[tuple[str, int]] = []  # open calls: (tool_use id, index of the output)
         self._begun = False  # whether there was any message but system messages
+        self.breaks = False  # whether the client has set cache breakpoints on its parts
         self.system: list[Block] = []
         self._handlers: dict[str, Callable[[Any, int], None]] = {
             "message": self._message,
@@ -272,7 +292,16 @@ class MessagesBuilder:
             else:
                 self._handlers.get(entry.item.type, self._other)(entry.item, index)
         self._output(len(self._entries))
+        self.breaks = self._limit_breakpoints()
         return self._turns.finished(prefill=self._prefill)
+
+    def _limit_breakpoints(self) -> bool:
+        """Whether the client has set breakpoints on its parts. The last of them are kept."""
+        marked = self._content.marked
+        for block in marked[:-_MOST_BREAKPOINTS]:
+            del block["cache_control"]
+            self._diagnostics.loss(BREAKPOINT, f"the upstream takes {_MOST_BREAKPOINTS}, the last are sent")
+        return bool(marked)
 
     def _marks(self, index: int, part: int | None = None) -> Block:
         """The fields of the client's own block that its content part can't hold."""
