@@ -171,10 +171,10 @@ class KeyCommand:
                 output, said = await asyncio.gather(_beginning(process.stdout), _beginning(process.stderr))
                 code = await process.wait()
         except TimeoutError:
-            _kill(process)
+            await _kill(process)
             raise TimeoutError(f"it did not end within {_KEY_SECONDS:g} seconds") from None
         except BaseException:
-            _kill(process)
+            await _kill(process)
             raise
         now = self._clock()
         found = printed_key(output, now) if code == 0 and len(output) <= _KEY_BYTES else None
@@ -205,10 +205,11 @@ async def _beginning(stream: asyncio.StreamReader) -> bytes:
     return bytes(found)
 
 
-def _kill(process: asyncio.subprocess.Process) -> None:
+async def _kill(process: asyncio.subprocess.Process) -> None:
     """End the program and what it has started."""
     with suppress(ProcessLookupError, PermissionError):
         if hasattr(os, "killpg"):
             os.killpg(process.pid, signal.SIGKILL)
         else:
             process.kill()
+    await process.wait()

@@ -183,6 +183,7 @@ async def test_one_that_hangs_is_ended_with_its_children(
     pids = program.folder / "pids"
     argv = ["sh", "-c", f"sleep 60 & echo $! > {pids}; echo $$ >> {pids}; wait"]
     await _error(KeyCommand("u", argv, 300))
+    assert not Path("/proc", pids.read_text().split()[1]).exists(), "the program itself is not waited for"
     deadline = time.monotonic() + 10
     while time.monotonic() < deadline and any(_runs(int(pid)) for pid in pids.read_text().split()):
         await asyncio.sleep(0.05)
