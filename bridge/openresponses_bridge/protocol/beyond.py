@@ -8,6 +8,7 @@ unknown names, shows that. When it rejects one, a walk over the parsed JSON find
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from threading import Lock
 from typing import Any, Final, NamedTuple, TypeVar, Union
 
 import msgspec
@@ -40,6 +41,9 @@ class _Known(NamedTuple):
     objects: dict[str, Kind]
 
 
+_BUILDING: Final = Lock()
+"""While a decoder is built: msgspec takes what another thread has half built of a struct that both have for
+whole, and ends the process."""
 _KNOWN: Final[dict[tuple[type[Any], bool], _Known]] = {}
 _NAMES: Final[dict[tuple[type[Any], tuple[type[Any], ...], bool], type[Any]]] = {}
 
@@ -57,7 +61,10 @@ class UnknownFields:
         """Whether JSON that was decoded as this kind has other fields. True also when only a walk can decide,
         since it has objects of unknown types. Raises UnicodeError as decoding does."""
         if self._names is None:
-            self._names = msgspec.json.Decoder(_names_of_kind(self._kind, (), self._received))
+            with _BUILDING:
+                if self._names is None:
+                    kind = _names_of_kind(self._kind, (), self._received)
+                    self._names = msgspec.json.Decoder(kind)
         try:
             self._names.decode(data)
         except msgspec.ValidationError:

@@ -116,6 +116,10 @@ HOSTED_ITEMS: dict[str, type[HostedCall]] = {
 }
 
 
+# Built here, since threads that build one at the same time end the process.
+_decoders: Final = [msgspec.json.Decoder(struct) for struct in HOSTED_ITEMS.values()]
+
+
 def view(item: UnknownItem) -> HostedCall | None:
     """The typed view of a hosted tool's item, with any slug before its type; None for other items."""
     struct = HOSTED_ITEMS.get(item.type.removeprefix("openai:"))

@@ -117,6 +117,9 @@ class _Typed(Struct):
     type: str
 
 
+_typed: Final = msgspec.json.Decoder(_Typed)
+
+
 def chunk(exchange: int, at: float, data: bytes) -> Chunk:
     """The chunk with these bytes."""
     try:
@@ -154,7 +157,7 @@ def is_recording(line: bytes) -> bool:
 
 def _type_of(line: bytes) -> str | None:
     try:
-        return msgspec.json.decode(line, type=_Typed).type
+        return _typed.decode(line).type
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
         return None
 
