@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from openresponses_bridge.decoder.accumulator import ResponseAccumulator
-from openresponses_bridge.dialects.anthropic_messages import MessagesOptions, to_messages
+from openresponses_bridge.dialects.anthropic_messages import MessagesOptions, from_messages, to_messages
 from openresponses_bridge.dialects.chat_completions import ChatOptions, from_chat, to_chat
 from openresponses_bridge.dialects.responses import Inbound, ResponsesOptions, to_responses
 from openresponses_bridge.emitter import ResponseStreamStateMachine
@@ -25,6 +25,7 @@ from openresponses_bridge.protocol.codec import (
 )
 from openresponses_bridge.protocol.events import Event
 from openresponses_bridge.protocol.items import FunctionCall
+from openresponses_bridge.protocol.request import CreateResponse
 from openresponses_bridge.protocol.secrets import request_without_secrets
 from openresponses_bridge.protocol.unknown import EXTRA
 from tests.support.fed import Fed
@@ -465,3 +466,41 @@ def test_p34_a_breakpoint_of_another_form_is_a_loss_at_anthropic() -> None:
     assert ["cache_control" in block for block in body["messages"][0]["content"]] == [True, False]
     lost = [case.where for case in diagnostics.of("loss")]
     assert lost == ["input[0].content[1].prompt_cache_breakpoint"]
+
+
+CACHED = {"type": "text", "text": "a", "cache_control": {"type": "ephemeral"}}
+TOLD: dict[str, Any] = {
+    "model": "m",
+    "max_tokens": 99,
+    "messages": [{"role": "user", "content": [CACHED, {**CACHED, "text": "b"}]}],
+}
+
+
+def _asked_of(dialect: str, body: dict[str, Any]) -> CreateResponse:
+    return (from_messages if dialect == "messages" else from_chat)(encode(body))[0]
+
+
+@pytest.mark.parametrize("client", ["messages", "chat"])
+def test_p34_breakpoints_of_clients_at_openai(client: str) -> None:
+    body, diagnostics = to_responses(_asked_of(client, TOLD))
+    assert [part["prompt_cache_breakpoint"] for part in body["input"][0]["content"]] == [
+        {"mode": "explicit"}
+    ] * 2
+    assert not diagnostics.of("loss")
+
+
+@pytest.mark.parametrize("client", ["messages", "chat"])
+def test_p34_breakpoints_of_clients_at_chat(client: str) -> None:
+    request = _asked_of(client, TOLD)
+    plain, diagnostics = to_chat(request)
+    assert plain.messages[0].content == "a\n\nb"
+    assert [loss.where for loss in diagnostics.of("loss")] == ["content.cache_control"]
+    marked, diagnostics = to_chat(request, options=ChatOptions(cache_breakpoints=True))
+    assert marked.messages[0].content == TOLD["messages"][0]["content"]
+    assert not diagnostics.of("loss")
+
+
+def test_p34_breakpoints_of_chat_s_clients_at_anthropic() -> None:
+    body, diagnostics = to_messages(_asked_of("chat", TOLD))
+    assert body["messages"][0]["content"] == TOLD["messages"][0]["content"]
+    assert not diagnostics.of("loss")

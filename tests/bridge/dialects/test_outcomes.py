@@ -133,8 +133,9 @@ def request_with(name: str) -> CreateResponse:
         given = {"model": "m", "messages": [{"role": "user", "content": "Hi"}], field: SAMPLES[name]}
         return chat_completions.from_chat(given)[0]
     if name == NATIVE_OF_MESSAGES:
-        block = {"type": "text", "text": "Hi", "cache_control": SAMPLES[name]}
-        given = {"model": "m", "max_tokens": 100, "messages": [{"role": "user", "content": [block]}]}
+        block = {"type": "text", "text": "Be brief.", "cache_control": SAMPLES[name]}
+        said = [{"role": "user", "content": "Hi"}]
+        given = {"model": "m", "max_tokens": 100, "system": [block], "messages": said}
         return anthropic_messages.from_messages(given)[0]
     return decode_request(json.dumps(body_with(name)))
 

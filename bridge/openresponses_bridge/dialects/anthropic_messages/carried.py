@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from msgspec import UNSET, Struct, field
 
+from openresponses_bridge.dialects.base import CACHE_OF_PARTS
 from openresponses_bridge.protocol.request import CreateResponse, Native
 
 DIALECT: Final = "anthropic"
@@ -54,7 +55,8 @@ class CarriedFields(Struct):
         """Keep the fields of a block of this kind that have no counterpart."""
         if fields:
             self.blocks[where] = self.blocks.get(where, {}) | fields
-            self.report(CACHE if name == CACHE else f"{kind}.{name[:64]}" for name in fields)
+            cache = CACHE_OF_PARTS if "." in where else CACHE
+            self.report(cache if name == CACHE else f"{kind}.{name[:64]}" for name in fields)
 
     def tool_fields(self, body: dict[str, Any]) -> dict[str, Any]:
         """The fields of the tool with this body. The name of a hosted tool may be of any type."""

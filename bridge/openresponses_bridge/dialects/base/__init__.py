@@ -54,8 +54,11 @@ from openresponses_bridge.dialects.base.items import (
     normalize_entries,
 )
 from openresponses_bridge.dialects.base.outcomes import (
+    BREAKPOINT,
+    CACHE_OF_PARTS,
     CHAT,
     EFFORTS,
+    EXPLICIT,
     LEVELS,
     METADATA_OF_CHAT,
     NATIVE_OF_CHAT,
@@ -72,14 +75,18 @@ from openresponses_bridge.dialects.base.outcomes import (
     effort_of,
     fitted_effort,
     honoured,
+    is_breakpoint,
     kept_there,
     loss,
     nearest_effort,
     refused,
     sent,
+    without_breakpoints,
 )
 
 __all__ = [
+    "BREAKPOINT",
+    "CACHE_OF_PARTS",
     "CANCELLED",
     "CHAT",
     "CONTINUE",
@@ -87,6 +94,7 @@ __all__ = [
     "CUT",
     "EFFORTS",
     "EMPTY",
+    "EXPLICIT",
     "HISTORY",
     "INVALID_JSON",
     "INVALID_SHAPE",
@@ -142,6 +150,7 @@ __all__ = [
     "honoured",
     "invalid",
     "is_answered_trigger",
+    "is_breakpoint",
     "is_update",
     "kept_there",
     "loss",
@@ -153,4 +162,5 @@ __all__ = [
     "sent",
     "type_of",
     "with_answers",
+    "without_breakpoints",
 ]

@@ -11,11 +11,12 @@ from operator import attrgetter
 from typing import Any, Final, Literal, NamedTuple
 
 from msgspec import UNSET, Struct
+from msgspec.structs import replace
 
 from openresponses_bridge.diagnostics import Diagnostics
 from openresponses_bridge.dialects.base.fields import invalid
 from openresponses_bridge.protocol.beyond import names_of
-from openresponses_bridge.protocol.request import RESTART, CreateResponse
+from openresponses_bridge.protocol.request import RESTART, CreateResponse, ForeignFields
 
 OutcomeKind = Literal["sent", "honoured", "refused", "loss"]
 OTHER: Final = "any other field"
@@ -183,6 +184,37 @@ def asked(request: CreateResponse) -> list[tuple[str, Any]]:
         else:
             said += ((name, value),)
     return said
+
+
+CACHE_OF_PARTS: Final = "content.cache_control"
+"""The name in `Native.names` of cache breakpoints on parts, which the parts have in their `extra` too."""
+BREAKPOINT: Final = "prompt_cache_breakpoint"
+EXPLICIT: Final = {BREAKPOINT: {"mode": "explicit"}}
+"""The unknown fields of a part behind which a prompt's cache ends, as OpenAI spells it."""
+
+
+def is_breakpoint(fields: Any) -> bool:
+    """Whether the unknown fields of a part have an explicit cache breakpoint."""
+    return isinstance(fields, dict) and fields.get(BREAKPOINT) == EXPLICIT[BREAKPOINT]
+
+
+def without_breakpoints(request: CreateResponse) -> CreateResponse:
+    """The request for an upstream that is sent the cache breakpoints of parts, which are not reported then."""
+    native = request.native
+    if native is not UNSET and CACHE_OF_PARTS in native.names:
+        request = replace(
+            request, native=replace(native, names=[name for name in native.names if name != CACHE_OF_PARTS])
+        )
+    if request.beyond:
+        request = replace(request, beyond=[_without_breakpoint(found) for found in request.beyond])
+    return request
+
+
+def _without_breakpoint(found: ForeignFields) -> ForeignFields:
+    is_of_part = len(found.place) == 4 and found.place[2] in ("content", "output")
+    if not is_of_part or not is_breakpoint(found.fields):
+        return found
+    return found._replace(fields={name: each for name, each in found.fields.items() if name != BREAKPOINT})
 
 
 def apply(request: CreateResponse, table: Outcomes, diagnostics: Diagnostics) -> dict[str, Any]:

@@ -39,6 +39,8 @@ class ChatOptions(Struct, frozen=True, kw_only=True):
     system_messages: Literal["all", "one"] = "all"
     """The system messages that its models' templates take: `all`, or `one` at the beginning. Then the leading
     ones are joined, and a later one goes out as the user's, within `<system-reminder>`."""
+    cache_breakpoints: bool = False
+    """Whether a part may have `cache_control`, behind which its model's prompt cache ends."""
     user_after_outputs: bool = True
     """Whether a user's message may follow the outputs of calls; otherwise an assistant's `OK.` stands
     between."""

@@ -42,6 +42,7 @@ from openresponses_bridge.dialects.base import (
     refused,
     sent,
     with_answers,
+    without_breakpoints,
 )
 from openresponses_bridge.errors import InvalidRequestError
 from openresponses_bridge.protocol.beyond import names_of, restore_fields
@@ -362,7 +363,8 @@ def _fields(
     request: CreateResponse, options: ResponsesOptions, reasons: bool, diagnostics: Diagnostics
 ) -> dict[str, Any]:
     """All fields that mean the same there."""
-    body: dict[str, Any] = published(apply(request, outcomes(options), diagnostics))
+    said = without_breakpoints(request) if options.supersets else request
+    body: dict[str, Any] = published(apply(said, outcomes(options), diagnostics))
     limit = request.max_output_tokens
     if limit is not None:
         body["max_output_tokens"] = max(limit, SMALLEST_LIMIT)

@@ -20,13 +20,13 @@ from openresponses_bridge.dialects.anthropic_messages.carried import (
 )
 from openresponses_bridge.dialects.anthropic_messages.thinking import effort_from
 from openresponses_bridge.dialects.anthropic_messages.types import SLUG
-from openresponses_bridge.dialects.base import Fields, body_of, invalid
+from openresponses_bridge.dialects.base import EXPLICIT, Fields, body_of, invalid
 from openresponses_bridge.protocol import content as ct
 from openresponses_bridge.protocol import input_items as it
 from openresponses_bridge.protocol import request as rq
 from openresponses_bridge.protocol.codec import encode
 from openresponses_bridge.protocol.tools import FunctionToolChoice, FunctionToolParam, ToolChoice
-from openresponses_bridge.protocol.unknown import UnknownItem, UnknownTool
+from openresponses_bridge.protocol.unknown import Extensible, UnknownItem, UnknownTool
 from openresponses_bridge.seal import Sealer, SealError
 
 _PDF: Final = "application/pdf"
@@ -98,8 +98,8 @@ class MessageReader:
                 block.whole()
                 continue
             part = read(block)
-            self._carried.add(place(len(self.items), len(found)), block.rest(), f"tool_result.{kind}")
-            found.append(ct.InputTextContent(part.text) if kind == "text" else part)
+            made = ct.InputTextContent(part.text) if kind == "text" else part
+            found.append(self._kept(block, made, len(found), f"tool_result.{kind}"))
         if loaded:
             self._carried.blocks[place(len(self.items))] = {"content": message.raw("content")}
             self.tools_used.update(dict.fromkeys(loaded))
@@ -110,15 +110,19 @@ class MessageReader:
         kind = block.need("type", str)
         read = self._contents.get(kind)
         if read is not None:
-            part = read(block)
-            self._carried.add(place(len(self.items), len(self._parts)), block.rest(), kind)
-            self._parts.append(part)
+            self._parts.append(self._kept(block, read(block), len(self._parts), kind))
             return
         self._flush()
         where = place(len(self.items))
         self._blocks.get(kind, self._hosted)(block)
         fields = {CACHE: block.raw(CACHE)} if block.raw(CACHE) else {}
         self._carried.add(where, block.rest() | fields, kind)
+
+    def _kept(self, block: Fields, part: Any, index: int, kind: str) -> Any:
+        """The part of a block whose other fields are carried; with its cache breakpoint."""
+        rest = block.rest()
+        self._carried.add(place(len(self.items), index), rest, kind)
+        return replace(part, extra=EXPLICIT) if CACHE in rest and isinstance(part, Extensible) else part
 
     def _flush(self) -> None:
         parts, self._parts = self._parts, []

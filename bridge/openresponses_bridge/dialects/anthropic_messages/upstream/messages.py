@@ -17,7 +17,7 @@ from openresponses_bridge.dialects.anthropic_messages import thinking
 from openresponses_bridge.dialects.anthropic_messages.carried import JOINT, NOTHING, CarriedFields, place
 from openresponses_bridge.dialects.anthropic_messages.models import MessagesOptions
 from openresponses_bridge.dialects.anthropic_messages.types import SLUG
-from openresponses_bridge.dialects.base import CONTINUE, CONTINUED, HISTORY, Entry
+from openresponses_bridge.dialects.base import BREAKPOINT, CONTINUE, CONTINUED, HISTORY, Entry, is_breakpoint
 from openresponses_bridge.errors import InvalidRequestError
 from openresponses_bridge.protocol.ids import free_id
 from openresponses_bridge.protocol.unknown import UnknownPart
@@ -33,14 +33,8 @@ _SAME_MEDIA: Final = {"image/jpg": "image/jpeg"}
 _PDF: Final = "application/pdf"
 
 
-BREAKPOINT: Final = "prompt_cache_breakpoint"
 MARK: Final = {"cache_control": {"type": "ephemeral"}}
 _MOST_BREAKPOINTS: Final = 4
-
-
-def is_breakpoint(fields: Any) -> bool:
-    """Whether the unknown fields of a content part have OpenAI's explicit cache breakpoint."""
-    return isinstance(fields, dict) and fields.get(BREAKPOINT) == {"mode": "explicit"}
 
 
 class BlockEncoder:

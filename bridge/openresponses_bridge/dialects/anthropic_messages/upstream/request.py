@@ -28,10 +28,8 @@ from openresponses_bridge.dialects.anthropic_messages.models import (
 from openresponses_bridge.dialects.anthropic_messages.thinking import plan_thinking
 from openresponses_bridge.dialects.anthropic_messages.types import SLUG
 from openresponses_bridge.dialects.anthropic_messages.upstream.messages import (
-    BREAKPOINT,
     THINKING_BLOCKS,
     MessagesBuilder,
-    is_breakpoint,
     lacks_thinking,
 )
 from openresponses_bridge.dialects.base import (
@@ -50,10 +48,11 @@ from openresponses_bridge.dialects.base import (
     normalize_entries,
     sent,
     with_answers,
+    without_breakpoints,
 )
 from openresponses_bridge.errors import InvalidRequestError
 from openresponses_bridge.protocol.codec import encode
-from openresponses_bridge.protocol.request import CreateResponse, ForeignFields, JsonSchemaFormatParam
+from openresponses_bridge.protocol.request import CreateResponse, JsonSchemaFormatParam
 from openresponses_bridge.protocol.response import JsonObjectFormat, TextFormat
 from openresponses_bridge.protocol.unknown import UnknownTool, UnknownToolChoice
 from openresponses_bridge.seal import Sealer
@@ -319,8 +318,7 @@ def to_messages(
         body["output_config"] = {**body.get("output_config", {}), "format": enforced}
     thinks = body.get("thinking", _UNTHINKING).get("type") != "disabled"
     body |= _sampling(request, facts, thinks, diagnostics)
-    if request.beyond:
-        request = replace(request, beyond=[_without_breakpoint(found) for found in request.beyond])
+    request = without_breakpoints(request)
     body |= apply(request, FIELDS, diagnostics) | _about(request, diagnostics)
     body |= carried.body
     body["stream"] = options.stream
@@ -328,17 +326,6 @@ def to_messages(
     if options.cache_control is not None and not carried.caches and not builder.breaks:
         _mark_cache(body, options.cache_control)
     return body, diagnostics
-
-
-def _without_breakpoint(found: ForeignFields) -> ForeignFields:
-    """The unknown fields of an object without the breakpoint that its block has as `cache_control`."""
-    if (
-        len(found.place) != 4
-        or found.place[2] not in ("content", "output")
-        or not is_breakpoint(found.fields)
-    ):
-        return found
-    return found._replace(fields={name: each for name, each in found.fields.items() if name != BREAKPOINT})
 
 
 def _max_tokens(request: CreateResponse, facts: ModelFacts, diagnostics: Diagnostics) -> int:

@@ -10,16 +10,18 @@ from collections.abc import Callable
 from typing import Any
 
 from msgspec import UNSET
+from msgspec.structs import replace
 
 from openresponses_bridge.diagnostics import Diagnostics
-from openresponses_bridge.dialects.base import Fields, invalid
+from openresponses_bridge.dialects.base import EXPLICIT, Fields, invalid
 from openresponses_bridge.dialects.chat_completions.carried import Carried, seal_carried
 from openresponses_bridge.errors import InvalidRequestError
 from openresponses_bridge.protocol import content as ct
 from openresponses_bridge.protocol import input_items as ii
-from openresponses_bridge.protocol.unknown import UnknownPart
+from openresponses_bridge.protocol.unknown import Extensible, UnknownPart
 from openresponses_bridge.seal import Sealer
 
+_CACHE = "cache_control"  # OpenRouter's and others'
 _DETAILS = ("low", "high", "auto", "original")
 
 
@@ -88,7 +90,10 @@ def content_of(message: Fields, readers: dict[str, _Reader]) -> str | list[Any] 
         reader = readers.get(kind)
         if reader is None:
             raise invalid(part.at("type"), f"{kind[:64]!r} is not one of {', '.join(readers)}")
-        parts.append(reader(part))
+        made = reader(part)
+        if isinstance(made, Extensible) and part.raw(_CACHE):
+            made = replace(made, extra=EXPLICIT)
+        parts.append(made)
     return parts
 
 

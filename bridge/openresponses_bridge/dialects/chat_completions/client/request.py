@@ -9,7 +9,7 @@ from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
 from openresponses_bridge.diagnostics import Diagnostics
-from openresponses_bridge.dialects.base import CHAT, Fields, body_of, invalid
+from openresponses_bridge.dialects.base import CACHE_OF_PARTS, CHAT, EXPLICIT, Fields, body_of, invalid
 from openresponses_bridge.dialects.chat_completions.client.messages import MessageReader
 from openresponses_bridge.protocol import request as rq
 from openresponses_bridge.protocol import tools as tl
@@ -241,9 +241,15 @@ def from_chat(
             said.setdefault(within, {})[name] = fields.inner(within).raw(name)
         elif where not in said:
             diagnostics.loss(where, "can't be expressed")
-    if said:
-        request = replace(request, native=rq.Native(CHAT, list(said), said))
+    names = [*said, CACHE_OF_PARTS] if any(map(_has_breakpoint, reader.items)) else list(said)
+    if names:
+        request = replace(request, native=rq.Native(CHAT, names, said))
     return request, diagnostics
+
+
+def _has_breakpoint(item: Any) -> bool:
+    parts = getattr(item, "content", None) or getattr(item, "output", None)
+    return isinstance(parts, list) and any(getattr(part, "extra", None) is EXPLICIT for part in parts)
 
 
 _UNREADABLE: Final = ("modalities", "audio")  # an answer in sound would be lost

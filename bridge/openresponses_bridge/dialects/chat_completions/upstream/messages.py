@@ -17,7 +17,7 @@ from openresponses_bridge.calls.identity import ToolIdentityMap
 from openresponses_bridge.calls.json_text import WRAPPED, is_wrapped, tool_input
 from openresponses_bridge.calls.presentation import CallView, OutputView, call_view, output_view, pair
 from openresponses_bridge.diagnostics import Diagnostics
-from openresponses_bridge.dialects.base import CONTINUE, CONTINUED, Entry
+from openresponses_bridge.dialects.base import CONTINUE, CONTINUED, Entry, is_breakpoint
 from openresponses_bridge.dialects.chat_completions.carried import open_carried, placeholder
 from openresponses_bridge.dialects.chat_completions.options import ChatOptions
 from openresponses_bridge.dialects.chat_completions.types import ChatFunction, ChatMessage, ChatToolCall
@@ -33,10 +33,20 @@ ChatPart = dict[str, Any]
 _IMAGE_DETAILS = {"original": "high"}  # Chat knows auto, low and high
 
 
-def chat_content(given: str | Sequence[Any], diagnostics: Diagnostics, where: str) -> str | list[ChatPart]:
-    """Text as a string, which every server takes; a list of parts when there is more than text."""
+def chat_content(
+    given: str | Sequence[Any], diagnostics: Diagnostics, where: str, *, breaks: bool = False
+) -> str | list[ChatPart]:
+    """Text as a string, which every server takes; a list of parts when there is more than text, or with
+    `breaks` a cache breakpoint."""
     if isinstance(given, str):
         return given
+    if breaks and any(is_breakpoint(getattr(part, "extra", None)) for part in given):
+        made = [(part, chat_part(part, diagnostics, f"{where}[{at}]")) for at, part in enumerate(given)]
+        return [
+            {**chat, **_MARK} if is_breakpoint(getattr(part, "extra", None)) else chat
+            for part, chat in made
+            if chat is not None
+        ]
     if _TEXT_KINDS.issuperset(map(type, given)):  # as almost always
         texts: Sequence[Any] = given
         return "\n\n".join([part.text for part in texts])
@@ -187,7 +197,9 @@ class MessagesBuilder:
             self._assistant(item, entry.where)
             return
         self._end_question()
-        content = chat_content(item.content, self._diagnostics, f"{entry.where}.content")
+        content = chat_content(
+            item.content, self._diagnostics, f"{entry.where}.content", breaks=self._options.cache_breakpoints
+        )
         role = self._roles.get(item.role, item.role)
         if self._options.system_messages == "one" and role in _INSTRUCTING:
             self._instruct(role, content, entry.where)
@@ -380,7 +392,12 @@ class MessagesBuilder:
     def _answer(self, position: int, call: CallView) -> list[ChatPart]:
         """Append the tool message; give the parts that have no place in it."""
         entry = self._entries[position]
-        content = chat_content(self._brought(position), self._diagnostics, f"{entry.where}.output")
+        content = chat_content(
+            self._brought(position),
+            self._diagnostics,
+            f"{entry.where}.output",
+            breaks=self._options.cache_breakpoints,
+        )
         attachments: list[ChatPart] = []
         if not isinstance(content, str):
             attachments = [part for part in content if part["type"] != "text"]
@@ -415,6 +432,7 @@ def _joined(*contents: str | list[ChatPart] | UnsetType | None, by: str = "\n\n"
     return parts
 
 
+_MARK = {"cache_control": {"type": "ephemeral"}}
 _INSTRUCTING = frozenset({"system", "developer"})
 _OUTPUTS = frozenset({"tool", "function"})
 _OK = "OK."

@@ -20,6 +20,7 @@ from openresponses_bridge.calls.declarations import (
 from openresponses_bridge.calls.identity import ToolIdentityMap
 from openresponses_bridge.diagnostics import Diagnostics
 from openresponses_bridge.dialects.base import (
+    CACHE_OF_PARTS,
     CHAT,
     EFFORTS,
     HISTORY,
@@ -42,6 +43,7 @@ from openresponses_bridge.dialects.base import (
     normalize_entries,
     sent,
     with_answers,
+    without_breakpoints,
 )
 from openresponses_bridge.dialects.chat_completions.options import DEFAULT_OPTIONS, MADE, ChatOptions
 from openresponses_bridge.dialects.chat_completions.types import ChatFunctionDefinition, ChatRequest, ChatTool
@@ -217,7 +219,7 @@ def to_chat(
         raise _missing("model", "no model is given")
     extra: dict[str, Any] = {}
     if options.passes or options.extra or request.native is not UNSET:
-        request, extra = _passed(request, options)
+        request, extra = _passed(request, options, diagnostics)
     fields = apply(request, FIELDS, diagnostics)
     if chosen.tools is not None:
         fields |= _offered(request, chosen, options, diagnostics)
@@ -244,12 +246,18 @@ def to_chat(
     return ChatRequest(model=name, messages=messages, extra=extra or UNSET, **fields), diagnostics
 
 
-def _passed(request: CreateResponse, options: ChatOptions) -> tuple[CreateResponse, dict[str, Any]]:
+def _passed(
+    request: CreateResponse, options: ChatOptions, diagnostics: Diagnostics
+) -> tuple[CreateResponse, dict[str, Any]]:
     """(the request without the fields that go out by their own names, these fields)."""
     extra: dict[str, Any] = {}
+    if options.cache_breakpoints:
+        request = without_breakpoints(request)
     native = request.native
     if native is not UNSET and native.dialect == CHAT:
         extra = dict(native.said)
+        if CACHE_OF_PARTS in native.names:
+            diagnostics.loss(CACHE_OF_PARTS, "can't be expressed")
         request = replace(request, native=UNSET)
     if options.passes:
         kept = kept_there(request).keys() | MADE

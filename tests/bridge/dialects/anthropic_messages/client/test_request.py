@@ -146,7 +146,8 @@ def test_what_has_no_counterpart_is_listed_once():
         ],
     )
     assert sorted(lost) == [
-        "cache_control", "mcp_servers", "metadata.team", "tools[0].input_examples", "unheard_of",
+        "cache_control",
+        "content.cache_control", "mcp_servers", "metadata.team", "tools[0].input_examples", "unheard_of",
     ]  # fmt: skip
     assert (request["stop"], request["top_k"]) == (["END"], 3)
     assert "cache_control" not in json.dumps(request)
