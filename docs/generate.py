@@ -226,9 +226,9 @@ def fields_page() -> str:
             ),
             ("unknown fields of items and parts (`caller`)", "sent", "loss", "kept", "loss"),
             (
-                "an explicit `prompt_cache_breakpoint` of a part, `cache_control` of Messages' and Chat's clients",
+                "an explicit `prompt_cache_breakpoint` of a part, or another client's `cache_control`",
                 "sent",
-                "Anthropic: `cache_control`, the last four; Chat with `cache_breakpoints` (OpenRouter); else loss",
+                "Anthropic: `cache_control`, the last four; Chat with `cache_breakpoints`; else loss",
                 "",
                 "",
             ),

@@ -199,7 +199,7 @@ def is_breakpoint(fields: Any) -> bool:
 
 
 def without_breakpoints(request: CreateResponse) -> CreateResponse:
-    """The request for an upstream that is sent the cache breakpoints of parts, which are not reported then."""
+    """The request for an upstream that is sent the cache breakpoints of parts, so that none is reported."""
     native = request.native
     if native is not UNSET and CACHE_OF_PARTS in native.names:
         request = replace(
