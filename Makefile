@@ -24,13 +24,14 @@ PIP_INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check --co
 # Some containers set it: each server that a test starts would compile the project again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: serve test quick packages snapshots terminals bench check audit fuzz docs docs-test deploy install clients vscode browser screenshots clean
+.PHONY: serve test quick packages snapshots terminals bench check audit fuzz docs docs-test deploy install clients engines vscode browser screenshots clean
 .DELETE_ON_ERROR:
 
 serve: $(RUNTIME)
 	$(BIN)/openresponses-bridge serve $(ARGS)
 
 # First the tests that have to cover the library (pyproject.toml), then all else, which being traced would slow down.
+# Those of real clients, none of which is run here, take a tenth of the time to collect.
 # A part of the tests, that PYTEST_ARGS names, is not measured.
 # In a fresh clone all is compiled before, its assertions rewritten, by two processes: each of the workers would
 # do it by itself, since all of them read the same file at the same time.
@@ -38,10 +39,10 @@ test: $(TEST)
 ifeq ($(strip $(PYTEST_ARGS)),)
 	@test -d tests/server/__pycache__ || { \
 	    $(PYTEST) -qq --collect-only tests/server >/dev/null & \
-	    $(PYTEST) -qq --collect-only --ignore=tests/server >/dev/null & \
+	    $(PYTEST) -qq --collect-only --ignore=tests/server --ignore=tests/clients >/dev/null & \
 	    wait; }
 	$(PYTEST) -n auto $(TRACED_TESTS) --cov
-	$(PYTEST) -n $(MORE_THAN_CORES) $(TRACED_TESTS:%=--ignore=%)
+	$(PYTEST) -n $(MORE_THAN_CORES) $(TRACED_TESTS:%=--ignore=%) --ignore=tests/clients
 else
 	$(PYTEST) -n auto $(PYTEST_ARGS)
 endif
@@ -71,6 +72,7 @@ check: $(TEST)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/python -m pytest -q -m slow tests/typing
 	$(BIN)/lint-imports
 	@find bridge server -name '*.py' -exec wc -l {} + | awk '$$1 > 600 && $$2 != "total" {print $$2 ": " $$1 " lines: is it two subjects?"}'
 
@@ -101,6 +103,10 @@ install: $(TEST)
 # Real clients; what they warn of is their own affair. Those on Node.js go into tests/clients/.node.
 clients: $(CLIENTS)
 	$(BIN)/python -m pytest -m clients -rs -o filterwarnings=default --disable-warnings --durations 5 $(PYTEST_ARGS)
+
+# Real engines with a tiny model, built from the registries into the user's cache; ARGS=--table also writes docs/engines.json.
+engines: $(TEST)
+	$(BIN)/python -m tests.engines $(ARGS) $(PYTEST_ARGS)
 
 # The inspector's page and the site in Chromium (apt), with axe-core (npm); screenshots also rewrites docs/images.
 browser: $(TEST)

@@ -55,6 +55,9 @@ def _not_sent(name: str, found: Profile) -> list[str]:
 def _section(name: str) -> list[str]:
     found = profiles.profile(name)
     lines = [f"## {found.title}", "", _remark(name), "", *_serving(name, found), ""]
+    if found.tried:
+        lines.append(f"- Tried: {found.tried}")
+    lines += [f"- Set {each}" for each in found.advice]
     for dialect, spoken in found.dialects.items():
         default = ", unless another is named" if dialect == found.dialect and len(found.dialects) > 1 else ""
         options = ", ".join(
@@ -96,6 +99,10 @@ def upstreams_page() -> str:
         "```sh",
         "openresponses-bridge doctor --upstream ollama --model qwen3  # does it answer, has it the model?",
         "```",
+        "",
+        "`doctor` knows llama.cpp, vLLM, SGLang, Ollama, LM Studio and LiteLLM by their own answers,",
+        "whatever the address, and says what they lack for a coding agent: a template with tools, a flag, a",
+        "larger context. It sends llama.cpp and vLLM one request for a single token.",
         "",
     ]
     for name in profiles.names():

@@ -2,7 +2,8 @@
 bridge/openresponses_bridge/state.py, docs/rules.md from the register of rules, docs/fields.md from what each
 dialect makes of a request's fields, docs/settings.md from the settings of the server, the flags of `serve`
 and the options of dialects, docs/upstreams.md from profiles, docs/conformance.md from the scenarios, the
-plots in docs/benchmarks and the table of docs/benchmarks.md from benchmarks/results.json.
+plots in docs/benchmarks and the table of docs/benchmarks.md from benchmarks/results.json, docs/engines.md
+from engines.json.
 
 The pages are committed; a test regenerates them and fails when what they are drawn from has moved on.
 """
@@ -16,13 +17,14 @@ from pathlib import Path
 
 from drawn_benchmarks import benchmarks_page, plots
 from drawn_conformance import conformance_page
+from drawn_engines import engines_page
 from drawn_settings import settings_page
 from drawn_upstreams import upstreams_page
 
 from openresponses_bridge import Event, ResponseStreamStateMachine, state
 from openresponses_bridge.conformance import RULES
 from openresponses_bridge.conformance.examples import explanation
-from openresponses_bridge.dialects import anthropic_messages, chat_completions, codex, responses
+from openresponses_bridge.dialects import anthropic_messages, chat_completions, codex, gemini, responses
 from openresponses_bridge.dialects.base import OTHER, Outcome, Outcomes
 
 FOLDER = Path(__file__).parent
@@ -156,6 +158,7 @@ def tables() -> dict[str, Outcomes]:
     sides = {
         "chat": (chat_completions.DIALECT.upstream, {}),
         "anthropic": (anthropic_messages.DIALECT.upstream, {}),
+        "gemini": (gemini.DIALECT.upstream, {}),
         "responses": (responses.DIALECT.upstream, {}),
         "codex": (codex.DIALECT.upstream, {}),
         "responses, `supersets = false`": (responses.DIALECT.upstream, {"supersets": False}),
@@ -252,6 +255,7 @@ PAGES = {
     "upstreams.md": upstreams_page,
     "conformance.md": conformance_page,
     "benchmarks.md": benchmarks_page,
+    "engines.md": engines_page,
 }
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import click
 import pytest
@@ -43,8 +44,19 @@ FOREIGN = {
         "pip",
         "uvicorn",
     ),
-    *("cline", "copilot", "goose", "pi", "qwen"),
-    *("codex", "gcloud", "llama-server", "lms", "ollama", "python3", "uvx", "vllm"),
+    *("cline", "copilot", "gemini", "goose", "pi", "qwen"),
+    *(
+        "codex",
+        "gcloud",
+        "litellm",
+        "llama-server",
+        "lms",
+        "ollama",
+        "python3",
+        "transformers",
+        "uvx",
+        "vllm",
+    ),
 }
 SHELL = [block for page in pages() for block in blocks_of(page) if block.language == "sh"]
 _ADDRESS = "http://127.0.0.1:8080"
@@ -229,6 +241,10 @@ def test_configs_of_the_pages_can_be_used(tmp_path: Path, monkeypatch: pytest.Mo
     assert profiles.profile("house", tmp_path).title == "The house's models"
     (tmp_path / "printing.toml").write_text(printing)
     assert [*build_router(load_settings(tmp_path / "printing.toml"), ServerSealer()).upstreams()]
+    (gateway,) = (block.code for block in blocks_of("docs/clients/gateways.md"))
+    (tmp_path / "gateway.toml").write_text(gateway)
+    behind = load_settings(tmp_path / "gateway.toml")
+    assert (behind.wire, [each.profile for each in behind.upstreams]) == ("openai", ["litellm"])
     monkeypatch.setenv("PROXY_PASSWORD", "a password")
     (tmp_path / "ways.toml").write_text(ways)
     authority = Authority(tmp_path, "house")
@@ -258,6 +274,18 @@ def test_the_configuration_that_is_deployed_can_be_used(monkeypatch: pytest.Monk
     assert settings.sealing_key_env == "BRIDGE_SEALING_KEY"
     config, *_ = yaml.safe_load_all((DEPLOY / "kubernetes.yaml").read_text())
     assert config["data"]["bridge.toml"] == (DEPLOY / "bridge.toml").read_text()
+
+
+def test_the_configuration_in_front_of_llama_cpp_is_for_the_server_that_compose_starts() -> None:
+    (upstream,) = load_settings(DEPLOY / "llamacpp.toml").upstreams
+    services = yaml.safe_load((DEPLOY / "compose.llamacpp.yaml").read_text())["services"]
+    assert upstream.profile == "llamacpp"
+    assert urlsplit(upstream.url or "").hostname in services
+    command = services["llama"]["command"]
+    assert command[command.index("--alias") + 1] == upstream.model
+    mounted = [each.split(":")[1] for each in services["bridge"]["volumes"]]
+    assert services["bridge"]["environment"]["OPENRESPONSES_BRIDGE_CONFIG"] in mounted
+    assert services["bridge"]["depends_on"]["llama"] == {"condition": "service_healthy"}
 
 
 def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
@@ -301,8 +329,9 @@ def test_the_commands_for_containers_are_those_of_the_files() -> None:
     page = "docs/containers.md"
     build, run = commands(page, "An image")
     export, more, up, ask = commands(page, "With PostgreSQL and Redis: compose")
+    keys, llama, agent = commands(page, "With llama.cpp: compose")
     secret, apply = commands(page, "Kubernetes")
-    for command in (build, up, apply):
+    for command in (build, up, llama, apply):
         (file,) = re.findall(r"-f (\S+)", command)
         assert (REPOSITORY / file).is_file()
     assert build in (DEPLOY / "Containerfile").read_text()
@@ -312,6 +341,9 @@ def test_the_commands_for_containers_are_those_of_the_files() -> None:
     needed = set(re.findall(r"\$\{(\w+):\?", (DEPLOY / "compose.yaml").read_text()))
     assert set(re.findall(r"(\w+)=", f"{export} {more}")) == needed
     assert set(re.findall(r"\$(\w+)", ask)) <= needed
+    needed = set(re.findall(r"\$\{(\w+):\?", (DEPLOY / "compose.llamacpp.yaml").read_text()))
+    assert set(re.findall(r"(\w+)=", keys)) == needed
+    assert set(re.findall(r"\$(\w+)", agent)) <= needed
     config, *_ = yaml.safe_load_all((DEPLOY / "kubernetes.yaml").read_text())
     given = set(re.findall(r"--from-literal=(\w+)=", secret))
     assert given >= set(re.findall(r'(?:_env = "|\$\{)(\w+)', config["data"]["bridge.toml"]))
@@ -331,6 +363,13 @@ def test_what_is_deployed_has_no_secret_and_may_not_write() -> None:
         assert len(secret) == 4
         assert all(value.startswith("${") and ":?" in value for value in secret.values())
     assert compose["bridge"]["ports"] == ["127.0.0.1:8080:8080"]
+    local = yaml.safe_load((DEPLOY / "compose.llamacpp.yaml").read_text())["services"]
+    for service in local.values():
+        assert service["read_only"]
+        assert service["cap_drop"] == ["ALL"]
+        assert all(volume.endswith(":ro") or volume == "bridge:/data" for volume in service["volumes"])
+    assert local["bridge"]["ports"] == ["127.0.0.1:8080:8080"]
+    assert "ports" not in local["llama"]
     for each in yaml.safe_load_all((DEPLOY / "kubernetes.yaml").read_text()):
         if each["kind"] in ("Deployment", "Job"):
             (container,) = each["spec"]["template"]["spec"]["containers"]

@@ -1,5 +1,7 @@
 """The programs in docs/examples do what they say, with the official SDK as their client."""
 
+from __future__ import annotations
+
 import asyncio
 import json
 import subprocess
@@ -9,11 +11,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import openai
 import pytest
 
 from openresponses_bridge import CreateResponse
 from openresponses_bridge.backend import Output
+from tests.support import sdks
 from tests.support.examples import EXAMPLES, example, lines_of_code
 from tests.support.serving import call, opened, serving_app, violations
 from tests.support.upstream import DONE, Script, ScriptedUpstream, chunk, frame
@@ -31,8 +33,8 @@ def backend(request: pytest.FixtureRequest) -> Iterator[str]:
         yield base
 
 
-def client_of(base: str) -> openai.OpenAI:
-    return openai.OpenAI(base_url=f"{base}/v1", api_key="none", max_retries=0)
+def client_of(base: str) -> sdks.openai.OpenAI:
+    return sdks.openai.OpenAI(base_url=f"{base}/v1", api_key="none", max_retries=0)
 
 
 def test_every_example_is_tried_here() -> None:
@@ -65,7 +67,10 @@ def test_the_sdk_gets_the_same_whole(backend: str) -> None:
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_the_sdk_raises_what_the_model_raised(backend: str, stream: bool) -> None:
-    with client_of(backend) as client, pytest.raises(openai.RateLimitError, match="in a minute") as caught:
+    with (
+        client_of(backend) as client,
+        pytest.raises(sdks.openai.RateLimitError, match="in a minute") as caught,
+    ):
         client.responses.create(model="busy", input="Hello", stream=stream)
     assert caught.value.code == "rate_limit_exceeded"
 

@@ -1,8 +1,8 @@
 """Server-sent events: bytes to frames, incrementally, and frames to bytes.
 
-Follows the WHATWG "event stream" grammar (HTML, section 9.2), with one difference: a last frame that
-lacks its blank line is delivered at the end and not dropped, as real servers end that way and real
-clients accept it.
+Follows the WHATWG "event stream" grammar (HTML, section 9.2), with two differences, as real servers send
+that: a last frame that lacks its blank line is delivered at the end and not dropped, and a block without data
+that begins as a JSON object is the data itself. Google reports an error so, after the frames before it.
 
 A frame ends at a blank line, so with every line end turned to LF a frame is what lies between two
 ``b"\\n\\n"``. That makes `bytes.split` the parser of the usual stream; only frames with more than
@@ -26,6 +26,7 @@ MAX_FRAME_BYTES: Final = 16 * 1024 * 1024
 _LF: Final = 10
 _CR: Final = 13
 _BOM: Final = b"\xef\xbb\xbf"
+_OBJECT: Final = b"{"
 # More digits than any clock needs, and few enough for `int` to take without its own limit.
 _MAX_RETRY_DIGITS: Final = 18
 
@@ -177,6 +178,8 @@ class SSEDecoder:
             self.last_event_id = id_
         if retry is not None:
             self.retry = retry
+        if not lines and piece.lstrip(b"\n")[:1] == _OBJECT:
+            lines.append(piece.strip(b"\n"))
         return Frame(event.decode("utf-8", "replace"), b"\n".join(lines), id_, retry) if lines else None
 
     def _skip_bom(self, data: bytes) -> bytes:

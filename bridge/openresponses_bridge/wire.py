@@ -67,10 +67,16 @@ def wire_choice(value: str) -> str:
 
 
 def choose_wire(request: CreateResponse, headers: Mapping[str, str], setting: str = AUTO) -> str:
-    """The wire that the header asks for, else that of `setting`, one of `WIRE_CHOICES`. With `auto` it is
-    `openai` when the request carries what only OpenAI's API has or comes from a client known to need it, else
-    `openresponses`. Raises InvalidRequestError for a header with another value."""
-    chosen = wire_choice(headers[WIRE_HEADER]) if WIRE_HEADER in headers else setting
+    """The wire that the header asks for, else that of `setting`, one of `WIRE_CHOICES`, as `wire_for` has it.
+    Raises InvalidRequestError for a header with another value."""
+    return wire_for(
+        request, headers, wire_choice(headers[WIRE_HEADER]) if WIRE_HEADER in headers else setting
+    )
+
+
+def wire_for(request: CreateResponse, headers: Mapping[str, str], chosen: str) -> str:
+    """The chosen one of `WIRE_CHOICES` as a wire. With `auto` it is `openai` when the request carries what
+    only OpenAI's API has or comes from a client known to need it, else `openresponses`."""
     if chosen != AUTO:
         return chosen
     items = request.input if isinstance(request.input, list) else ()

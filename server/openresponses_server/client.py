@@ -245,7 +245,7 @@ class OpenResponsesClient:
         return waiting_time(error, made, self._retries, random.random())
 
     async def _attempt(self, body: bytes, scope: ResponseScope) -> AsyncGenerator[Event]:
-        request = UpstreamRequest(RESPONSES.path, body, f"req_{secrets.token_hex(12)}")
+        request = UpstreamRequest(RESPONSES.endpoint.path, body, f"req_{secrets.token_hex(12)}")
         seen = _ResponseState()
         try:
             async with AsyncExitStack() as stack:
@@ -282,7 +282,7 @@ class OpenResponsesClient:
 
     async def _cancel(self, response_id: str) -> None:
         """Cancel the response on the server; errors are ignored."""
-        path = f"{RESPONSES.path}/{response_id}/cancel"
+        path = f"{RESPONSES.endpoint.path}/{response_id}/cancel"
         with suppress(BridgeError, TimeoutError):
             async with asyncio.timeout(_CANCELLING):
                 async with self.server.open(UpstreamRequest(path, b"{}", f"req_{secrets.token_hex(12)}")):

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from openresponses_bridge.dialects import anthropic_messages, vscode
+from openresponses_bridge.dialects import anthropic_messages, gemini, vscode
 from openresponses_bridge.errors import BridgeError, type_and_code
 from openresponses_bridge.errors import HttpError as HttpError
 from openresponses_bridge.protocol.codec import encode
@@ -34,8 +34,14 @@ _TYPES: Final = frozenset({"model_error"})  # codes that are types too (specific
 MESSAGES_PATH: Final = "/v1/messages"
 MODELS_PATH: Final = "/v1/models"
 VSCODE_PATH: Final = "/vscode/"
+GEMINI_PATH: Final = "/v1beta/"
+# Google serves its older models under the version of the others as well
+_GEMINI_CALL: Final = re.compile(
+    r"/v1/models/.*:(?:generateContent|streamGenerateContent|countTokens)", re.DOTALL
+)
 _PERMANENT: Final = {"x-should-retry": "false"}  # what the SDKs of OpenAI and Anthropic ask first
 _ANTHROPIC_VERSION: Final = "anthropic-version"
+_GOOGLE_CLIENT: Final = "x-goog-api-client"
 
 
 class Outage(HttpError):
@@ -145,8 +151,20 @@ def is_anthropic_client(headers: Mapping[str, str]) -> bool:
     return _ANTHROPIC_VERSION in headers or ("x-api-key" in headers and "authorization" not in headers)
 
 
+def is_gemini_path(path: str) -> bool:
+    """Whether clients of the Gemini API ask for this path."""
+    return path.startswith(GEMINI_PATH) or _GEMINI_CALL.fullmatch(path) is not None
+
+
+def is_google_client(headers: Mapping[str, str]) -> bool:
+    """Whether these headers are those of a client of the Gemini API, on a path that several APIs have."""
+    return _GOOGLE_CLIENT in headers or ("x-goog-api-key" in headers and "authorization" not in headers)
+
+
 def surface_path(path: str, headers: Mapping[str, str]) -> str:
     """The path of the surface in whose format this request is answered."""
+    if path.startswith(MODELS_PATH) and is_google_client(headers):
+        return GEMINI_PATH
     return MESSAGES_PATH if path.startswith(MODELS_PATH) and is_anthropic_client(headers) else path
 
 
@@ -157,4 +175,7 @@ def error_body(error: BridgeError, path: str = "") -> bytes:
         return encode(said)
     if path.startswith(VSCODE_PATH):
         return encode(vscode.error_body(error))
+    if is_gemini_path(path):
+        retry_after = error.headers.get("retry-after") if isinstance(error, HttpError) else None
+        return encode(gemini.error_body(error.http_status, error.message, error.param, retry_after))
     return encode(ErrorBody(ErrorPayload(error.error_type, error.code, error.message, error.param)))

@@ -23,19 +23,25 @@ from openresponses_bridge.sse import (
 
 
 def reference_frames(stream: bytes) -> tuple[list[Frame], str, int | None]:
-    """The standard's algorithm over a whole stream: frames, last event id, reconnection time."""
+    """The standard's algorithm over a whole stream: frames, last event id, reconnection time. A block without
+    data that begins with a brace is data."""
     frames: list[Frame] = []
     last_id, last_retry = "", None
     event, id_, retry = "", None, None
     lines: list[bytes] = []
+    block: list[bytes] = []
     for line in [*re.split(rb"\r\n|\r|\n", stream.removeprefix(b"\xef\xbb\xbf")), b""]:
         if line == b"":
+            if not lines and block and block[0][:1] == b"{":
+                lines = block
             if lines:
                 frames.append(Frame(event, b"\n".join(lines), id_, retry))
             last_id = last_id if id_ is None else id_
             last_retry = last_retry if retry is None else retry
-            event, id_, retry, lines = "", None, None, []
-        elif not line.startswith(b":"):
+            event, id_, retry, lines, block = "", None, None, [], []
+            continue
+        block.append(line)
+        if not line.startswith(b":"):
             match = re.fullmatch(rb"([^:]*)(?:: ?(.*))?", line, re.DOTALL)
             assert match is not None
             name, value = match[1], match[2] or b""
@@ -68,6 +74,7 @@ LINE = st.one_of(
             b"", b"", b"", b"data", b"data:", b"data: ", b"data:  x", b'data: {"a": 1}', b"data:tight",
             b": comment", b":", b"event: delta", b"event:", b"event", b"id: 7", b"id", b"id: a\0b", b"id:",
             b"retry: 1500", b"retry: +5", b"retry: " + b"9" * 40, b"retry:", b"other: x", b" data: x",
+            b'{"error":', b'  "data": 1}', b"{", b"}",
             b"data : x", b"\xef\xbb\xbfdata: late", "data: é🙂".encode(), b"event: \xff", b"id: \xff",
         ]
     ),

@@ -1,6 +1,8 @@
 """The real Codex as an upstream, with a scripted model of this project's as its model. openai-python has text
 and a shell command of it, leaves in the middle of another, and goes on when its process was killed."""
 
+from __future__ import annotations
+
 import os
 import signal
 import time
@@ -9,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from openai import OpenAI
 
 from openresponses_server.settings import CodexSettings, Settings, UpstreamSettings
+from tests.support import sdks
 from tests.support.serving import serving
 from tests.support.turns import InTurn, calls, said
 from tests.support.upstream import ScriptedUpstream
@@ -58,7 +60,7 @@ def until(reached: Any) -> None:
 
 
 @pytest.fixture
-def client(node: Path, upstream: ScriptedUpstream, tmp_path: Path) -> Iterator[OpenAI]:
+def client(node: Path, upstream: ScriptedUpstream, tmp_path: Path) -> Iterator[sdks.openai.OpenAI]:
     """A server whose upstream is Codex, whose model is another server's, whose model is scripted."""
     home, work = tmp_path / "home", tmp_path / "work"
     home.mkdir()
@@ -77,12 +79,12 @@ def client(node: Path, upstream: ScriptedUpstream, tmp_path: Path) -> Iterator[O
         )
         outer = UpstreamSettings(profile="codex", codex=codex)
         with serving(Settings(store="memory://", upstreams=[outer])) as base:
-            yield OpenAI(base_url=f"{base}/v1", api_key="none", max_retries=0, timeout=60)
+            yield sdks.openai.OpenAI(base_url=f"{base}/v1", api_key="none", max_retries=0, timeout=60)
     until(lambda: children() <= before)
 
 
 def test_text_a_command_an_interruption_and_a_killed_process(
-    client: OpenAI, upstream: ScriptedUpstream, tmp_path: Path
+    client: sdks.openai.OpenAI, upstream: ScriptedUpstream, tmp_path: Path
 ) -> None:
     upstream.scripts = InTurn(
         said("Hel", "lo."),
@@ -124,7 +126,7 @@ def test_text_a_command_an_interruption_and_a_killed_process(
 
 
 def test_a_conversation_by_its_previous_response_keeps_the_commands(
-    client: OpenAI, upstream: ScriptedUpstream
+    client: sdks.openai.OpenAI, upstream: ScriptedUpstream
 ) -> None:
     upstream.scripts = InTurn(
         calls(("call_1", "exec_command", {"cmd": "echo by-the-shell"})), said("Ran."), said("It said so.")

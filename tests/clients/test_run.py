@@ -1,5 +1,5 @@
-"""`run codex` and `run claude`: the real agents, over models that have only functions and answer by what they
-see.
+"""`run codex`, `run claude`, `run gemini` and `run opencode`: the real agents, over models that have only
+functions and answer by what they see.
 
 Each does a task with a shell command, an edit and a sub-agent; Codex also with an MCP server's tools, a
 search for tools, and a summary of its history in the middle. The user's own configuration is one that would
@@ -39,7 +39,7 @@ class Runner:
     """A user with a folder, a home and a data folder; `run` starts an agent over the upstream."""
 
     def __init__(self, node: Path, upstream: ScriptedUpstream, folder: Path, dialect: str) -> None:
-        self._programs = node / "node_modules" / ".bin"
+        self.programs = node / "node_modules" / ".bin"
         self._upstream = upstream
         self._dialect = dialect
         self.home = folder / "home"
@@ -63,7 +63,7 @@ class Runner:
             "run",
             agent,
             "--program",
-            str(self._programs / agent),
+            str(self.programs / agent),
         ]
         command += ["--upstream", self._upstream.url, "--dialect", self._dialect, "--model", model]
         done = subprocess.run(
@@ -72,6 +72,7 @@ class Runner:
             env={
                 **os.environ,
                 "HOME": str(self.home),
+                "PWD": str(self.work),
                 "XDG_DATA_HOME": str(self.data),
                 "PYTHONPATH": str(REPOSITORY),
             },
@@ -308,3 +309,55 @@ def messages(events: list[dict[str, Any]]) -> list[str]:
     """What the agent said."""
     items = [each["item"] for each in events if each["type"] == "item.completed"]
     return [item["text"] for item in items if item["type"] == "agent_message"]
+
+
+def of_gemini(seen: Seen) -> Answer:
+    if "shell" not in seen.results:
+        return Answer(
+            "First a command.", calls=[("shell", "run_shell_command", {"command": "echo ran > shell.txt"})]
+        )
+    if "edit" not in seen.results:
+        edit = {
+            "file_path": "notes.txt",
+            "instruction": "Change it.",
+            "old_string": "first",
+            "new_string": "changed",
+        }
+        read = {"file_path": "notes.txt"}
+        return Answer(calls=[("edit", "replace", edit), ("read", "read_file", read)])
+    return Answer("All done.")
+
+
+def test_gemini_cli_does_a_task_with_a_command_and_an_edit(
+    node: Path, npm: Any, upstream: ScriptedUpstream, tmp_path: Path
+) -> None:
+    for dialect in DIALECTS:
+        (tmp_path / dialect).mkdir()
+        runner = Runner(node, upstream, tmp_path / dialect, dialect)
+        runner.programs = npm("@google/gemini-cli")
+        runner.rule(of_gemini)
+        done = runner.run("gemini", "--yolo", "--skip-trust", "-p", "Do the task.")
+        assert (runner.work / "shell.txt").read_text() == "ran\n"
+        assert (runner.work / "notes.txt").read_text() == "changed\n"
+        assert "All done." in done.stdout
+        assert {each.body["model"] for each in upstream.received} == {"scripted"}
+
+
+def of_opencode(seen: Seen) -> Answer:
+    if "Do the task." not in seen.asked or not seen.tools:
+        return Answer("A title.")
+    if "shell" not in seen.results:
+        command = {"command": "echo ran > shell.txt", "description": "Runs it"}
+        return Answer("First a command.", calls=[("shell", "bash", command)])
+    return Answer("All done.")
+
+
+def test_opencode_runs_a_command(node: Path, npm: Any, upstream: ScriptedUpstream, tmp_path: Path) -> None:
+    for dialect in DIALECTS:
+        (tmp_path / dialect).mkdir()
+        runner = Runner(node, upstream, tmp_path / dialect, dialect)
+        runner.programs = npm("opencode-ai")
+        runner.rule(of_opencode)
+        done = runner.run("opencode", "run", "--format", "json", "Do the task.")
+        assert (runner.work / "shell.txt").read_text() == "ran\n"
+        assert "All done." in done.stdout

@@ -31,7 +31,7 @@ curl -s "$url" -H "authorization: Bearer ${ANTHROPIC_AUTH_TOKEN:-$OPENRESPONSES_
 @pytest.fixture(scope="module")
 def upstream() -> Iterator[ScriptedUpstream]:
     with ScriptedUpstream() as scripted:
-        for model in ("qwen3", "large"):
+        for model in ("qwen3", "large", "local"):
             scripted.scripts[model] = Script([chunk(content="Hello there."), chunk("stop"), DONE])
         yield scripted
 
@@ -57,14 +57,18 @@ def test_the_commands_of_the_page(page: str, reader: Reader, upstream: ScriptedU
     for command in (
         each for block in blocks_of(page) if block.language == "sh" for each in commands_of(block)
     ):
+        if command.startswith("llama-server "):  # somebody else's program
+            continue
         asked = command.replace("--upstream ollama", f"--upstream {upstream.url}")
-        asked = asked.replace("https://host/v1", upstream.url)
+        for address in ("https://host/v1", "http://127.0.0.1:8090/v1"):
+            asked = asked.replace(address, upstream.url)
         asked += f" --port {reader.port}" if " doctor " in command else ""
         if command.startswith("ANTHROPIC_"):
             with reader.serving(serve):
                 shown = reader.run(asked, **variables)
         else:
-            shown = reader.run(asked, **variables | ({"MODEL": "large"} if "large" in command else {}))
+            model = next((name for name in ("large", "local") if f" {name}" in command), "qwen3")
+            shown = reader.run(asked, **variables | {"MODEL": model})
         if "--print-config" in command:
             assert 'model = "qwen3"' in shown
             assert "serve --upstream" in shown

@@ -138,12 +138,12 @@ def test_the_manifests_are_those_of_kubernetes() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_the_compose_file_is_one() -> None:
-    variables = dict.fromkeys(
-        ["BRIDGE_API_KEYS", "BRIDGE_SEALING_KEY", "UPSTREAM_API_KEY", "POSTGRES_PASSWORD"], "x"
-    )
+@pytest.mark.parametrize("name", ["compose.yaml", "compose.llamacpp.yaml"])
+def test_the_compose_file_is_one(name: str) -> None:
+    needed = ["BRIDGE_API_KEYS", "BRIDGE_SEALING_KEY", "UPSTREAM_API_KEY", "POSTGRES_PASSWORD"]
+    variables = dict.fromkeys(needed, "x") | {"MODEL": "/models/model.gguf"}
     shown = subprocess.run(
-        [program("docker"), "compose", "-f", str(DEPLOY / "compose.yaml"), "config", "--format", "json"],
+        [program("docker"), "compose", "-f", str(DEPLOY / name), "config", "--format", "json"],
         env=os.environ | variables,
         capture_output=True,
         text=True,

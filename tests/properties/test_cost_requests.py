@@ -9,6 +9,7 @@ import pytest
 from openresponses_bridge.calls.identity import ToolIdentityMap
 from openresponses_bridge.dialects.base import RequestContext
 from openresponses_bridge.dialects.chat_completions import ChatOptions, to_chat
+from openresponses_bridge.dialects.gemini import from_gemini
 from openresponses_bridge.dialects.table import dialects
 from openresponses_bridge.protocol.codec import decode_request, encode
 from openresponses_bridge.schemas.rewriting import SchemaRewriter
@@ -72,6 +73,45 @@ def test_e12_a_request_to_other_upstreams(kind: str, dialect: str) -> None:
         context = RequestContext((), "m", side.options(), Sealer(), ToolIdentityMap())
         before = process_time()
         side.request(request, context)
+        return process_time() - before
+
+    assert grows(spent) < 3 * TIMES
+
+
+GEMINI: dict[str, Callable[[int], dict[str, Any]]] = {
+    "parts": lambda times: {"contents": [{"parts": [{"text": WORDS} for _ in range(times)]}]},
+    "chunks of a stream": lambda times: {
+        "contents": [{"role": "model", "parts": [{"text": WORDS, "thoughtSignature": "c2ln"}]}] * times
+    },
+    "parallel calls without ids": lambda times: {
+        "contents": [
+            {"role": "model", "parts": [{"functionCall": {"name": "f"}}] * times},
+            {"role": "user", "parts": [{"functionResponse": {"name": "f"}}] * times},
+        ]
+    },
+    "declarations": lambda times: {
+        "contents": [{"parts": [{"text": "a"}]}],
+        "tools": [
+            {
+                "functionDeclarations": [
+                    {
+                        "name": f"f{at}",
+                        "parameters": {"type": "OBJECT", "properties": {"a": {"type": "STRING"}}},
+                    }
+                    for at in range(times)
+                ]
+            }
+        ],
+    },
+}
+
+
+@pytest.mark.parametrize("kind", GEMINI)
+def test_e12_a_request_of_a_gemini_client(kind: str) -> None:
+    def spent(times: int) -> float:
+        body = GEMINI[kind](times)
+        before = process_time()
+        from_gemini(body)
         return process_time() - before
 
     assert grows(spent) < 3 * TIMES

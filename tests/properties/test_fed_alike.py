@@ -12,7 +12,14 @@ from typing import Any
 import pytest
 
 from openresponses_bridge import ResponseStreamStateMachine, SSEDecoder, encode_sse
-from openresponses_bridge.dialects import anthropic_messages, chat_completions, codex, copilot, responses
+from openresponses_bridge.dialects import (
+    anthropic_messages,
+    chat_completions,
+    codex,
+    copilot,
+    gemini,
+    responses,
+)
 from openresponses_bridge.protocol.events import Event
 from openresponses_bridge.sse import encode_data
 from tests.support.machines import counting_ids
@@ -23,6 +30,7 @@ INBOUND: dict[str, Any] = {
     "anthropic": anthropic_messages.Inbound,
     "responses": partial(responses.Inbound, adopt=True),
     "codex": codex.Inbound,
+    "gemini": gemini.Inbound,
 }
 NAMED = ("anthropic", "responses")  # they may need the frame's event name
 FOLDERS = {
@@ -30,6 +38,7 @@ FOLDERS = {
     "anthropic": ("anthropic",),
     "responses": ("responses", "responses-inline", "openresponses"),
     "codex": ("codex",),
+    "gemini": ("gemini",),
 }
 
 

@@ -36,6 +36,28 @@ ROWS: dict[str, tuple[Any, ...]] = {
         "a",
         ".",
     ),
+    "bridge/openresponses_bridge/dialects/gemini/models.py:_NAME": (
+        "search",
+        "gemini-",
+        "gemini-1",
+        ("gemini-", "1", ""),
+    ),
+    "bridge/openresponses_bridge/dialects/gemini/types.py:_SNAKE": ("sub", "_", "_a", "a"),
+    "bridge/openresponses_bridge/dialects/gemini/upstream/arguments.py:_STEP": (
+        "match",
+        (".", "a", ""),
+        ("[", "1", "x"),
+        ("['", "a", ""),
+        ('["', "a", ""),
+    ),
+    "bridge/openresponses_bridge/dialects/gemini/upstream/media.py:_DATA_URL": (
+        "fullmatch",
+        ("data:", ";", "x"),
+        ("data:", ";base64", "x"),
+        ("data:", ";a", ""),
+        ("data:", "a", ""),
+        ("data:,", ",", ""),
+    ),
     "bridge/openresponses_bridge/dialects/base/items.py:_ENCODED": ("fullmatch", "A", ("", "a=", " ")),
     "bridge/openresponses_bridge/dialects/base/fields.py:_NOT_IN_A_NAME": ("sub", "a", " "),
     "bridge/openresponses_bridge/dialects/chat_completions/upstream/tool_calls.py:_BEGINNING": (
@@ -44,7 +66,7 @@ ROWS: dict[str, tuple[Any, ...]] = {
         ("", "\n", "a"),
     ),
     "bridge/openresponses_bridge/calls/call_ids.py:_FORM": ("fullmatch", ("[", "a", "]{9"), ("[", "-", "")),
-    "bridge/openresponses_bridge/dialects/chat_completions/upstream/deltas.py:_SPACE": ("match", " ", "\n"),
+    "bridge/openresponses_bridge/dialects/base/think_tags.py:_SPACE": ("match", " ", "\n"),
     "bridge/openresponses_bridge/protocol/ids.py:_LEGAL": ("fullmatch", "a", ("", "a", "!")),
     "bridge/openresponses_bridge/dialects/codex/errors.py:_INCOMPLETE": (
         "search",
@@ -368,6 +390,17 @@ ROWS: dict[str, tuple[Any, ...]] = {
         ("/inspector", "/", ""),
         ("/inspector/", "a", "\n"),
     ),
+    "server/openresponses_server/upstreams/refusals.py:_TOO_MUCH": ("search", "max", ("", " ", "!")),
+    "server/openresponses_server/upstreams/refusals.py:_THOUSANDS": ("sub", "1,", "111"),
+    "server/openresponses_server/upstreams/refusals.py:_NUMBER": ("findall", "1", ".1"),
+    "server/openresponses_server/upstreams/refusals.py:_WINDOW": (
+        "search",
+        "context length ",
+        ("", "!", "1"),
+    ),
+    "server/openresponses_server/upstreams/refusals.py:_GIVEN": ("search", "1 ", ("", "!", "in the ")),
+    "server/openresponses_server/upstreams/refusals.py:_SUM": ("search", "1 + ", ("", "!", "> 1")),
+    "server/openresponses_server/upstreams/refusals.py:_ASKED": ("search", '"max_tokens":1', ("", "!", "1")),
     "server/openresponses_server/upstreams/refusals.py:_BLIND": (
         "search",
         "image ",
@@ -382,6 +415,18 @@ ROWS: dict[str, tuple[Any, ...]] = {
         "maximum ",
         "exceeds the ",
         "context window is ",
+    ),
+    "bridge/openresponses_bridge/dialects/gemini/client/contents.py:_GOOGLES": (
+        "match",
+        ("https://", "a", ".googleapis.com"),
+        "gs:/",
+    ),
+    "bridge/openresponses_bridge/dialects/gemini/client/contents.py:_VIDEO": ("match", "https://www."),
+    "bridge/openresponses_bridge/dialects/gemini/client/fields.py:_INTEGER": ("fullmatch", "1"),
+    "server/openresponses_server/errors.py:_GEMINI_CALL": (
+        "fullmatch",
+        ("/v1/models/", ":", ""),
+        "/v1/models/",
     ),
     "bridge/openresponses_bridge/wire.py:_KNOWN_CLIENTS": (
         "search",
@@ -414,7 +459,7 @@ def is_of_re(node: ast.AST) -> bool:
 def patterns() -> Iterator[Found]:
     for path in [*sorted((ROOT / "bridge").rglob("*.py")), *sorted((ROOT / "server").rglob("*.py"))]:
         source = path.read_text()
-        if not re.search(r"\bre\b", source):
+        if not re.search(r"\bre\.|\bfrom re\b", source):  # what is parsed is parsed by each worker
             continue
         where = path.relative_to(ROOT)
         module = ".".join(where.with_suffix("").parts)
@@ -449,7 +494,7 @@ def compiled(found: Found) -> Any:
 ELSEWHERE = {"server/openresponses_server/agents/tools/search.py:matches"}
 # literals, of which one is searched
 ELSEWHERE |= {
-    "bridge/openresponses_bridge/dialects/chat_completions/upstream/deltas.py:ThinkTags[0]",
+    "bridge/openresponses_bridge/dialects/base/think_tags.py:ThinkTags[0]",
     "bridge/openresponses_bridge/dialects/chat_completions/upstream/text_calls.py:TextCalls[0]",
 }
 FOUND = {each.key: each for each in patterns() if each.key not in ELSEWHERE}

@@ -1,16 +1,17 @@
 """One iterator behind three routes, read by the official SDKs."""
 
+from __future__ import annotations
+
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
-import anthropic
-import openai
 import pytest
 from fastapi import Body, FastAPI
 
 from openresponses_bridge import CreateResponse, HttpError
 from openresponses_bridge.backend import Output, Reasoning, ToolCall, Usage
 from openresponses_server.backend import BackendResponse, endpoint
+from tests.support import sdks
 from tests.support.serving import call, serving_app
 
 ASKED: list[Any] = [{"role": "user", "content": "Weather?"}]
@@ -44,18 +45,18 @@ def base() -> Iterator[str]:
 
 
 @pytest.fixture
-def client(base: str) -> Iterator[openai.OpenAI]:
-    with openai.OpenAI(base_url=f"{base}/v1", api_key="none", max_retries=0) as client:
+def client(base: str) -> Iterator[sdks.openai.OpenAI]:
+    with sdks.openai.OpenAI(base_url=f"{base}/v1", api_key="none", max_retries=0) as client:
         yield client
 
 
 @pytest.fixture
-def claude(base: str) -> Iterator[anthropic.Anthropic]:
-    with anthropic.Anthropic(base_url=base, api_key="none", max_retries=0) as client:
+def claude(base: str) -> Iterator[sdks.anthropic.Anthropic]:
+    with sdks.anthropic.Anthropic(base_url=base, api_key="none", max_retries=0) as client:
         yield client
 
 
-def test_chat_completions(client: openai.OpenAI) -> None:
+def test_chat_completions(client: sdks.openai.OpenAI) -> None:
     whole = client.chat.completions.create(model="m", messages=ASKED)
     assert whole.choices[0].message.content == "Let me look."
     assert whole.choices[0].finish_reason == "tool_calls"
@@ -68,7 +69,7 @@ def test_chat_completions(client: openai.OpenAI) -> None:
     assert [each.function.name for each in final.tool_calls] == ["get_weather"]
 
 
-def test_messages(claude: anthropic.Anthropic) -> None:
+def test_messages(claude: sdks.anthropic.Anthropic) -> None:
     whole = claude.messages.create(model="m", max_tokens=100, messages=ASKED)
     assert [block.type for block in whole.content] == ["thinking", "text", "tool_use"]
     with claude.messages.stream(model="m", max_tokens=100, messages=ASKED) as stream:
@@ -78,25 +79,27 @@ def test_messages(claude: anthropic.Anthropic) -> None:
 
 
 def test_a_failure_in_mid_stream_reaches_every_sdk(
-    client: openai.OpenAI, claude: anthropic.Anthropic
+    client: sdks.openai.OpenAI, claude: sdks.anthropic.Anthropic
 ) -> None:
     *_, error, last = client.responses.create(model="broken", input="Weather?", stream=True)
     assert (error.type, last.type) == ("error", "response.failed")
     assert last.response.error.message == "The server failed."  # type: ignore[union-attr]
     assert last.response.output_text == "Let me "  # type: ignore[union-attr]
-    with pytest.raises(openai.APIError, match="The server failed"):
+    with pytest.raises(sdks.openai.APIError, match="The server failed"):
         list(client.chat.completions.create(model="broken", messages=ASKED, stream=True))
     with (
-        pytest.raises(anthropic.APIStatusError, match="The server failed"),
+        pytest.raises(sdks.anthropic.APIStatusError, match="The server failed"),
         claude.messages.stream(model="broken", max_tokens=100, messages=ASKED) as stream,
     ):
         stream.get_final_message()
 
 
-def test_a_failure_at_once_reaches_every_sdk(client: openai.OpenAI, claude: anthropic.Anthropic) -> None:
-    with pytest.raises(openai.RateLimitError, match="in a minute"):
+def test_a_failure_at_once_reaches_every_sdk(
+    client: sdks.openai.OpenAI, claude: sdks.anthropic.Anthropic
+) -> None:
+    with pytest.raises(sdks.openai.RateLimitError, match="in a minute"):
         client.chat.completions.create(model="busy", messages=ASKED, stream=True)
-    with pytest.raises(anthropic.RateLimitError, match="in a minute"):
+    with pytest.raises(sdks.anthropic.RateLimitError, match="in a minute"):
         claude.messages.create(model="busy", max_tokens=100, messages=ASKED)
 
 

@@ -205,7 +205,7 @@ async def test_a_stream_of_twenty_tokens() -> None:
         with counting() as count:
             await bench.ask(stream=True, store=False)
             await bench.reader.readuntil(b"0\r\n\r\n")
-        count.check(514, 75)
+        count.check(517, 78)
 
 
 async def test_a_plain_request() -> None:
@@ -216,4 +216,4 @@ async def test_a_plain_request() -> None:
         await asyncio.sleep(0.05)
         with counting() as count:
             await bench.ask(store=False)
-        count.check(441, 74)
+        count.check(444, 77)

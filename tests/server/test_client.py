@@ -254,11 +254,11 @@ def test_s10_redirects_are_not_followed_and_the_key_stays(scripted: ScriptedUpst
 
 def test_s8_an_answer_is_bounded(scripted: ScriptedUpstream) -> None:
     piece = b'data: {"type": "x:y", "data": "' + b"z" * 50_000 + b'"}\n\n'
-    scripted.scripts["m"] = Script([piece] * 100)
+    scripted.scripts["m"] = Script([piece] * 800)
     error, before = failed(scripted.url, most_bytes=200_000)
     assert error.code == UpstreamError.TOO_LONG
     assert len(before) <= 4
-    assert scripted.last("m").sent < 5_000_000
+    assert scripted.last("m").sent < 30_000_000  # the buffers of both sockets hold some
 
 
 def test_s8_a_frame_without_end_is_bounded(scripted: ScriptedUpstream) -> None:

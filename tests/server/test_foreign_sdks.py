@@ -1,15 +1,16 @@
 """OpenAI's SDK on `/v1/chat/completions` and Anthropic's on `/v1/messages`, over the demo model and over
 upstreams of each dialect."""
 
+from __future__ import annotations
+
 import json
 from collections.abc import Iterator
 from typing import Any
 
-import anthropic
-import openai
 import pytest
 
 from tests.support import dialect_scripts as scripts
+from tests.support import sdks
 from tests.support.upstream import Script, ScriptedUpstream, refusal
 
 pytestmark = pytest.mark.timeout(120)
@@ -26,30 +27,30 @@ CALLS = (
 
 
 @pytest.fixture
-def chat_demo(demo: str) -> Iterator[openai.OpenAI]:
-    with openai.OpenAI(base_url=f"{demo}/v1", api_key="none", max_retries=0) as client:
+def chat_demo(demo: str) -> Iterator[sdks.openai.OpenAI]:
+    with sdks.openai.OpenAI(base_url=f"{demo}/v1", api_key="none", max_retries=0) as client:
         yield client
 
 
 @pytest.fixture
-def chat(many: str) -> Iterator[openai.OpenAI]:
-    with openai.OpenAI(base_url=f"{many}/v1", api_key="none", max_retries=0) as client:
+def chat(many: str) -> Iterator[sdks.openai.OpenAI]:
+    with sdks.openai.OpenAI(base_url=f"{many}/v1", api_key="none", max_retries=0) as client:
         yield client
 
 
 @pytest.fixture
-def claude_demo(demo: str) -> Iterator[anthropic.Anthropic]:
-    with anthropic.Anthropic(base_url=demo, api_key="none", max_retries=0) as client:
+def claude_demo(demo: str) -> Iterator[sdks.anthropic.Anthropic]:
+    with sdks.anthropic.Anthropic(base_url=demo, api_key="none", max_retries=0) as client:
         yield client
 
 
 @pytest.fixture
-def claude(many: str) -> Iterator[anthropic.Anthropic]:
-    with anthropic.Anthropic(base_url=many, api_key="none", max_retries=0) as client:
+def claude(many: str) -> Iterator[sdks.anthropic.Anthropic]:
+    with sdks.anthropic.Anthropic(base_url=many, api_key="none", max_retries=0) as client:
         yield client
 
 
-def test_chat_over_the_demo_model(chat_demo: openai.OpenAI) -> None:
+def test_chat_over_the_demo_model(chat_demo: sdks.openai.OpenAI) -> None:
     whole = chat_demo.chat.completions.create(model="demo", messages=HELLO)
     assert whole.choices[0].message.content == "You said: Hello"
     assert whole.choices[0].finish_reason == "stop"
@@ -59,7 +60,7 @@ def test_chat_over_the_demo_model(chat_demo: openai.OpenAI) -> None:
     assert all(chunk.usage is None for chunk in chunks)
 
 
-def test_chat_stream_reports_usage_when_asked(chat_demo: openai.OpenAI) -> None:
+def test_chat_stream_reports_usage_when_asked(chat_demo: sdks.openai.OpenAI) -> None:
     options: Any = {"include_usage": True}
     stream = chat_demo.chat.completions.create(
         model="demo", messages=HELLO, stream=True, stream_options=options
@@ -71,7 +72,7 @@ def test_chat_stream_reports_usage_when_asked(chat_demo: openai.OpenAI) -> None:
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-def test_chat_over_each_dialect(chat: openai.OpenAI, upstream: ScriptedUpstream, dialect: str) -> None:
+def test_chat_over_each_dialect(chat: sdks.openai.OpenAI, upstream: ScriptedUpstream, dialect: str) -> None:
     model = f"{dialect}-text"
     upstream.scripts[model] = Script(scripts.text(dialect, "Hel", "lo"))
     whole = chat.chat.completions.create(model=model, messages=HELLO)
@@ -85,7 +86,9 @@ def test_chat_over_each_dialect(chat: openai.OpenAI, upstream: ScriptedUpstream,
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-def test_chat_tools_over_each_dialect(chat: openai.OpenAI, upstream: ScriptedUpstream, dialect: str) -> None:
+def test_chat_tools_over_each_dialect(
+    chat: sdks.openai.OpenAI, upstream: ScriptedUpstream, dialect: str
+) -> None:
     model = f"{dialect}-tools"
     upstream.scripts[model] = Script(scripts.call(dialect, *CALLS))
     with chat.chat.completions.stream(model=model, messages=WEATHER, tools=[CHAT_TOOL]) as stream:
@@ -106,28 +109,28 @@ def test_chat_tools_over_each_dialect(chat: openai.OpenAI, upstream: ScriptedUps
     assert json.dumps(upstream.last(model).body).count("12 degrees") == 2
 
 
-def test_chat_errors_are_the_sdk_s_own_kinds(chat: openai.OpenAI, upstream: ScriptedUpstream) -> None:
-    with pytest.raises(openai.NotFoundError) as unknown:
+def test_chat_errors_are_the_sdk_s_own_kinds(chat: sdks.openai.OpenAI, upstream: ScriptedUpstream) -> None:
+    with pytest.raises(sdks.openai.NotFoundError) as unknown:
         chat.chat.completions.create(model="nothing", messages=HELLO)
     assert unknown.value.code == "model_not_found"
-    with pytest.raises(openai.BadRequestError) as empty:
+    with pytest.raises(sdks.openai.BadRequestError) as empty:
         chat.chat.completions.create(model="chat-x", messages=[])
     assert empty.value.param == "messages"
     upstream.scripts["chat-busy"] = refusal(429, {"retry-after": "3"}, message="Slow down")
-    with pytest.raises(openai.RateLimitError) as limited:
+    with pytest.raises(sdks.openai.RateLimitError) as limited:
         chat.chat.completions.create(model="chat-busy", messages=HELLO, stream=True)
     assert limited.value.response.headers["retry-after"] == "3"
 
 
-def test_chat_failure_in_the_stream(chat: openai.OpenAI, upstream: ScriptedUpstream) -> None:
+def test_chat_failure_in_the_stream(chat: sdks.openai.OpenAI, upstream: ScriptedUpstream) -> None:
     upstream.scripts["chat-cut"] = Script(scripts.piece("chat"))
     stream = chat.chat.completions.create(model="chat-cut", messages=HELLO, stream=True)
     said: list[str] = []
-    with pytest.raises(openai.APIError):
+    with pytest.raises(sdks.openai.APIError):
         said.extend(chunk.choices[0].delta.content or "" for chunk in stream)
 
 
-def test_messages_over_the_demo_model(claude_demo: anthropic.Anthropic) -> None:
+def test_messages_over_the_demo_model(claude_demo: sdks.anthropic.Anthropic) -> None:
     whole = claude_demo.messages.create(model="demo", max_tokens=100, messages=HELLO)
     assert whole.content[0].type == "text"
     assert whole.content[0].text == "You said: Hello"
@@ -138,14 +141,14 @@ def test_messages_over_the_demo_model(claude_demo: anthropic.Anthropic) -> None:
         assert stream.get_final_message().stop_reason == "end_turn"
 
 
-def test_messages_max_tokens_is_a_stop_reason(claude_demo: anthropic.Anthropic) -> None:
+def test_messages_max_tokens_is_a_stop_reason(claude_demo: sdks.anthropic.Anthropic) -> None:
     shown = claude_demo.messages.create(model="demo-incomplete", max_tokens=100, messages=HELLO)
     assert shown.stop_reason == "max_tokens"
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_messages_over_each_dialect(
-    claude: anthropic.Anthropic, upstream: ScriptedUpstream, dialect: str
+    claude: sdks.anthropic.Anthropic, upstream: ScriptedUpstream, dialect: str
 ) -> None:
     model = f"{dialect}-text"
     upstream.scripts[model] = Script(scripts.text(dialect, "Hel", "lo"))
@@ -158,7 +161,7 @@ def test_messages_over_each_dialect(
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_messages_tools_over_each_dialect(
-    claude: anthropic.Anthropic, upstream: ScriptedUpstream, dialect: str
+    claude: sdks.anthropic.Anthropic, upstream: ScriptedUpstream, dialect: str
 ) -> None:
     model = f"{dialect}-tools"
     upstream.scripts[model] = Script(scripts.call(dialect, *CALLS))
@@ -184,7 +187,7 @@ def test_messages_tools_over_each_dialect(
 
 
 def test_case_30_signed_thinking_comes_back_to_its_upstream_byte_exact(
-    claude: anthropic.Anthropic, upstream: ScriptedUpstream
+    claude: sdks.anthropic.Anthropic, upstream: ScriptedUpstream
 ) -> None:
     from tests.support import anthropic as made
 
@@ -211,17 +214,17 @@ def test_case_30_signed_thinking_comes_back_to_its_upstream_byte_exact(
 
 
 def test_messages_errors_are_the_sdk_s_own_kinds(
-    claude: anthropic.Anthropic, upstream: ScriptedUpstream
+    claude: sdks.anthropic.Anthropic, upstream: ScriptedUpstream
 ) -> None:
-    with pytest.raises(anthropic.NotFoundError) as unknown:
+    with pytest.raises(sdks.anthropic.NotFoundError) as unknown:
         claude.messages.create(model="nothing", max_tokens=100, messages=HELLO)
     assert unknown.value.body["error"]["type"] == "not_found_error"  # type: ignore[index]
     upstream.scripts["anthropic-busy"] = refusal(529, message="Overloaded", type="overloaded_error")
-    with pytest.raises(anthropic.APIStatusError) as busy:
+    with pytest.raises(sdks.anthropic.APIStatusError) as busy:
         claude.messages.create(model="anthropic-busy", max_tokens=100, messages=HELLO)
     assert busy.value.status_code == 529
     assert busy.value.body["error"]["type"] == "overloaded_error"  # type: ignore[index]
     upstream.scripts["chat-cut"] = Script(scripts.piece("chat"))
     stream = claude.messages.create(model="chat-cut", max_tokens=100, messages=HELLO, stream=True)
-    with pytest.raises(anthropic.APIStatusError):
+    with pytest.raises(sdks.anthropic.APIStatusError):
         list(stream)

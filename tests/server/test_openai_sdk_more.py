@@ -1,20 +1,22 @@
 """The official OpenAI Python SDK over the rest of the surface: WebSocket, compact, input_items,
 input_tokens, cancel."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from typing import Any
 
-import openai
 import pytest
-from openai import AsyncOpenAI, OpenAI
+
+from tests.support import sdks
 
 pytestmark = pytest.mark.timeout(120)
 TOOL: Any = {"type": "function", "name": "get_weather", "strict": True, "parameters": {"type": "object"}}
 
 
 @pytest.fixture
-def client(demo: str) -> Iterator[OpenAI]:
-    with OpenAI(base_url=f"{demo}/v1", api_key="none", max_retries=0) as client:
+def client(demo: str) -> Iterator[sdks.openai.OpenAI]:
+    with sdks.openai.OpenAI(base_url=f"{demo}/v1", api_key="none", max_retries=0) as client:
         yield client
 
 
@@ -29,7 +31,7 @@ def turn(connection: Any, **request: Any) -> list[Any]:
     return events
 
 
-def test_websocket_turns(client: OpenAI) -> None:
+def test_websocket_turns(client: sdks.openai.OpenAI) -> None:
     with client.responses.connect() as connection:
         first = turn(connection, input="One", store=False)
         deltas = [event.delta for event in first if event.type == "response.output_text.delta"]
@@ -38,7 +40,7 @@ def test_websocket_turns(client: OpenAI) -> None:
         assert "Before that you said: One" in second[-1].response.output_text
 
 
-def test_websocket_tools(client: OpenAI) -> None:
+def test_websocket_tools(client: sdks.openai.OpenAI) -> None:
     with client.responses.connect() as connection:
         called = turn(connection, input="What's the weather?", tools=[TOOL])[-1].response
         (call,) = called.output
@@ -47,7 +49,7 @@ def test_websocket_tools(client: OpenAI) -> None:
     assert sent[-1].response.output_text == "The tool answered: 12 degrees"
 
 
-def test_websocket_errors(client: OpenAI) -> None:
+def test_websocket_errors(client: sdks.openai.OpenAI) -> None:
     with client.responses.connect() as connection:
         (error,) = turn(connection, model="nobody", input="x")
         assert error.type == "error"
@@ -58,7 +60,7 @@ def test_websocket_errors(client: OpenAI) -> None:
 @pytest.mark.anyio
 async def test_websocket_of_the_asynchronous_client(demo: str) -> None:
     async with (
-        AsyncOpenAI(base_url=f"{demo}/v1", api_key="none", max_retries=0) as client,
+        sdks.openai.AsyncOpenAI(base_url=f"{demo}/v1", api_key="none", max_retries=0) as client,
         client.responses.connect() as connection,
     ):
         await connection.response.create(model="demo", input="Hello")
@@ -68,7 +70,7 @@ async def test_websocket_of_the_asynchronous_client(demo: str) -> None:
                 break
 
 
-def test_compact_and_go_on(client: OpenAI) -> None:
+def test_compact_and_go_on(client: sdks.openai.OpenAI) -> None:
     said: Any = [{"role": "user", "content": "My name is Ada"}, {"role": "assistant", "content": "Hello Ada"}]
     compacted = client.responses.compact(model="demo", input=said)
     assert [item.type for item in compacted.output] == ["message", "compaction"]
@@ -83,20 +85,20 @@ def test_compact_and_go_on(client: OpenAI) -> None:
         assert first.to_dict()["content"] == [{"type": "input_text", "text": "My name is Ada"}]
 
 
-def test_input_items(client: OpenAI) -> None:
+def test_input_items(client: sdks.openai.OpenAI) -> None:
     said: Any = [{"role": "user", "content": str(number)} for number in range(25)]
     response = client.responses.create(model="demo", input=said)
     items: list[Any] = list(client.responses.input_items.list(response.id, order="asc"))
     assert [item.content[0].text for item in items] == [str(number) for number in range(25)]
 
 
-def test_input_tokens(client: OpenAI) -> None:
+def test_input_tokens(client: sdks.openai.OpenAI) -> None:
     counted = client.responses.input_tokens.count(model="demo", input="How long is this?")
     assert counted.object == "response.input_tokens"
     assert counted.input_tokens > 3
 
 
-def test_cancel(client: OpenAI) -> None:
+def test_cancel(client: sdks.openai.OpenAI) -> None:
     stream = client.responses.create(model="demo-slow", input="1000 words", stream=True)
     events: Any = iter(stream)
     response_id = next(events).response.id
@@ -105,5 +107,5 @@ def test_cancel(client: OpenAI) -> None:
     last = list(events)[-1]
     assert last.type == "response.incomplete"
     assert client.responses.retrieve(response_id).output_text == last.response.output_text
-    with pytest.raises(openai.NotFoundError):
+    with pytest.raises(sdks.openai.NotFoundError):
         client.responses.cancel("resp_nobody")

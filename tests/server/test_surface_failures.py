@@ -15,7 +15,9 @@ from tests.support.upstream import CUT, HANG, JSON, Script, ScriptedUpstream, St
 pytestmark = pytest.mark.timeout(120)
 
 _TURN = [{"role": "user", "content": "Hello"}]
+_GEMINI = "/v1beta/models"
 SURFACES: dict[str, dict[str, Any]] = {
+    _GEMINI: {"contents": [{"role": "user", "parts": [{"text": "Hello"}]}]},
     "/v1/responses": {"input": "Hello"},
     "/v1/chat/completions": {"messages": _TURN},
     "/v1/messages": {"messages": _TURN, "max_tokens": 100},
@@ -49,6 +51,9 @@ everywhere = pytest.mark.parametrize("path", SURFACES)
 
 
 def ask(base: str, path: str, model: str, stream: bool) -> Reply:
+    if path == _GEMINI:
+        verb = "streamGenerateContent?alt=sse" if stream else "generateContent"
+        return call(base, "POST", f"{path}/{model}:{verb}", SURFACES[path])
     return call(base, "POST", path, {**SURFACES[path], "model": model, "stream": stream})
 
 
@@ -60,6 +65,9 @@ def shown(path: str, reply: Reply) -> str:
         assert set(body) == {"type", "error"}
         assert (body["type"], set(body["error"])) == ("error", {"type", "message"})
         assert body["error"]["type"] == ANTHROPIC[reply.status]
+    elif path == _GEMINI:
+        assert (set(body), body["error"]["code"]) == ({"error"}, reply.status)
+        assert set(body["error"]) == {"code", "message", "status", "details"}
     else:
         assert set(body) == {"error"}
         assert set(body["error"]) == {"type", "code", "message", "param"}
@@ -124,7 +132,7 @@ def test_case_26_what_breaks_off_never_completes(
         check(reply)
     responses = ask(many_hasty, "/v1/responses", model, stream=False)
     assert (responses.status, responses.json["status"]) == (200, "failed")
-    for path in ("/v1/chat/completions", "/v1/messages"):
+    for path in ("/v1/chat/completions", "/v1/messages", _GEMINI):
         whole = ask(many_hasty, path, model, stream=False)
         assert whole.status in (502, 504), path  # there is no form for half an answer
         shown(path, whole)
@@ -146,14 +154,28 @@ def _messages_failed(reply: Reply) -> None:
     assert b"message_stop" not in reply.body
 
 
+def _gemini_failed(reply: Reply) -> None:
+    assert set(json.loads(reply.frames[-1].data)) == {"error"}
+    assert b"finishReason" not in reply.body
+
+
 STREAMED: dict[str, Callable[[Reply], None]] = {
+    _GEMINI: _gemini_failed,
     "/v1/responses": _responses_failed,
     "/v1/chat/completions": _chat_failed,
     "/v1/messages": _messages_failed,
 }
 
 
-@everywhere
+def test_own_refusals_of_gemini_s_surface(many: str) -> None:
+    for model, body, status in (("nothing", SURFACES[_GEMINI], 404), ("m", b"{", 400), ("m", b"[]", 400)):
+        for verb in ("generateContent", "streamGenerateContent?alt=sse", "countTokens"):
+            reply = call(many, "POST", f"{_GEMINI}/{model}:{verb}", body)
+            assert reply.status == status, (verb, body, reply.body)
+            assert shown(_GEMINI, reply)
+
+
+@pytest.mark.parametrize("path", [path for path in SURFACES if path != _GEMINI])
 def test_own_refusals_have_the_shape_of_the_surface(many: str, path: str) -> None:
     for body, status in (({"model": "nothing"}, 404), ({"model": 5}, 400), (b"{", 400), (b"[]", 400)):
         sent = {**SURFACES[path], **body} if isinstance(body, dict) else body
@@ -168,6 +190,10 @@ def test_keep_alive_is_the_surface_s_own(many: str, upstream: ScriptedUpstream) 
     upstream.scripts["chat-slow"] = Script([first, 0.35, *rest])
     assert b"event: ping\n" in ask(many, "/v1/messages", "chat-slow", stream=True).body
     assert b": keep-alive" in ask(many, "/v1/chat/completions", "chat-slow", stream=True).body
+    google = ask(many, _GEMINI, "chat-slow", stream=True)  # whose SDK takes a comment for an error
+    lines = google.body.replace(b"\r", b"").split(b"\n")
+    assert not any(line.startswith(b":") for line in lines)
+    assert b"\n\n\n" in b"\n".join(lines)
 
 
 @every

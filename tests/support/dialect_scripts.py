@@ -5,6 +5,7 @@ from typing import Any
 
 from openresponses_bridge.emitter.machine import ResponseStreamStateMachine
 from openresponses_bridge.protocol.codec import encode_sse
+from openresponses_bridge.sse import encode_data
 from tests.support import anthropic
 from tests.support import upstream as chat
 from tests.support.upstream import DONE, Step
@@ -32,6 +33,9 @@ def piece(dialect: str) -> list[Step]:
 def refusal_body(dialect: str, kind: str, code: str | None, message: str) -> bytes:
     """How a server of this dialect refuses."""
     error: dict[str, Any] = {"type": kind, "message": message}
+    if dialect == "gemini":
+        error = {"code": 400, "message": message, "status": code or kind}
+        return json.dumps({"error": error}).encode()
     if dialect == "anthropic":
         return json.dumps({"type": "error", "error": error}).encode()
     return json.dumps({"error": {**error, "code": code, "param": None}}).encode()
@@ -69,6 +73,30 @@ def _chat_calls(*calls: tuple[str, str, str]) -> list[Step]:
     return [*frames, chat.chunk("tool_calls"), DONE]
 
 
+def _gemini(*parts: dict[str, Any]) -> list[Step]:
+    frames: list[Step] = []
+    for number, part in enumerate(parts, 1):
+        candidate: dict[str, Any] = {"content": {"parts": [part], "role": "model"}, "index": 0}
+        if number == len(parts):
+            candidate["finishReason"] = "STOP"
+        counts = {"promptTokenCount": 3, "candidatesTokenCount": 2, "totalTokenCount": 5}
+        frames.append(encode_data(json.dumps({"candidates": [candidate], "usageMetadata": counts}).encode()))
+    return frames
+
+
+def _gemini_text(*pieces: str) -> list[Step]:
+    return _gemini(*({"text": piece} for piece in pieces), {"text": ""})
+
+
+def _gemini_calls(*calls: tuple[str, str, str]) -> list[Step]:
+    return _gemini(
+        *(
+            {"functionCall": {"id": id, "name": name, "args": json.loads(arguments)}}
+            for id, name, arguments in calls
+        )
+    )
+
+
 def _responses_text(*pieces: str) -> list[Step]:
     machine = _machine()
     events = [machine.start(), *(machine.text(each) for each in pieces)]
@@ -89,5 +117,15 @@ def _machine() -> ResponseStreamStateMachine:
     return ResponseStreamStateMachine("upstream-model", wire="openai")
 
 
-_TEXTS = {"chat": chat.text, "anthropic": _anthropic_text, "responses": _responses_text}
-_CALLS = {"chat": _chat_calls, "anthropic": _anthropic_calls, "responses": _responses_calls}
+_TEXTS = {
+    "chat": chat.text,
+    "anthropic": _anthropic_text,
+    "responses": _responses_text,
+    "gemini": _gemini_text,
+}
+_CALLS = {
+    "chat": _chat_calls,
+    "anthropic": _anthropic_calls,
+    "responses": _responses_calls,
+    "gemini": _gemini_calls,
+}

@@ -68,6 +68,11 @@ HOW: Final[dict[str, dict[str, str]]] = {
         f"docs/clients/{client}.md": {"*": "not run: the program can't be had from a registry of packages"}
         for client in ("goose", "zed")
     },
+    "docs/clients/gateways.md": {"*": _CONFIGS},
+    "docs/clients/gemini-cli.md": {
+        "google-genai": f"{_CLIENTS}::test_python",
+        "*": "not in a test: tests/clients/test_run.py runs it with these settings",
+    },
     "docs/clients/langchain.md": {"*": f"{_CLIENTS}::test_python"},
     "docs/clients/openai.md": {
         "Python": f"{_BLOCKS}::test_python_for_the_sdk_runs",

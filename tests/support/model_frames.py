@@ -219,6 +219,74 @@ def _codex(steps: list[Step]) -> list[Frame]:
     return proxy.sent
 
 
+_GEMINI_REASONS = {"stop": "STOP", "tool_calls": "STOP", "length": "MAX_TOKENS", "content_filter": "SAFETY"}
+
+
+class _Parts:
+    """Writes chunks of `generateContent`: calls are whole, citations are in bytes."""
+
+    def __init__(self) -> None:
+        self.sent: list[Frame] = []
+        self._said = ""
+        self._calls: dict[int, dict[str, Any]] = {}
+
+    def text(self, delta: str) -> None:
+        self._said += delta
+        self._part(text=delta)
+
+    def summary(self, delta: str) -> None:
+        self._part(text=delta, thought=True)
+
+    def encrypted(self, content: str) -> None:
+        self._part(text="", thought=True, thoughtSignature=content)
+
+    def cite(self, url: str, title: str, start: int, end: int) -> None:
+        places = [len(self._said[:at].encode()) for at in (start, end)]
+        segment = dict(zip(("startIndex", "endIndex"), places, strict=True))
+        grounding = {
+            "groundingChunks": [{"web": {"uri": url, "title": title}}],
+            "groundingSupports": [{"segment": segment, "groundingChunkIndices": [0]}],
+        }
+        self._say(groundingMetadata=grounding)
+
+    def call(self, index: int, id: str, name: str) -> None:
+        self._calls[index] = {"id": id, "name": name, "args": ""}
+
+    def arguments(self, index: int, delta: str) -> None:
+        self._calls[index]["args"] += delta
+
+    def call_end(self, index: int) -> None:
+        call = self._calls[index]
+        self._part(functionCall=call | {"args": json.loads(call["args"])})
+
+    def end(self, reason: str) -> None:
+        counts = {"promptTokenCount": USAGE["input_tokens"], "candidatesTokenCount": USAGE["output_tokens"]}
+        candidate = {"content": {"role": "model"}, "finishReason": _GEMINI_REASONS[reason], "index": 0}
+        self.sent.append({"candidates": [candidate], "usageMetadata": counts, "responseId": "r1"})
+
+    def fail(self, code: str, message: str) -> None:
+        self.sent.append({"error": {"code": 500, "message": message, "status": code}})
+
+    def _part(self, **part: Any) -> None:
+        self._say(content={"parts": [part], "role": "model"})
+
+    def _say(self, **candidate: Any) -> None:
+        self.sent.append({"candidates": [candidate | {"index": 0}], "responseId": "r1"})
+
+
+def _gemini(steps: list[Step]) -> list[Frame]:
+    """Gemini has a finish reason for a refusal, whose text is ordinary text, and summaries of thoughts."""
+    parts = _Parts()
+    for verb, *facts in steps:
+        if verb == "refusal":
+            parts.text(*facts)
+        elif verb == "end" and any(verb == "refusal" for verb, *_ in steps):
+            parts.end("content_filter")
+        elif verb not in SILENT and verb != "reasoning":
+            getattr(parts, verb)(*facts)
+    return parts.sent
+
+
 def _responses(steps: list[Step]) -> list[Frame]:
     return [encode(event) for event in played(steps, "openai").events]
 
@@ -248,6 +316,7 @@ RENDERERS: dict[str, Callable[[list[Step]], list[Frame]]] = {
     "chat_completions": _chat,
     "anthropic_messages": _anthropic,
     "codex": _codex,
+    "gemini": _gemini,
     "responses": _responses,
     "copilot": _copilot,
     "vscode": _vscode,

@@ -145,8 +145,7 @@ class Codex(SessionClient):
             for event in reply.events
             if event["type"] == "response.output_item.done"
         ]
-        last = self._items[-1]
-        return str(last["content"][0]["text"]) if last["type"] == "message" else ""
+        return _last_text(self._items)
 
     def _kept(self, item: Json) -> Json:
         if item["type"] == "reasoning":
@@ -292,6 +291,12 @@ OF_AGENTS: list[Plan] = [
 ]
 
 
+def _last_text(items: list[Json]) -> str:
+    """The text of a message that nothing but reasoning follows: signatures of a text come behind it."""
+    last: Json = next((item for item in reversed(items) if item["type"] != "reasoning"), {"type": ""})
+    return str(last["content"][0]["text"]) if last["type"] == "message" else ""
+
+
 class Agents(SessionClient):
     """openai-agents: the history by itself, as it was answered."""
 
@@ -309,7 +314,7 @@ class Agents(SessionClient):
         while True:
             output = self._ask(model)["output"]
             if not (calls := [item for item in output if item["type"] == "function_call"]):
-                return str(output[-1]["content"][0]["text"])
+                return _last_text(output)
             self._items += [
                 {"type": "function_call_output", "call_id": each["call_id"], "output": "done"}
                 for each in calls

@@ -8,7 +8,15 @@ from typing import Any, NamedTuple
 
 from openresponses_server.settings import Settings, UpstreamSettings
 from tests.support.serving import serving
-from tests.support.strict_upstreams import PROVIDERS, Asked, Gemini, Rule, Said, StrictUpstream
+from tests.support.strict_upstreams import (
+    PROVIDERS,
+    Asked,
+    Gemini,
+    GeminiChat,
+    Rule,
+    Said,
+    StrictUpstream,
+)
 from tests.support.upstream import ScriptedUpstream
 
 MODELS = {
@@ -16,11 +24,12 @@ MODELS = {
     "openai": "gpt-5.5",
     "anthropic": "claude-opus-4-6",
     "gemini": "gemini-3-pro-preview",
+    "gemini-chat": "gemini-3-flash-preview",
     "mistral": "mistral-large-latest",
 }
 """A model of each provider, by the names of the profiles."""
 _TWICE = [name for name in MODELS for _ in range(2)]
-ORDER = (*_TWICE, "openai", "anthropic", "gemini", "qwen", "mistral")
+ORDER = (*_TWICE, "openai", "anthropic", "gemini", "gemini-chat", "qwen", "mistral")
 """Who answers which turn: each twice, so that it reads what it has made itself, and once more when all others
 have had a part."""
 
@@ -38,10 +47,11 @@ class Strict(NamedTuple):
 
     def all_answered(self) -> None:
         """Nothing was refused, and each upstream had the turns that were its own."""
-        assert self.refused == []
-        gemini = self.upstreams["gemini"].provider
-        assert isinstance(gemini, Gemini)
-        assert gemini.lost == []
+        assert self.refused == [], self.refused
+        for name in ("gemini", "gemini-chat"):
+            provider = self.upstreams[name].provider
+            assert isinstance(provider, Gemini | GeminiChat)
+            assert provider.lost == []
         turns = {name: {turn for turn in each.answered if turn} for name, each in self.upstreams.items()}
         own = {name: {at for at, asked in enumerate(ORDER, 1) if asked == name} for name in self.upstreams}
         assert turns == own

@@ -92,7 +92,7 @@ class StrictUpstream:
         if not received.path.endswith(self.provider.paths):
             return Script([b'{"error":{"message":"Not found"}}'], 404, JSON)
         body, betas = received.body, received.headers.get("anthropic-beta", "")
-        if not body.get("stream"):
+        if not body.get("stream") and "stream" not in self.provider.paths:
             problem: Problem | None = Problem("these scripts are streams")
         else:
             problem = next(self.provider.problems(body, betas), None)
@@ -548,6 +548,165 @@ def _unanswered(index: int, left: list[str]) -> str:
     )
 
 
+# ── Gemini's generateContent ────────────────────────────────────────────────────────────────────────
+_CONTENTS_BODY = frozenset(
+    {"contents", "systemInstruction", "tools", "toolConfig", "generationConfig", "safetySettings"}
+    | {"cachedContent"}
+)
+_CONTENTS_GENERATION = frozenset(
+    {"thinkingConfig", "maxOutputTokens", "temperature", "topP", "topK", "seed", "stopSequences"}
+    | {"candidateCount", "responseMimeType", "responseJsonSchema", "responseModalities"}
+)
+_CONTENTS_PART = frozenset(
+    {"text", "thought", "thoughtSignature", "inlineData", "fileData", "functionCall", "functionResponse"}
+)
+_CONTENTS_CALL = frozenset({"id", "name", "args"})
+_CONTENTS_ANSWER = frozenset({"id", "name", "response", "parts"})
+_CONTENTS_FUNCTION = frozenset({"name", "description", "parametersJsonSchema"})
+
+
+def _signed_part(part: Json) -> Json:
+    """What a signature is on. Of a call without its arguments: Claude Code writes defaults into them."""
+    call = part.get("functionCall")
+    if call is not None:
+        return {"id": call.get("id"), "name": call["name"]}
+    return {name: value for name, value in part.items() if name != "thoughtSignature"}
+
+
+class Gemini(Provider):
+    """`generateContent` of Gemini 3: signatures are its own and on the part that they came with, the first
+    call of each step of the current turn has one; roles take turns, and answers follow their calls."""
+
+    paths = ":streamGenerateContent?alt=sse"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._signed: dict[str, Json] = {}  # signature → the part that it is on
+        self.lost: list[str] = []
+        """The names of its own calls that came back with the placeholder."""
+        self._own: set[str] = set()  # ids of its calls that it signed
+
+    def error(self, problem: Problem) -> Any:
+        return {"error": {"code": problem.status, "message": problem.message, "status": "INVALID_ARGUMENT"}}
+
+    def problems(self, body: Json, betas: str) -> Iterator[Problem]:
+        known = [("", body, _CONTENTS_BODY)]
+        known.append((" at 'generation_config'", body.get("generationConfig", {}), _CONTENTS_GENERATION))
+        for at, content in enumerate(body["contents"]):
+            known.append((f" at 'contents[{at}]'", content, frozenset({"role", "parts"})))
+            for place, part in enumerate(content["parts"]):
+                where = f" at 'contents[{at}].parts[{place}]"
+                known.append((f"{where}'", part, _CONTENTS_PART))
+                known.append((f"{where}.function_call'", part.get("functionCall", {}), _CONTENTS_CALL))
+                answer = part.get("functionResponse", {})
+                known.append((f"{where}.function_response'", answer, _CONTENTS_ANSWER))
+        for at, function in enumerate(_declared(body)):
+            where = f" at 'tools[0].function_declarations[{at}]'"
+            known.append((where, function, _CONTENTS_FUNCTION))
+            for name in sorted(_keywords(function.get("parametersJsonSchema", {})) & _GEMINI_SCHEMA):
+                yield _unknown_name(name, where)
+        for where, given, fields in known:
+            for name in _unknown_fields(given, fields):
+                yield _unknown_name(name, where)
+        yield from _contents_turns(body["contents"])
+        yield from self._signatures(body["contents"])
+
+    def _signatures(self, contents: list[Json]) -> Iterator[Problem]:
+        spoken = [
+            at for at, each in enumerate(contents) if each["role"] == "user" and "text" in each["parts"][0]
+        ]
+        for at, content in enumerate(contents):
+            calls = [part for part in content["parts"] if "functionCall" in part]
+            for part in content["parts"]:
+                signature = part.get("thoughtSignature")
+                if signature == _GEMINI_VALIDATOR:
+                    call = part["functionCall"]
+                    self.lost += [call["name"]] if call["id"] in self._own else []
+                elif signature is not None and self._signed.get(signature) != _signed_part(part):
+                    yield Problem("Corrupted thought signature.")
+            if calls and at > max(spoken, default=0) and "thoughtSignature" not in calls[0]:
+                yield Problem(
+                    "Function call is missing a thought_signature in functionCall parts. This is required for"
+                    " tools to work correctly, and missing thought_signature may lead to degraded model"
+                    f" performance. Additional data, function call `{calls[0]['functionCall']['name']}` ,"
+                    f" position {at + 1}."
+                )
+
+    def asked(self, body: Json) -> Asked:
+        texts: list[str] = []
+        outputs = 0
+        for content in body["contents"]:
+            if content["role"] != "user":
+                continue
+            outputs += sum("functionResponse" in part for part in content["parts"])
+            said = "\n".join(_texts(content["parts"]))
+            texts.append(said)
+            outputs = 0 if ASKED.search(said) else outputs
+        return Asked(_turn(texts), outputs, {each["name"]: "function" for each in _declared(body)})
+
+    def frames(self, said: Said, asked: Asked, body: Json) -> list[Step]:
+        parts: list[Json] = []
+        if said.thinking and body.get("generationConfig", {}).get("thinkingConfig", {}).get(
+            "includeThoughts"
+        ):
+            parts += [{"text": piece, "thought": True} for piece in _thirds(said.thinking)]
+        for index, (name, given) in enumerate(said.calls):
+            if index == 0 and said.text:
+                parts += [{"text": piece} for piece in _thirds(said.text)]
+            args = given if isinstance(given, dict) else {"INVALID_JSON": given}
+            call: Json = {"functionCall": {"id": f"{self.number():08}", "name": name, "args": args}}
+            parts.append(call if index else self._sign(call))
+            self._own |= set() if index else {call["functionCall"]["id"]}
+        if not said.calls:
+            *first, last = _thirds(said.text)
+            parts += [*({"text": piece} for piece in first), {"text": last}, self._sign({"text": ""})]
+        sent: list[Step] = []
+        for part in parts:
+            candidate: Json = {"content": {"parts": [part], "role": "model"}, "index": 0}
+            usage = {"promptTokenCount": 30, "candidatesTokenCount": 6, "thoughtsTokenCount": 3}
+            if part is parts[-1]:
+                candidate["finishReason"] = "STOP"
+            chunk = {"candidates": [candidate], "usageMetadata": usage | {"totalTokenCount": 39}}
+            sent.append(b"data: " + json.dumps(chunk).encode() + b"\r\n\r\n")
+        return sent
+
+    def _sign(self, part: Json) -> Json:
+        signature = f"Cq0B+{self.number():038}/w=="
+        self._signed[signature] = _signed_part(part)
+        return part | {"thoughtSignature": signature}
+
+
+def _declared(body: Json) -> list[Json]:
+    return [each for tool in body.get("tools", ()) for each in tool.get("functionDeclarations", ())]
+
+
+def _contents_turns(contents: list[Json]) -> Iterator[Problem]:
+    called: list[str] = []
+    before = ""
+    for content in contents:
+        role, parts = content["role"], content["parts"]
+        if role not in ("user", "model"):
+            yield Problem("Please use a valid role: user, model.")
+        if role == before:
+            yield Problem("Please ensure that roles take turns between user and model.")
+        if not parts:
+            yield Problem("* GenerateContentRequest.contents.parts: contents.parts must not be empty.")
+        answered = [part["functionResponse"]["id"] for part in parts if "functionResponse" in part]
+        if answered != called:
+            yield Problem(
+                "Please ensure that the number of function response parts is equal to the number of function"
+                " call parts of the function call turn."
+            )
+        called = [part["functionCall"]["id"] for part in parts if "functionCall" in part]
+        if called and role != "model":
+            yield Problem("Please ensure that function call turn comes immediately after a user turn.")
+        before = role
+    if contents and contents[0]["role"] != "user":
+        yield Problem("Please ensure that the first content is the user's.")
+    if before != "user":
+        yield Problem("Requests ending with a model turn are not supported.")
+
+
 # ── Chat Completions: Gemini, Qwen, Mistral ──────────────────────────────────────────────────────────
 class _Chat(Provider):
     """What the three have in common: how they are read and how they stream."""
@@ -635,7 +794,7 @@ _GEMINI_SCHEMA = {
 _GEMINI_VALIDATOR = "skip_thought_signature_validator"
 
 
-class Gemini(_Chat):
+class GeminiChat(_Chat):
     """Gemini 3 behind its Chat-compatible address: the first call of each step of the current turn has its
     thought signature, those that it made have their own."""
 
@@ -863,6 +1022,7 @@ PROVIDERS: dict[str, type[Provider]] = {
     "openai": OpenAI,
     "anthropic": Anthropic,
     "gemini": Gemini,
+    "gemini-chat": GeminiChat,
     "mistral": Mistral,
 }
 """By the names of the profiles."""

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any
+from urllib.parse import unquote
 
 from msgspec import Struct, field
 
@@ -41,6 +42,13 @@ class Received(Struct):
     body: dict[str, Any]
     gone_at: float | None = None
     sent: int = 0
+
+    @property
+    def model(self) -> str:
+        """The model that the body or the path names."""
+        if "model" in self.body:
+            return str(self.body["model"])
+        return unquote(self.path.partition("/models/")[2].partition(":")[0])
 
 
 def chunk(finish_reason: str | None = None, /, **delta: Any) -> bytes:
@@ -83,11 +91,12 @@ class ScriptedUpstream:
     """`scripts` by the model that a request names, a list of them in turn; `received` in order; `models` are
     what it lists, names or whole entries, None when it lists none, `listed` how often it was asked;
     `connections` are the times at which clients connected; `answer`, where there is one, makes the script of
-    each request by what it sees. A context manager."""
+    each request by what it sees; `pages` are answers by path, whatever is asked there. A context manager."""
 
     def __init__(self, scripts: dict[str, Script | list[Script]] | None = None) -> None:
         self.scripts = scripts or {}
         self.models: list[str | dict[str, Any]] | None = None
+        self.pages: dict[str, Script] = {}
         self.answer: Callable[[Received], Script] | None = None
         self.listed = 0
         self.received: list[Received] = []
@@ -112,7 +121,7 @@ class ScriptedUpstream:
 
     def last(self, model: str) -> Received:
         """The newest request for this model."""
-        return next(each for each in reversed(self.received) if each.body.get("model") == model)
+        return next(each for each in reversed(self.received) if each.model == model)
 
     def _serve(self) -> None:
         asyncio.set_event_loop(self._loop)
@@ -163,6 +172,8 @@ class ScriptedUpstream:
         return False
 
     def _script(self, received: Received) -> Script:
+        if received.path in self.pages:
+            return self.pages[received.path]
         if received.method == "GET":
             self.listed += 1
             models = [{"id": each} if isinstance(each, str) else each for each in self.models or ()]
@@ -170,7 +181,7 @@ class ScriptedUpstream:
             return Script([json.dumps(listed).encode()], 404 if self.models is None else 200, JSON)
         if self.answer is not None:
             return self.answer(received)
-        found = self.scripts.get(str(received.body.get("model")), Script(text("Hello", " there")))
+        found = self.scripts.get(received.model, Script(text("Hello", " there")))
         if isinstance(found, Script):
             return found
         return found.pop(0) if len(found) > 1 else found[0]

@@ -36,6 +36,7 @@ endpoint(None)
 """
 
 
+@pytest.mark.slow  # run by make check, where mypy has just cached what these files import
 @pytest.mark.timeout(120)
 def test_a_type_checker_sees_what_is_public_and_what_is_wrong(tmp_path: Path) -> None:
     """All files in one run, most of which is what they import."""

@@ -28,6 +28,7 @@ class Line(NamedTuple):
 TABLE: Final = (
     Line("codex", "codex", client=False),
     Line("vscode", "vscode", upstream=False),
+    Line("gemini", "gemini"),
     Line("anthropic", "anthropic_messages"),
     Line("responses", "responses", client=False),
     Line("copilot", "copilot", upstream=False),

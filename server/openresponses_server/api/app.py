@@ -15,7 +15,16 @@ from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.types import ASGIApp
 
 from openresponses_bridge.errors import BridgeError
-from openresponses_server.api import chat_completions, compaction, health, messages, models, responses, vscode
+from openresponses_server.api import (
+    chat_completions,
+    compaction,
+    gemini,
+    health,
+    messages,
+    models,
+    responses,
+    vscode,
+)
 from openresponses_server.api.inspector import is_page
 from openresponses_server.api.inspector import routes as inspector
 from openresponses_server.api.middleware import (
@@ -30,7 +39,7 @@ from openresponses_server.api.openapi.document import openapi
 from openresponses_server.api.origins import Origins
 from openresponses_server.api.websocket import PATH, connection
 from openresponses_server.errors import HttpError, error_body, surface_path
-from openresponses_server.http.auth import Authentication, Keys
+from openresponses_server.http.auth import Authentication, Keys, accept_query_key
 from openresponses_server.http.headers import fields_of
 from openresponses_server.limits.quotas import EXPOSED
 from openresponses_server.requests.composition import client_keys, compose, service_lifespan
@@ -56,6 +65,7 @@ _ROUTES: list[BaseRoute] = [
     Route("/vscode/v1/tokens", vscode.tokens, methods=["POST"]),
     Route("/v1/models", models.list_models, methods=["GET"]),
     Route("/v1/models/{model:path}", models.get_model, methods=["GET"]),
+    *gemini.ROUTES,
     Route("/healthz", health.live, methods=["GET"]),
     Route("/readyz", health.ready, methods=["GET"]),
     Route("/metrics", health.metrics, methods=["GET"]),
@@ -104,7 +114,8 @@ def _middleware(service: Service, keys: Keys) -> list[Middleware]:
     """The middlewares, outermost first. Other origins are answered only if the settings name them."""
     origins = service.settings.cors_origins
     admission = Admission(service.gate, service.settings.limits)
-    checks = admission.check, Origins(service.settings).check, Authentication(keys, is_page).check
+    authentication = Authentication(keys, is_page)
+    checks = admission.check, accept_query_key, Origins(service.settings).check, authentication.check
     cors = Middleware(
         CORSMiddleware,
         allow_origins=origins,

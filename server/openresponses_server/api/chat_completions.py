@@ -2,161 +2,65 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Sequence
 from typing import Final
 
-import anyio
 from msgspec.structs import replace
 from starlette.requests import Request
-from starlette.types import ASGIApp, Send
+from starlette.types import ASGIApp
 
 from openresponses_bridge.dialects.chat_completions import (
     AnswerOptions,
     ChatCompletion,
     Choices,
-    Chunk,
     answer_options,
     completions,
     encode,
 )
-from openresponses_bridge.errors import BridgeError
 from openresponses_bridge.protocol import codec
 from openresponses_bridge.seal import Sealer
+from openresponses_server.api.choices import (
+    ChoicesJsonResponder,
+    ChoicesStreamResponder,
+    ChoicesSurface,
+)
 from openresponses_server.api.responders import (
     CHAT,
     ChatForm,
-    JsonResponder,
-    Responder,
     RunJsonResponder,
     RunStreamResponder,
-    StreamingResponder,
     chat_options,
-    failure_of,
 )
 from openresponses_server.http.headers import fields_of
-from openresponses_server.limits.gate import Gate
-from openresponses_server.limits.memory import Reservation
 from openresponses_server.limits.requests import check_choices
 from openresponses_server.requests.bodies import read_json
 from openresponses_server.requests.prepare import new_run, prepare
 from openresponses_server.requests.prepared import PreparedRequest
 from openresponses_server.requests.service import service_of
-from openresponses_server.runs.client import Batch, Deliver
 from openresponses_server.runs.run import Run
 
-# Several choices are several concurrent runs. A run that fails is reported in its choice while the others
-# continue. When all are refused before the first byte, the error of the first choice is the HTTP error.
 
+def _choices(options: AnswerOptions, sealer: Sealer) -> ChoicesSurface:
+    """How several choices are encoded: with one id and one time."""
 
-class ChoicesResponder(Responder):
-    """Responds with several runs. Their slots in `gate` are reserved together, and `reservation` is released
-    after all; `end_choice` is called with the index of each run that has ended."""
-
-    def __init__(
-        self,
-        runs: Sequence[Run],
-        headers: Mapping[str, str],
-        keep_alive: float,
-        options: AnswerOptions,
-        sealer: Sealer,
-        gate: Gate,
-        reservation: Reservation,
-        end_choice: Callable[[int], None],
-    ) -> None:
-        super().__init__(runs, headers, keep_alive)
-        self._options = options
-        self._sealer = sealer
-        self._gate = gate
-        self._reservation = reservation
-        self._end_choice = end_choice
+    def head(runs: Sequence[Run]) -> tuple[str, int]:
         first = runs[0].translation
-        self._id = "chatcmpl-" + first.response_id.removeprefix("resp_")
-        self._created = first.snapshot.created_at
-        self._refused: dict[int, BridgeError] = {}
+        return "chatcmpl-" + first.response_id.removeprefix("resp_"), first.snapshot.created_at
 
-    async def _answer(self, send: Send) -> None:
-        try:
-            async with self._gate.slots(self._runs[0].owner, len(self._runs)):
-                await self._make(send)
-        finally:
-            self._reservation.release()
+    def stream(runs: Sequence[Run]) -> Choices:
+        answer_id, created = head(runs)
+        given = chat_options(options, sealer, runs[0].translation)
+        usage = options.include_usage
+        return Choices(len(runs), id=answer_id, created=created, include_usage=usage, **given)
 
-    async def _make(self, send: Send) -> None:
-        raise NotImplementedError
+    def whole(runs: Sequence[Run]) -> bytes | None:
+        answer_id, created = head(runs)
+        responses = [run.translation.in_one_form for run in runs]
+        given = chat_options(options, sealer, runs[0].translation)
+        answer = completions(responses, id=answer_id, created=created, **given)
+        return codec.encode(answer) if isinstance(answer, ChatCompletion) else None
 
-    async def _run_all(self, delivers: Sequence[Deliver | None]) -> None:
-        """Run all choices to their ends. Raises the first one's error when every run was refused."""
-        async with anyio.create_task_group() as tasks:
-            for number, deliver in enumerate(delivers):
-                tasks.start_soon(self._run_one, number, deliver)
-        if len(self._refused) == len(self._runs):
-            raise self._refused[0]
-
-    async def _run_one(self, number: int, deliver: Deliver | None) -> None:
-        run = self._runs[number]
-        try:
-            await run.generate(deliver)
-        except BridgeError as error:
-            self._refused[number] = error
-        finally:
-            self._end_choice(number)
-
-
-class ChoiceForm:
-    """The chunks of one choice in the stream of all. They do not end with it."""
-
-    stream_type = CHAT.stream_type
-    keep_alive = CHAT.keep_alive
-
-    def __init__(self, choices: Choices, number: int) -> None:
-        self._choices = choices
-        self._number = number
-
-    def streamed(self, batch: Batch, ended: bool) -> bytes:
-        return encode([chunk for event in batch.events for chunk in self._choices.feed(self._number, event)])
-
-
-class ChoicesStreamResponder(ChoicesResponder, StreamingResponder):
-    """The interleaved chunks of all choices, with the usage, if requested, once at the end."""
-
-    stream_type = CHAT.stream_type
-    keep_alive = CHAT.keep_alive
-
-    async def _make(self, send: Send) -> None:
-        choices = Choices(
-            len(self._runs),
-            id=self._id,
-            created=self._created,
-            include_usage=self._options.include_usage,
-            **chat_options(self._options, self._sealer, self._runs[0].translation),
-        )
-        forms = (ChoiceForm(choices, number) for number in range(len(self._runs)))
-        await self._run_all([partial(self._deliver, send, form) for form in forms])
-        last: list[Chunk] = []
-        for number, error in sorted(self._refused.items()):
-            last += [
-                chunk for event in self._runs[number].refuse(error) for chunk in choices.feed(number, event)
-            ]
-        await self._send(send, encode([*last, *choices.close()]), more=False)
-
-
-class ChoicesJsonResponder(ChoicesResponder, JsonResponder):
-    """One completion of all choices when they have ended."""
-
-    async def _make(self, send: Send) -> None:
-        await self._run_all([None] * len(self._runs))
-        for number, error in self._refused.items():
-            self._runs[number].refuse(error)
-        answer = completions(
-            [run.translation.in_one_form for run in self._runs],
-            id=self._id,
-            created=self._created,
-            **chat_options(self._options, self._sealer, self._runs[0].translation),
-        )
-        if not isinstance(answer, ChatCompletion):
-            raise failure_of(self._runs[0].translation)
-        await self._send(send, codec.encode(answer))
+    return ChoicesSurface(stream, lambda chunks, _last: encode(chunks), whole)
 
 
 _SCHEMAS: Final = {"messages": "response_format.json_schema.schema", "input": "text.format.schema"}
@@ -188,8 +92,8 @@ async def create(request: Request) -> ASGIApp:
         runs = [new_run(prepared, service, choice) for choice in range(options.n)]
         choices_responder = ChoicesStreamResponder if asked.stream else ChoicesJsonResponder
         gate, reservation = service.gate, prepared.reservation
-        end_choice = prepared.target.end_choice
-        return choices_responder(runs, headers, keep_alive, options, sealer, gate, reservation, end_choice)
+        end_choice, surface = prepared.target.end_choice, _choices(options, sealer)
+        return choices_responder(runs, headers, keep_alive, surface, gate, reservation, end_choice)
     responder = RunStreamResponder if asked.stream else RunJsonResponder
     run = new_run(prepared, service)
     form = ChatForm(options, sealer, run.translation)

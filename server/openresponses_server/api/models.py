@@ -1,5 +1,5 @@
-"""`GET /v1/models[/{id}]`: the models, in OpenAI's format and for Anthropic's clients in theirs; and `GET
-/v1/usage`."""
+"""`GET /v1/models[/{id}]`: the models, in OpenAI's format and for Anthropic's and Google's clients in theirs;
+and `GET /v1/usage`."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any, Final
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 
+from openresponses_bridge.dialects import gemini
 from openresponses_bridge.dialects.anthropic_messages import (
     for_claude_code,
     from_claude_code,
@@ -19,7 +20,7 @@ from openresponses_bridge.dialects.anthropic_messages import (
 )
 from openresponses_bridge.dialects.base import invalid
 from openresponses_bridge.models.information import EnrichedModelData
-from openresponses_server.errors import is_anthropic_client
+from openresponses_server.errors import is_anthropic_client, is_google_client
 from openresponses_server.requests.service import service_of
 from openresponses_server.upstreams.routing import Router, unknown_model
 
@@ -32,7 +33,9 @@ _SWITCH: Final = {"true": True, "1": True, "false": False, "0": False}
 async def list_models(request: Request) -> JSONResponse:
     """All known models; an upstream that accepts every name may serve more. `?refresh=true` lists the
     upstreams' models again. Codex, which sends its `client_version`, also gets `models` in its format;
-    Anthropic's clients get a page, Claude Code with names that it shows."""
+    Anthropic's clients get a page, Claude Code with names that it shows, Google's clients one of theirs."""
+    if is_google_client(request.headers):
+        return await google_models(request)
     if is_anthropic_client(request.headers):
         models = await _enriched(request)
         if is_claude_code(request.headers):
@@ -47,6 +50,8 @@ async def list_models(request: Request) -> JSONResponse:
 async def get_model(request: Request) -> JSONResponse:
     """One model. 404 `model_not_found` for an unknown name."""
     wanted = request.path_params["model"]
+    if is_google_client(request.headers):
+        return await google_model(request)
     if is_anthropic_client(request.headers):
         service = service_of(request)
         meant = model_meant(wanted, request.headers, service.router)
@@ -57,6 +62,20 @@ async def get_model(request: Request) -> JSONResponse:
     for model in await _listed(request):
         if model["id"] == wanted:
             return JSONResponse(model)
+    raise unknown_model(wanted)
+
+
+async def google_models(request: Request) -> JSONResponse:
+    """A page of all known models, in Google's format."""
+    return JSONResponse(gemini.model_page(await _enriched(request), request.query_params))
+
+
+async def google_model(request: Request) -> JSONResponse:
+    """One model in Google's format. 404 for an unknown name."""
+    wanted = request.path_params["model"]
+    for known in await _enriched(request):
+        if known.id == wanted:
+            return JSONResponse(gemini.model_body(known))
     raise unknown_model(wanted)
 
 

@@ -17,7 +17,7 @@ from sse_starlette import EventSourceResponse, ServerSentEvent
 from starlette.types import Message, Receive, Scope, Send
 
 from openresponses_bridge.diagnostics import Diagnostics
-from openresponses_bridge.dialects import anthropic_messages, chat_completions, vscode
+from openresponses_bridge.dialects import anthropic_messages, chat_completions, gemini, vscode
 from openresponses_bridge.dialects.base import CANCELLED, ClientSide, Dialect, Outbound
 from openresponses_bridge.dialects.chat_completions import AnswerOptions, OutboundOptions
 from openresponses_bridge.errors import BridgeError
@@ -101,6 +101,8 @@ CHAT: Final = DialectSurface(chat_completions.DIALECT)
 MESSAGES: Final = DialectSurface(
     anthropic_messages.DIALECT, keep_alive=b'event: ping\ndata: {"type": "ping"}\n\n'
 )
+# a blank line: Google's clients take a comment for the beginning of an error
+GEMINI: Final = DialectSurface(gemini.DIALECT, keep_alive=b"\n\n")
 PARTS: Final = DialectSurface(vscode.DIALECT, b"application/jsonl; charset=utf-8", b"\n")
 
 
@@ -380,7 +382,7 @@ class RunStreamResponder(StreamingResponder):
 
     async def _catch_up(self, send: Send, rest: RemainingStream) -> None:
         async for data in rest():
-            await self._send(send, data, whole_frames=data.endswith(_BLANK_LINE))
+            await self._send(send, data, whole_frames=_may_be_followed(data))
         await self._send(send, b"", more=False)
         self._catching_up = False
 
@@ -462,8 +464,13 @@ class StoredStream(EventSourceResponse):
         )
 
 
+def _may_be_followed(data: bytes, frame_end: bytes = _BLANK_LINE) -> bool:
+    """Whether a keep-alive may come after these bytes, which end a frame and not the stream."""
+    return data.endswith(frame_end) and not data.endswith(DONE)
+
+
 def _drop_keepalives_within_frames(send: Send, keepalive: bytes, frame_end: bytes) -> Send:
-    """`send`, serialized, and without keep-alives that would come within a frame."""
+    """`send`, serialized, and without keep-alives that would come within a frame or after `[DONE]`."""
     lock, at_frame_end = anyio.Lock(), True
 
     async def send_in_order(message: Message) -> None:
@@ -474,7 +481,7 @@ def _drop_keepalives_within_frames(send: Send, keepalive: bytes, frame_end: byte
                 if not at_frame_end:
                     return
             elif body:
-                at_frame_end = body.endswith(frame_end)
+                at_frame_end = _may_be_followed(body, frame_end)
             await send(message)
 
     return send_in_order

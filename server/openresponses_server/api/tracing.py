@@ -10,6 +10,7 @@ from typing import Final
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from openresponses_server.errors import is_gemini_path
 from openresponses_server.http.auth import client_key
 from openresponses_server.http.flow import withdraw
 from openresponses_server.http.headers import fields_of
@@ -29,6 +30,13 @@ _DIALECTS: Final = {
 }
 
 
+def _dialect_of(path: str) -> str | None:
+    """The dialect in which a path answers; None for one that creates no response."""
+    if path not in _DIALECTS and is_gemini_path(path) and not path.endswith(":countTokens"):
+        return "gemini"
+    return _DIALECTS.get(path)
+
+
 class TracingMiddleware:
     """A middleware after authentication, because a trace belongs to an owner. A traced answer has the path of
     its trace in a header."""
@@ -38,7 +46,7 @@ class TracingMiddleware:
         self._traces = traces
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        dialect = _DIALECTS.get(scope["path"]) if scope["type"] == "http" else None
+        dialect = _dialect_of(scope["path"]) if scope["type"] == "http" else None
         if dialect is None or scope["method"] != "POST":
             await self._app(scope, receive, send)
             return

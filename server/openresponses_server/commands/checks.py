@@ -15,6 +15,7 @@ from msgspec import Struct
 from openresponses_bridge.text import printable
 from openresponses_server.agents.coding.agents import CodingAgent, LaunchOptions, find_installed
 from openresponses_server.agents.coding.discovery import UnusableServer, is_listening, models_of
+from openresponses_server.commands.engines import recognised
 from openresponses_server.commands.startup import (
     UpstreamCheck,
     check_of,
@@ -29,8 +30,9 @@ from openresponses_server.settings.data_folder import data_folder, make_private
 from openresponses_server.store.base import NO_ID, ResponseStore
 from openresponses_server.store.readiness import check_log
 from openresponses_server.store.stores import build_store, open_event_log, shown_store
-from openresponses_server.upstreams.base import called
+from openresponses_server.upstreams.base import UpstreamWrapper, called
 from openresponses_server.upstreams.dialects import without_password
+from openresponses_server.upstreams.http import HttpUpstream
 
 _TIMEOUT: Final = 5.0  # seconds for a store
 _FIRST_LINE: Final = 200
@@ -83,8 +85,33 @@ async def _upstreams(settings: Settings) -> list[CheckResult]:
     found = []
     for each in await check_of(settings):
         line = upstream_line(each, _address(settings), "it")
-        found += [_key(each), CheckResult(called(each.upstream.name), _state(each, settings), line)]
+        state = _state(each, settings)
+        found += [_key(each), CheckResult(called(each.upstream.name), state, line)]
+        if state != "missing" and isinstance(each.answer, list):
+            found += await _engine(each)
     return found
+
+
+async def _engine(asked: UpstreamCheck) -> list[CheckResult]:
+    """Which engine it is and what it lacks; nothing for a provider, whose profile names a key."""
+    upstream, known = asked.upstream, asked.profile
+    while isinstance(upstream, UpstreamWrapper):
+        upstream = upstream.inner
+    if not isinstance(upstream, HttpUpstream) or (known is not None and known.api_key_env):
+        return []
+    try:
+        engine = await recognised(upstream, asked.settings.model)
+    finally:
+        await upstream.close()
+    if engine is None:
+        return []
+    advice = [*engine.advice]
+    if asked.settings.profile != engine.profile:
+        advice.append(f"the profile {engine.profile} has what is known of it: --upstream {engine.profile}")
+    what = f"engine of {called(upstream.name)}"
+    if not advice:
+        return [CheckResult(what, "ok", engine.described)]
+    return [CheckResult(what, "note", f"{engine.described}: {'; '.join(advice)}")]
 
 
 def _state(asked: UpstreamCheck, settings: Settings) -> State:
@@ -156,12 +183,17 @@ def _check_folder() -> CheckResult:
     return CheckResult("data folder", "ok", f"{folder} can be written to")
 
 
+_HOMES: Final = ("HOME", "CODEX_HOME", "CLAUDE_CONFIG_DIR", "GEMINI_CLI_HOME")
+
+
 def agent_check(agent: CodingAgent, *, needed: bool) -> CheckResult:
     """Check that the agent is installed, can be started, and has a version that was tested."""
     what = f"agent {agent.name}"
     absent: State = "missing" if needed else "note"
     with tempfile.TemporaryDirectory(prefix="openresponses-bridge-") as empty:
-        own = {"HOME": empty, "CODEX_HOME": empty, "CLAUDE_CONFIG_DIR": empty}
+        own = dict.fromkeys(
+            (*_HOMES, *(f"XDG_{name}_HOME" for name in ("CONFIG", "DATA", "STATE", "CACHE"))), empty
+        )
         found = find_installed(agent, agent.environment(os.environ, frozenset(), LaunchOptions([], own)))
     if found is None:
         return CheckResult(what, absent, f"{agent.program} was not found: {agent.install}")

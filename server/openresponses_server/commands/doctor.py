@@ -30,7 +30,7 @@ _FLAGS: Final = (
 
 
 @click.command(params=[each for each in serve.params if each.name in _FLAGS])
-@click.argument("agents", nargs=-1, metavar="[codex|claude]...")
+@click.argument("agents", nargs=-1, metavar="[codex|claude|gemini|opencode]...")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def command(agents: tuple[str, ...], as_json: bool, config: Path | None, **flags: Any) -> None:
     """Check what a server and an agent need, and name what is missing.

@@ -169,7 +169,7 @@ async def _ask(target: Target, body: bytes) -> bool:
     from openresponses_server.http.flow import BodyReader
     from openresponses_server.upstreams.base import UpstreamRequest
 
-    request = UpstreamRequest(target.dialect.path, body, f"req_{token_hex(12)}")
+    request = UpstreamRequest(target.dialect.path(target.model), body, f"req_{token_hex(12)}")
     size = reads = 0
     try:
         async with target.upstream.open(request) as reply:

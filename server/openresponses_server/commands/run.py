@@ -28,7 +28,7 @@ _INTERRUPTED, _NOT_STARTED, _NOT_FOUND = 130, 126, 127  # as in shells
 
 
 @click.command()
-@click.argument("agent", metavar="codex|claude")
+@click.argument("agent", metavar="codex|claude|gemini|opencode")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[-- ARGUMENTS...]")
 @upstream_flags(REACHED, "The model (default: the first one found that calls tools).")
 @config_flag
@@ -48,7 +48,7 @@ _INTERRUPTED, _NOT_STARTED, _NOT_FOUND = 130, 126, 127  # as in shells
 def command(
     agent: str, arguments: tuple[str, ...], program: str | None, print_config: bool, **flags: Any
 ) -> None:
-    """Run Codex or Claude Code with any model; ARGUMENTS are the agent's.
+    """Run Codex, Claude Code, Gemini CLI or opencode with any model; ARGUMENTS are the agent's.
 
     The agent gets a configuration of its own, in the data folder; the one in your home is neither read nor
     changed. Unless a server is used that runs already, one is started for this agent alone: on a free port of

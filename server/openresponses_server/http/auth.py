@@ -7,17 +7,23 @@ import hashlib
 from collections.abc import Callable, Iterable, Mapping
 from ipaddress import ip_address
 from typing import Final
+from urllib.parse import unquote_to_bytes
 
 from starlette.requests import HTTPConnection
 from starlette.types import Scope
 
-from openresponses_server.errors import HttpError
-from openresponses_server.http.headers import fields_of
+from openresponses_server.errors import HttpError, is_gemini_path
+from openresponses_server.http.headers import fields_of, replace_headers
 from openresponses_server.settings.files import is_among
 from openresponses_server.tasks import OWNER
 
 NOBODY: Final = ""
 """The owner of everything if no keys are required."""
+GOOGLE_KEY: Final = "x-goog-api-key"
+_NO_KEY: Final = (
+    "No API key was given: send `Authorization: Bearer KEY`, `x-api-key: KEY` or `x-goog-api-key: KEY`."
+)
+_KEY_PARAMETER: Final = b"key"
 _BEARER: Final = "bearer "
 _OWNER_LENGTH: Final = 32  # characters of the hash: enough to distinguish keys, too few to verify one
 # `/metrics` requires keys of its own, see Operators
@@ -27,11 +33,34 @@ _FORWARDED: Final = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real
 
 
 def client_key(headers: Mapping[str, str]) -> str | None:
-    """The key that a client sends, in the header of OpenAI's or of Anthropic's clients."""
+    """The key that a client sends, in the header of OpenAI's, of Anthropic's or of Google's clients."""
     authorization = headers.get("authorization", "")
     if authorization[: len(_BEARER)].lower() == _BEARER:
         return authorization[len(_BEARER) :].strip() or None
-    return headers.get("x-api-key") or None
+    return headers.get("x-api-key") or headers.get(GOOGLE_KEY) or None
+
+
+def accept_query_key(scope: Scope) -> None:
+    """Move the key that a client of the Gemini API has in its address, `?key=`, into the header for it,
+    before anything else reads the address. A key in a header counts before it. Raises HttpError 401 for
+    different keys in one address: which of them another server on the way has read is not certain."""
+    query: bytes = scope.get("query_string", b"")
+    if b"key" not in query or not is_gemini_path(scope["path"]):
+        return
+    keys, others = [], []
+    for parameter in query.split(b"&"):
+        name, _, value = parameter.partition(b"=")
+        if unquote_to_bytes(name) == _KEY_PARAMETER:
+            keys.append(unquote_to_bytes(value.replace(b"+", b" ")))
+        else:
+            others.append(parameter)
+    if not keys:
+        return
+    scope["query_string"] = b"&".join(others)
+    if len(set(keys)) > 1:
+        raise _refused("The address has several keys.")
+    if client_key(fields_of(scope)) is None:
+        replace_headers(scope, [*scope["headers"], (GOOGLE_KEY.encode(), keys[0])])
 
 
 class Keys:
@@ -50,7 +79,7 @@ class Keys:
         if not self._hashes:
             return NOBODY if key is None else _owner(key)
         if key is None:
-            raise _refused("No API key was given: send `Authorization: Bearer KEY` or `x-api-key: KEY`.")
+            raise _refused(_NO_KEY)
         if not is_among(key, self._hashes):
             raise _refused("The API key is not valid.")
         return _owner(key)

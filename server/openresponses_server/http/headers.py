@@ -11,7 +11,7 @@ _KEY: Final = "openresponses.headers"
 _COMMON: Final = (
     *("host", "connection", "accept", "accept-encoding", "accept-language", "user-agent", "authorization"),
     *("content-type", "content-length", "transfer-encoding", "x-api-key", "x-request-id", "openai-beta"),
-    *("anthropic-version", "anthropic-beta"),
+    *("anthropic-version", "anthropic-beta", "x-goog-api-key", "x-goog-api-client"),
 )
 
 
@@ -53,9 +53,15 @@ class HeaderFields(dict[str, str]):
 
 
 def fields_of(scope: Scope) -> HeaderFields:
-    """The header fields of this request or handshake. Middlewares do not change them."""
+    """The header fields of this request or handshake. Middlewares change them by `replace_headers` alone."""
     try:
         fields: HeaderFields = scope[_KEY]
     except KeyError:
         fields = scope[_KEY] = HeaderFields(scope["headers"])
     return fields
+
+
+def replace_headers(scope: Scope, headers: list[tuple[bytes, bytes]]) -> None:
+    """Give the request these headers in place of its own."""
+    scope["headers"] = headers
+    scope.pop(_KEY, None)

@@ -36,9 +36,9 @@ from openresponses_server.requests.answer_format import AnswerFormat
 from openresponses_server.runs.schema_workers import SchemaCheck
 from openresponses_server.upstreams.targets import Target
 
-# `tool_choice`, `allowed_tools` and `max_tool_calls` as hard constraints. Upstreams are sent them, but models
-# break them: a call that is not allowed is suppressed, and a required call that was not made is a failure
-# (specification, "tool_choice").
+# `tool_choice`, `allowed_tools`, `parallel_tool_calls` and `max_tool_calls` as hard constraints. Upstreams
+# are sent them, but models break them and servers ignore them: a call that is not allowed is suppressed, and
+# a required call that was not made is a failure (specification, "tool_choice").
 
 # tools that are chosen by type; other types are hosted tools, which the upstream enforces
 _NAMELESS_TOOLS = frozenset({"shell", "local_shell", "apply_patch"})
@@ -52,6 +52,8 @@ class ToolRules(Struct, frozen=True):
     must_call: bool
     most: int | None
     """The greatest number of calls, None for any."""
+    parallel: bool = True
+    """Whether there may be more than one call of the client's tools."""
 
     def allow(self, upstream_name: str, identities: ToolIdentityMap) -> bool:
         """Whether the tool that the model calls by this name may be called."""
@@ -63,12 +65,13 @@ class ToolRules(Struct, frozen=True):
 
 def tool_rules(request: CreateResponse) -> ToolRules | None:
     """The rules of a request, None when it has none."""
-    if request.tool_choice is None and request.max_tool_calls is None:
+    parallel = request.parallel_tool_calls is not False
+    if request.tool_choice is None and request.max_tool_calls is None and parallel:
         return None
     names, must_call = _chosen(request.tool_choice)
-    if names is None and not must_call and request.max_tool_calls is None:
+    if names is None and not must_call and request.max_tool_calls is None and parallel:
         return None
-    return ToolRules(names, must_call, request.max_tool_calls)
+    return ToolRules(names, must_call, request.max_tool_calls, parallel)
 
 
 def _chosen(choice: Any) -> tuple[frozenset[str] | None, bool]:
@@ -160,6 +163,8 @@ class CallFilter:
             return "a call of a tool that may not be called was kept back"
         if self._rules.most is not None and self.made >= self._rules.most:
             return "a call beyond max_tool_calls was kept back"
+        if self.made and not self._rules.parallel:
+            return "a call beside the first was kept back, as parallel_tool_calls asks"
         return None
 
 

@@ -61,7 +61,7 @@ from openresponses_server.upstreams.base import LOSSES_HEADER
 from openresponses_server.upstreams.refusals import ImageRefusals
 from openresponses_server.upstreams.targets import Target
 
-LeftOut = Literal["older items", "encrypted reasoning", "images"]
+LeftOut = Literal["a part of the answer", "older items", "encrypted reasoning", "images"]
 """What a request can do without when an upstream has refused it."""
 
 _FORMAT: Final = "text.format"
@@ -96,7 +96,7 @@ async def translate(request: PreparedRequest, service: Service) -> None:
     if request.target.fetches:
         await fetch_addresses(request, service)
     request.identities = ToolIdentityMap()
-    request.truncator = None
+    request.truncator = request.output_room = None
     if request.body.truncation == "auto":
         request.truncator = Truncator(service.meters.counter(request.owner))
     begun = request.leased is not None
@@ -257,6 +257,10 @@ def translate_request(
     unchanged = fit.earlier is whole.earlier and fit.own is whole.own
     remaining_items = None if unchanged else [*fit.earlier, *fit.own]
     sent = fit.request
+    if "a part of the answer" in left_out:
+        sent = replace(sent, max_output_tokens=request.output_room)
+        if body.max_output_tokens is not None:
+            losses["max_output_tokens", f"lowered to {request.output_room}, the upstream's limit"] = None
     if not target.traits.takes_schemas:
         sent = with_schema_instructions(sent)
     if sent.stop:
@@ -305,8 +309,8 @@ def open_sealed_items(
 ) -> tuple[History, History]:
     """The items with the sealed compactions and reasoning that this upstream may read opened."""
     sealer, compacts = target.sealer, target.dialect.side.compacts
-    earlier = open_reasoning(history, target, _history_param, losses)
-    own = open_reasoning(own, target, _input_param, losses)
+    earlier = open_reasoning(history, target, losses)
+    own = open_reasoning(own, target, losses)
     return (
         open_compactions(earlier, sealer, _history_param, upstream_compacts=compacts),
         open_compactions(own, sealer, _input_param, upstream_compacts=compacts),

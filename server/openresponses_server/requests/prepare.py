@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from openresponses_bridge.diagnostics import Diagnostic
 from openresponses_bridge.errors import BridgeError
 from openresponses_bridge.protocol.secrets import request_without_secrets
-from openresponses_bridge.wire import choose_wire
+from openresponses_bridge.wire import wire_for
 from openresponses_server.errors import UpstreamError, code_for_codex
 from openresponses_server.observation.recordings.masking import without_secrets_of
 from openresponses_server.observation.responses import TokenTiming, Watch
@@ -59,12 +59,13 @@ from openresponses_server.upstreams.refusals import (
     cannot_decrypt,
     has_forgotten,
     is_too_long,
+    output_room,
     sees_no_images,
 )
 from openresponses_server.upstreams.targets import Target
 
 _ENCRYPTED: Final = re.compile(
-    rb'"(encrypted_content|signature|redacted_thinking|thought_signature)"'
+    rb'"(encrypted_content|signature|redacted_thinking|thought_signature|thoughtSignature)"'
 )  # fields and types, as the dialects name them
 _IMAGE: Final = b'"image'  # in every dialect, an image's type or its address is a string that begins so
 _log = structlog.get_logger(__name__)
@@ -119,7 +120,7 @@ def new_run(request: PreparedRequest, service: Service, choice: int | None = Non
 
     share = max(shared.readers for shared in all_shared) if all_shared else 1
     name = body.model or request.target.model
-    wire = choose_wire(body, request.headers, request.client.wire) if leased is None else leased.wire
+    wire = wire_for(body, request.headers, request.client.wire) if leased is None else leased.wire
     meter = Meter(
         service.meters,
         request.owner,
@@ -252,7 +253,7 @@ async def _first(request: PreparedRequest, target: Target) -> Attempt:
     return replace(_attempt(request, target, request.continuation), remedies=[whole])
 
 
-async def _with_history(request: PreparedRequest, target: Target) -> Attempt:
+async def _with_history(request: PreparedRequest, target: Target, _error: UpstreamError) -> Attempt:
     return _attempt(request, target, request.translated)
 
 
@@ -261,8 +262,13 @@ async def _fallback(request: PreparedRequest, target: Target) -> Attempt:
 
 
 async def _without(
-    request: PreparedRequest, target: Target, left_out: frozenset[LeftOut], refused: bytes
+    request: PreparedRequest,
+    target: Target,
+    left_out: frozenset[LeftOut],
+    refused: bytes,
+    error: UpstreamError,
 ) -> Attempt | None:
+    request.output_room = output_room(error, refused) or request.output_room
     translated = await translated_for(request, target, left_out, begun=True)
     return None if translated.outgoing.body == refused else _attempt(request, target, translated, left_out)
 
@@ -277,7 +283,7 @@ def _attempt(
     if client.betas:
         headers = with_betas(request.body, target, client.betas, translated.outgoing.diagnostics)
     sent = UpstreamRequest(
-        target.dialect.path,
+        target.dialect.path(target.model, stream=translated.stream),
         translated.outgoing.body,
         request.id,
         client.key,
@@ -288,6 +294,11 @@ def _attempt(
         partial(without_secrets_of, request.body),
     )
     remedies = []
+    if "a part of the answer" not in left_out:
+        less = partial(_without, request, target, left_out | {"a part of the answer"}, sent.body)
+        remedies.append(
+            Remedy("request.output_limited", partial(output_room, sent=sent.body), less, late=False)
+        )
     images = False if "images" in left_out else None
     for what, (event, helps, has) in _REMEDIES.items():
         if what not in left_out and has(request, target, sent.body):

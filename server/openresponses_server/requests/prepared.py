@@ -115,6 +115,8 @@ class PreparedRequest:
     identities: ToolIdentityMap = field(init=False)
     truncator: Truncator | None = field(init=False)
     """Shortens the conversation for an upstream, where the request allows that."""
+    output_room: int | None = field(init=False)
+    """The most tokens of an answer, by an upstream's refusal of more."""
     translated: TranslatedRequest = field(init=False)
     """The request with its whole history, for the first upstream."""
     previous_id: str | None = field(init=False)

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from openresponses_bridge.dialects.anthropic_messages import is_native
 from openresponses_bridge.emitter.stream import ResponseStream, StreamFilter
-from openresponses_bridge.errors import InvalidRequestError, WireError
+from openresponses_bridge.errors import WireError
 from openresponses_bridge.protocol.codec import decode_json, encode
 from openresponses_bridge.protocol.content import LogProb, ReasoningTextContent
 from openresponses_bridge.protocol.events import Event
@@ -32,7 +32,6 @@ FORMS: Final = (RAW, "summary", BOTH)
 KIND: Final = "raw-reasoning"
 """The kind of envelope that raw reasoning is sealed in."""
 _ENCRYPTED: Final = "reasoning.encrypted_content"
-_INVALID: Final = "invalid_encrypted_content"
 REASONING_ITEMS: Final[frozenset[Any]] = frozenset({ReasoningParam, ReasoningItem})
 _ORIGIN_LENGTH: Final = 16  # characters of a hash: enough to distinguish upstreams
 
@@ -48,18 +47,19 @@ def reasoning_seal(target: Target) -> Callable[[str], str]:
     return lambda text: target.sealer.seal(encode({"by": origin, "text": text}), KIND)
 
 
-def open_reasoning(
-    items: Sequence[Any], target: Target, param_of: Callable[[int], str], losses: dict[Loss, None]
-) -> list[Any]:
-    """The items with this upstream's sealed reasoning opened and other upstreams' left out, which is a loss.
-    `param_of` gives the path of the item at an index. Raises InvalidRequestError `invalid_encrypted_content`
-    for what can't be opened."""
+def open_reasoning(items: Sequence[Any], target: Target, losses: dict[Loss, None]) -> list[Any]:
+    """The items with this upstream's sealed reasoning opened. Another upstream's is left out, and so is what
+    can't be opened here, because another server or another key sealed it: each is a loss."""
     if REASONING_ITEMS.isdisjoint(map(type, items)):
         return list(items)
     found = []
-    for index, item in enumerate(items):
+    for item in items:
         if isinstance(item, ReasoningParam | ReasoningItem) and _is_ours(item.encrypted_content):
-            text = _opened(item.encrypted_content, target, param_of(index))  # type: ignore[arg-type]
+            try:
+                text = _opened(str(item.encrypted_content), target)
+            except (SealError, WireError):
+                losses["reasoning", "can't be opened here: another server or another key sealed it"] = None
+                continue
             if text is None:
                 losses["reasoning", "another upstream's"] = None
                 continue
@@ -82,13 +82,8 @@ def _is_ours(encrypted: Any) -> bool:
     return isinstance(encrypted, str) and encrypted.split(".", 3)[2:3] == [KIND]
 
 
-def _opened(encrypted: str, target: Target, param: str) -> str | None:
-    try:
-        value = decode_json(target.sealer.open(encrypted).payload)
-    except (SealError, WireError) as error:
-        raise InvalidRequestError(
-            _INVALID, f"The reasoning can't be opened: {error}.", param=param
-        ) from error
+def _opened(encrypted: str, target: Target) -> str | None:
+    value = decode_json(target.sealer.open(encrypted).payload)
     return value["text"] if value["by"] == _origin(target) else None
 
 

@@ -88,9 +88,12 @@ class Remedy(Struct, frozen=True):
 
     event: str
     """What the log says when it is used."""
-    helps: Callable[[UpstreamError], bool]
-    attempt: Callable[[], Awaitable[Attempt | None]]
-    """Makes the same request in another form; None if that changes nothing."""
+    helps: Callable[[UpstreamError], object]
+    """Whether it helps against this refusal."""
+    attempt: Callable[[UpstreamError], Awaitable[Attempt | None]]
+    """Makes the same request in another form, after this refusal; None if that changes nothing."""
+    late: bool = True
+    """Whether an upstream may refuse so after it has accepted the request."""
 
 
 class Attempt(Struct, frozen=True):
@@ -101,7 +104,8 @@ class Attempt(Struct, frozen=True):
     losses: list[Diagnostic]
     """Parts of the client's request that the dialect can't express."""
     remedies: Sequence[Remedy] = ()
-    """Each leads to an attempt without it, so that a chain of attempts ends."""
+    """Each leads to an attempt without it, so that a chain of attempts ends. Those that are not `late` come
+    first."""
     again: bool = False
     """Whether another attempt was accepted and then refused."""
     images: bool | None = None
@@ -114,7 +118,7 @@ class Attempt(Struct, frozen=True):
                 upstream, request = self.target.upstream, self.request
                 reason = request.clean(upstream.clean(error.message, request.client_key))
                 _log.info(remedy.event, upstream=upstream.name, reason=reason)
-                return await remedy.attempt()
+                return await remedy.attempt(error)
         return None
 
 
@@ -192,7 +196,7 @@ class Attempts:
         self.replaceable, self._accepted = None, _ignore
 
     def _keep_for_fallback(self, accepted: Attempt) -> None:
-        if accepted.remedies:
+        if accepted.remedies and accepted.remedies[-1].late:
             self.replaceable = accepted
         else:
             self.commit()
@@ -228,13 +232,13 @@ class Attempts:
                 return attempt, reply
             except UpstreamError as error:
                 self._record_refusal(upstream, error)
-                wait = waiting_time(error, previous, retries, self._jitter())
-                if wait is None or previous == retries.times:
-                    other = await attempt.fallback_for(error)
-                    if other is None:
-                        raise
+                other = await attempt.fallback_for(error)
+                if other is not None:  # before it is asked again: the same request is refused again
                     attempt, previous = other, 0
                     continue
+                wait = waiting_time(error, previous, retries, self._jitter())
+                if wait is None or previous == retries.times:
+                    raise
             previous += 1
             await self._wait(wait)
 

@@ -4,32 +4,33 @@ from the library's table of dialects."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from types import MappingProxyType
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
-from openresponses_bridge.dialects.base import Dialect, UpstreamSide
+from openresponses_bridge.dialects.base import Dialect, Endpoint, UpstreamSide
 from openresponses_bridge.dialects.table import dialects
 
 _VERSION: Final = "/v1"
 _ROOT: Final = "/."
 
 
-def base_url(url: str) -> str:
-    """An address in the form of OpenAI's clients → the base of its paths: `/v1` is added if there is no path,
-    a slash at the end is removed. One that ends in `/.` has no path and needs none (RFC 3986, section
-    6.2.2.3). Raises ValueError if it is not an http:// or https:// address."""
+def base_url(url: str, version: str = _VERSION) -> str:
+    """An address in the form of OpenAI's and Google's clients → the base of its paths: the version is added
+    if there is no path, a slash at the end is removed. One that ends in `/.` has no path and needs none (RFC
+    3986, section 6.2.2.3). Raises ValueError if it is not an http:// or https:// address."""
     path = _path_of(url)
     if path == _ROOT:
         return url.rstrip("/").removesuffix(_ROOT)
-    return url.rstrip("/") + ("" if path else _VERSION)
+    return url.rstrip("/") + ("" if path else version)
 
 
-def versioned_base_url(url: str) -> str:
-    """An address in the form of Anthropic's clients, with or without `/v1` → the base of its paths. Raises
-    ValueError if it is not an http:// or https:// address."""
+def versioned_base_url(url: str, version: str = _VERSION) -> str:
+    """An address in the form of Anthropic's clients, with or without the version → the base of its paths.
+    Raises ValueError if it is not an http:// or https:// address."""
     path = _path_of(url)
-    return url.rstrip("/") + ("" if path.endswith(_VERSION) else _VERSION)
+    return url.rstrip("/") + ("" if path.endswith(version) else version)
 
 
 def without_password(url: str) -> str:
@@ -62,12 +63,15 @@ class HttpDialect(NamedTuple):
 
     dialect: Dialect
     side: UpstreamSide
-    path: str
-    """Relative to the upstream's address."""
+    endpoint: Endpoint
     address: Callable[[str], str] = base_url
     """Makes the base of the paths from the address in the settings; raises ValueError."""
     key_header: KeyHeader = KeyHeader("authorization", "Bearer ")
     headers: Mapping[str, str] = MappingProxyType({})
+
+    def path(self, model: str, *, stream: bool = True) -> str:
+        """Of a request to this model, relative to the upstream's address."""
+        return self.endpoint.path_of(model, stream=stream)
 
 
 class ProcessDialect(NamedTuple):
@@ -75,7 +79,10 @@ class ProcessDialect(NamedTuple):
 
     dialect: Dialect
     side: UpstreamSide
-    path: str = ""
+
+    def path(self, model: str, *, stream: bool = True) -> str:
+        """Empty: there is no address."""
+        return ""
 
     def address(self, url: str) -> str:
         """The address, which is empty. Raises ValueError for any other."""
@@ -95,8 +102,8 @@ def http_dialect(dialect: Dialect) -> HttpDialect:
     return HttpDialect(
         dialect,
         dialect.upstream,
-        endpoint.path,
-        versioned_base_url if endpoint.versioned else base_url,
+        endpoint,
+        partial(versioned_base_url if endpoint.versioned else base_url, version=endpoint.version),
         KeyHeader(endpoint.key_header, endpoint.key_prefix),
         endpoint.headers,
     )

@@ -9,7 +9,7 @@ from contextlib import AbstractAsyncContextManager, closing, suppress
 from functools import lru_cache, partial
 from types import MappingProxyType
 from typing import Any, Final
-from urllib.parse import urlencode
+from urllib.parse import urlencode, urlsplit
 
 import structlog
 from msgspec import Struct
@@ -141,12 +141,14 @@ Recognises = Callable[[Mapping[str, Any]], bool]
 
 
 def is_whole_answer(body: bytes, recognises: Recognises) -> bool:
-    """Whether a body is JSON that `recognises` accepts as an answer of its dialect."""
+    """Whether a body is JSON that `recognises` accepts as an answer of its dialect, or an array of the chunks
+    of one, as a proxy gives it that leaves out the query."""
     try:
         value = decode_frame(body.removeprefix(_BOM))
     except WireError:
         return False
-    return isinstance(value, dict) and recognises(value)
+    first = value[0] if isinstance(value, list) and value else value
+    return isinstance(first, dict) and recognises(first)
 
 
 class WholeReply:
@@ -195,6 +197,7 @@ class WholeReply:
 
 _MAX_REFUSAL: Final = 64 * 1024  # bytes read of a refusal's body
 _MAX_LIST: Final = 8 * 1024 * 1024  # bytes read of a list of models
+_MAX_LOOK: Final = 1024 * 1024  # bytes read of an engine's facts: their templates are long
 _LIST_SECONDS: Final = 5.0
 _LONGEST_TYPE: Final = 200  # characters of a content type
 _ACCOUNT_LENGTH: Final = 32  # characters of a hash: enough to distinguish keys, too few to reveal one's hash
@@ -239,7 +242,7 @@ class HttpUpstream:
         self._base = dialect.address(url)
         self.address = shown_as or without_password(self._base)
         self._key_header = dialect.key_header if key_header is None else KeyHeader(key_header.lower())
-        self._query = f"?{urlencode(query)}" if query else ""
+        self._query = urlencode(query)
         self.key_command = key_command
         if (
             without_password(self._base) != self._base
@@ -302,9 +305,15 @@ class HttpUpstream:
         for name in request.headers:
             value = request.headers[name]
             headers[name] = f"{headers[name]},{value}" if name in headers else value
-        url = self._base + request.path + self._query
+        url = self._address(request.path)
         connections = self._client or self._http_client()
         return connections.request("POST", url, headers=headers, data=request.body)
+
+    def _address(self, path: str) -> str:
+        """The URL of a path, which may have a query, with the parameters of each request."""
+        if not self._query:
+            return self._base + path
+        return f"{self._base}{path}{'&' if '?' in path else '?'}{self._query}"
 
     def clean(self, text: str, client_key: str | None = None) -> str:
         passed = client_key if self._pass_through else None
@@ -394,7 +403,7 @@ class HttpUpstream:
         try:
             async with asyncio.timeout(self._timeouts.connect + _LIST_SECONDS):
                 response = await self._http_client().request(
-                    "GET", f"{self._base}/models{self._query}", headers=self._with_key(key)
+                    "GET", self._address("/models"), headers=self._with_key(key)
                 )
                 with closing(response):
                     body = await BodyReader(response.content).collect(_MAX_LIST)
@@ -409,6 +418,23 @@ class HttpUpstream:
                 self._key_refused if self._key_is_ours else "",
             )
         return reported_models(body)
+
+    async def look(
+        self, path: str, body: Mapping[str, Any] | None = None
+    ) -> tuple[int, Mapping[str, str], bytes]:
+        """Ask for another path of its host: (status, headers, the beginning of the body). With a `body` it is
+        a POST. Raises OSError."""
+        root = urlsplit(self._base)._replace(path="", query="").geturl()
+        method, data = ("GET", b"") if body is None else ("POST", encode(body))
+        headers = {**self._with_key(self._api_key), "content-type": _JSON_TYPE, "accept": _JSON_TYPE}
+        async with asyncio.timeout(self._timeouts.connect + _LIST_SECONDS):
+            response = await self._http_client().request(method, root + path, headers=headers, data=data)
+            with closing(response):
+                return (
+                    response.status,
+                    response.headers,
+                    await BodyReader(response.content).collect(_MAX_LOOK),
+                )
 
     async def close(self) -> None:
         if self.key_command is not None:

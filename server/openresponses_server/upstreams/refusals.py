@@ -91,6 +91,21 @@ _BLIND: Final = re.compile(
     r"|image input is not supported|missing mmproj",  # llama.cpp
     re.IGNORECASE,
 )
+_TOO_MUCH: Final = re.compile(
+    r"max[_ ]?(completion_|output_|new_)?tokens|maxOutputTokens|completion|output tokens", re.IGNORECASE
+)
+_THOUSANDS: Final = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
+_NUMBER: Final = re.compile(r"(?<![\w.-])\d{1,9}(?![\w-]|\.\d)")
+_WINDOW: Final = re.compile(
+    r"(?:context[ _](?:length|limit|window|size)|max_model_len)\D{0,40}(\d{1,9})", re.IGNORECASE
+)
+_GIVEN: Final = re.compile(
+    r"(\d{1,9}) (?:input tokens|tokens from the input|in the messages|in the prompt|prompt tokens)"
+)
+_SUM: Final = re.compile(r"(\d{1,9}) \+ (\d{1,9}) > (\d{1,9})")  # Anthropic: input + output > window
+_ASKED: Final = re.compile(rb'"(?:max_tokens|max_completion_tokens|max_output_tokens)":(\d{1,9})[,}]')
+_BYTES_A_TOKEN: Final = 3  # of a request's body, about; few enough that its input is rather overestimated
+_LEAST_PART: Final = 8  # of the window that an answer gets whose input is not counted
 REMEMBERED: Final = 600.0  # seconds
 MOST_REMEMBERED: Final = 256  # models; the one refused longest ago is forgotten first
 _FORGOTTEN: Final = "previous_response_not_found"
@@ -194,6 +209,25 @@ def cannot_decrypt(error: UpstreamError) -> bool:
 def sees_no_images(error: UpstreamError) -> bool:
     """Whether the upstream refuses images as such: its model takes text only."""
     return error.http_status in _BLIND_STATUSES and _BLIND.search(error.message) is not None
+
+
+def output_room(error: UpstreamError, sent: bytes) -> int | None:
+    """How many tokens of an answer the upstream has room for, by its refusal of a request with this body for
+    asking for too many; None if it is refused for something else, or its refusal names no limit."""
+    asked = _ASKED.search(sent)
+    text = _THOUSANDS.sub("", error.message[:_LONGEST_MESSAGE])
+    if asked is None or error.http_status not in _STATUSES or _TOO_MUCH.search(text) is None:
+        return None
+    most = int(asked[1])
+    added, window, given = _SUM.search(text), _WINDOW.search(text), _GIVEN.search(text)
+    if added is not None:
+        room = int(added[3]) - int(added[1])
+    elif window is not None:
+        size = int(window[1])
+        room = size - int(given[1]) if given else max(size - len(sent) // _BYTES_A_TOKEN, size // _LEAST_PART)
+    else:
+        room = max((number for each in _NUMBER.findall(text) if (number := int(each)) < most), default=0)
+    return room if 0 < room < most else None
 
 
 class ImageRefusals:

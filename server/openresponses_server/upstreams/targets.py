@@ -46,6 +46,7 @@ from openresponses_server.upstreams.shared import SharedUpstream
 if TYPE_CHECKING:
     from openresponses_server.upstreams.key_command import KeyCommand
 
+_PART_FOR_OUTPUT: Final = 4  # of a context window, where nobody says how long an answer may be
 _OF_ADDRESSES: Final = (
     *(
         "url",
@@ -134,10 +135,28 @@ class Target(NamedTuple):
         choices = 1 if self.shared is None else self.shared.readers
         reasons = self.able.reasoning is not False
         efforts = None if self.able.efforts is None else frozenset(self.able.efforts)
+        able = self.able
+        room = _output_room(able) if able.context_window or able.max_output_tokens else None
         context = RequestContext(
-            history, self.model, self.options, self.sealer, identities, choices, stream, reasons, efforts
+            history,
+            self.model,
+            self.options,
+            self.sealer,
+            identities,
+            choices,
+            stream,
+            reasons,
+            efforts,
+            room,
         )
         return self.dialect.side.request(request, context)
+
+
+def _output_room(able: Capabilities) -> int | None:
+    """How many tokens an answer may have, most of the window left to its input; None if no limit is known."""
+    window = able.context_window
+    limits = [able.max_output_tokens, None if window is None else max(window // _PART_FOR_OUTPUT, 1)]
+    return min((limit for limit in limits if limit), default=None)
 
 
 class Configured(NamedTuple):
@@ -279,9 +298,9 @@ def _place(given: UpstreamSettings, url: str, dialect: HttpDialect) -> tuple[str
         return "http://localhost", url.removeprefix(SOCKET)
     bare = url.rstrip("/")
     for other in DIALECTS.values():
-        if isinstance(other, HttpDialect) and bare.endswith(other.path):
-            base = bare.removesuffix(other.path)
-            if other.path == dialect.path:
+        if isinstance(other, HttpDialect) and bare.endswith(other.endpoint.path):
+            base = bare.removesuffix(other.endpoint.path)
+            if other.endpoint.path == dialect.endpoint.path:
                 return base, socket
             raise SettingsError(
                 f"{without_password(url)} is where the dialect {other.dialect.name} is spoken: name that "

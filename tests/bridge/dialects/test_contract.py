@@ -104,8 +104,13 @@ def test_a_request_goes_out_and_asks_for_a_stream_or_a_whole_answer(entry: Diale
     request = decode_request(b'{"model":"m","input":"Hi"}')
     body, diagnostics = entry.upstream.request(request, context)
     sent: dict[str, Any] = json.loads(body)
-    says = entry.upstream.outcomes(context.options)["stream"].kind == "sent"  # else it is always a stream
-    assert (sent["model"], sent.get("stream"), list(diagnostics)) == ("its-name", says or None, [])
+    outcomes = entry.upstream.outcomes(context.options)
+    # else it is always a stream, or the path says it
+    named, says = (outcomes[field].kind == "sent" for field in ("model", "stream"))
+    asked = (sent.get("model"), sent.get("stream"), list(diagnostics))
+    assert asked == ("its-name" if named else None, says or None, [])
+    endpoint = entry.upstream.endpoint
+    assert named or endpoint is None or "its-name" in endpoint.path_of("its-name")
     whole, _ = entry.upstream.request(request, context._replace(stream=False))
     assert not json.loads(whole).get("stream")
     with pytest.raises(InvalidRequestError):

@@ -313,7 +313,7 @@ HALF = [message("user", "q"), message("assistant", "progress ")]
     [
         ("anthropic", "claude-opus-4-6", {}),
         ("anthropic", "claude-opus-5", {}),
-        ("chat", "gemini-3-pro", profile("gemini").dialects["chat"].options),
+        ("chat", "gemini-3-pro", profile("gemini-chat").dialects["chat"].options),
         ("chat", "mistral-large", profile("mistral").dialects["chat"].options),
     ],
 )

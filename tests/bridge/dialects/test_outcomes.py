@@ -8,11 +8,12 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from openresponses_bridge.calls.identity import ToolIdentityMap
-from openresponses_bridge.dialects import anthropic_messages, chat_completions, codex, responses
+from openresponses_bridge.dialects import anthropic_messages, chat_completions, codex, gemini, responses
 from openresponses_bridge.dialects.anthropic_messages import ModelFacts
 from openresponses_bridge.dialects.base import (
     METADATA_OF_CHAT,
     NATIVE_OF_CHAT,
+    NATIVE_OF_GEMINI,
     NATIVE_OF_MESSAGES,
     OTHER,
     STORE_OF_CHAT,
@@ -20,6 +21,7 @@ from openresponses_bridge.dialects.base import (
     UpstreamSide,
     asked,
 )
+from openresponses_bridge.dialects.gemini.carried import CarriedFields
 from openresponses_bridge.errors import InvalidRequestError
 from openresponses_bridge.protocol.codec import decode_request
 from openresponses_bridge.protocol.request import (
@@ -35,6 +37,7 @@ FACTS = ModelFacts(32_000, "adaptive", structured=True, efforts=("low",))
 COLUMNS: dict[str, tuple[UpstreamSide | None, dict[str, Any]]] = {
     "chat": (chat_completions.DIALECT.upstream, {}),
     "anthropic": (anthropic_messages.DIALECT.upstream, {"facts": FACTS}),
+    "gemini": (gemini.DIALECT.upstream, {"thinking": "level"}),
     "responses": (responses.DIALECT.upstream, {}),
     "published": (responses.DIALECT.upstream, {"supersets": False}),
     "stateful": (responses.DIALECT.upstream, {"stateful": True}),
@@ -95,9 +98,10 @@ SAMPLES: dict[str, Any] = {
     METADATA_OF_CHAT: {"a": "b"},
     NATIVE_OF_MESSAGES: {"type": "ephemeral"},
     NATIVE_OF_CHAT: {"order": ["a"]},
+    NATIVE_OF_GEMINI: "cachedContents/1",
     OTHER: {"a": 1},
 }
-FOREIGN = {STORE_OF_CHAT, METADATA_OF_CHAT, NATIVE_OF_MESSAGES, NATIVE_OF_CHAT, OTHER}
+FOREIGN = {STORE_OF_CHAT, METADATA_OF_CHAT, NATIVE_OF_MESSAGES, NATIVE_OF_CHAT, NATIVE_OF_GEMINI, OTHER}
 # what a field needs beside it to say anything
 BESIDE: dict[str, dict[str, Any]] = {
     "tool_choice": {"tools": [TOOL]},
@@ -105,7 +109,13 @@ BESIDE: dict[str, dict[str, Any]] = {
     "reasoning.summary": {"reasoning": {"effort": "low"}},
     "stream_options.include_obfuscation": {"stream": True},
 }
-FIELDS_OF = {OTHER: "unheard_of", NATIVE_OF_MESSAGES: "cache_control", NATIVE_OF_CHAT: "provider"}
+OWN_NAMES = (OTHER, NATIVE_OF_CHAT, NATIVE_OF_GEMINI)
+FIELDS_OF = {
+    OTHER: "unheard_of",
+    NATIVE_OF_MESSAGES: "cache_control",
+    NATIVE_OF_CHAT: "provider",
+    NATIVE_OF_GEMINI: "cachedContent",
+}
 # where it stands in the request when its row is not a path
 BODIES: dict[str, dict[str, Any]] = {OTHER: {"unheard_of": SAMPLES[OTHER]}}
 
@@ -137,6 +147,9 @@ def request_with(name: str) -> CreateResponse:
         said = [{"role": "user", "content": "Hi"}]
         given = {"model": "m", "max_tokens": 100, "system": [block], "messages": said}
         return anthropic_messages.from_messages(given)[0]
+    if name == NATIVE_OF_GEMINI:
+        brought = CarriedFields(body={"cachedContent": SAMPLES[name]}, names={"cachedContent": None})
+        return CreateResponse(model="m", input="Hi", native=brought.native())
     return decode_request(json.dumps(body_with(name)))
 
 
@@ -189,7 +202,7 @@ def test_the_row_is_true(column: str, name: str) -> None:
 def differs(body: dict[str, Any], column: str, name: str) -> bool:
     """Whether the place that the row names holds what would not be there without the field."""
     side, options = COLUMNS[column]
-    where = FIELDS_OF[name] if name in (OTHER, NATIVE_OF_CHAT) else table(side, options)[name].what
+    where = FIELDS_OF[name] if name in OWN_NAMES else table(side, options)[name].what
     without = decode_request(json.dumps({"model": "other", "input": "Ho", **BESIDE.get(name, {})}))
     if name == "model":
         return bool(body["model"] == "m")

@@ -1,16 +1,17 @@
 """`n` choices over Chat Completions: one run each, which one client reads, pays for and leaves."""
 
+from __future__ import annotations
+
 import json
 import time
 from collections.abc import Iterator
 from typing import Any
 
-import openai
 import pytest
-from openai import OpenAI
 
 from openresponses_server.settings import Limits, Settings, UpstreamSettings
 from openresponses_server.settings.files import hashed
+from tests.support import sdks
 from tests.support.chat_folds import Folded, chunks
 from tests.support.serving import Reply, call, opened, serving
 from tests.support.upstream import CUT, HANG, Script, ScriptedUpstream, chunk, refusal, text
@@ -24,8 +25,8 @@ OTHER = {"authorization": "Bearer modest"}
 
 
 @pytest.fixture
-def client(bridged: str) -> Iterator[OpenAI]:
-    with OpenAI(base_url=f"{bridged}/v1", api_key="none", max_retries=0) as made:
+def client(bridged: str) -> Iterator[sdks.openai.OpenAI]:
+    with sdks.openai.OpenAI(base_url=f"{bridged}/v1", api_key="none", max_retries=0) as made:
         yield made
 
 
@@ -57,7 +58,7 @@ def running(base: str) -> int:
 
 
 # ── the official SDK ───────────────────────────────────────────────────────────────────────────────────────
-def test_two_choices_whole(client: OpenAI, upstream: ScriptedUpstream) -> None:
+def test_two_choices_whole(client: sdks.openai.OpenAI, upstream: ScriptedUpstream) -> None:
     upstream.scripts["m"] = [Script(text("One")), Script(text("T", "wo"))]
     answer = client.chat.completions.create(model="m", messages=TURN, n=2)
     assert [choice.index for choice in answer.choices] == [0, 1]
@@ -73,7 +74,7 @@ def test_two_choices_whole(client: OpenAI, upstream: ScriptedUpstream) -> None:
     assert not any("n" in asked.body for asked in upstream.received)
 
 
-def test_two_choices_streamed(client: OpenAI, upstream: ScriptedUpstream) -> None:
+def test_two_choices_streamed(client: sdks.openai.OpenAI, upstream: ScriptedUpstream) -> None:
     called = [tool_call(0, '{"a":1}', "look", "c1"), chunk("tool_calls"), *text("its usage")[-2:]]
     upstream.scripts["m"] = [Script(text("O", "ne")), Script(called)]
     with client.chat.completions.create(
@@ -89,17 +90,19 @@ def test_two_choices_streamed(client: OpenAI, upstream: ScriptedUpstream) -> Non
     assert len({(piece["id"], piece["created"]) for piece in sent}) == 1
 
 
-def test_the_stream_helper_keeps_choices_apart(client: OpenAI, upstream: ScriptedUpstream) -> None:
+def test_the_stream_helper_keeps_choices_apart(
+    client: sdks.openai.OpenAI, upstream: ScriptedUpstream
+) -> None:
     upstream.scripts["m"] = [Script([0.1, *text("a", "b")]), Script(text("c", "d"))]
     with client.chat.completions.stream(model="m", messages=TURN, n=2) as stream:
         final = stream.get_final_completion()
     assert sorted(choice.message.content or "" for choice in final.choices) == ["ab", "cd"]
 
 
-def test_an_error_of_all_choices_is_raised(client: OpenAI, upstream: ScriptedUpstream) -> None:
+def test_an_error_of_all_choices_is_raised(client: sdks.openai.OpenAI, upstream: ScriptedUpstream) -> None:
     upstream.scripts["m"] = refusal(429, {"retry-after": "7"}, code="slow_down", message="Wait.")
     for stream in (False, True):
-        with pytest.raises(openai.RateLimitError) as refused:
+        with pytest.raises(sdks.openai.RateLimitError) as refused:
             client.chat.completions.create(model="m", messages=TURN, n=2, stream=stream)
         assert refused.value.code == "slow_down"
         assert refused.value.response.headers["retry-after"] == "7"

@@ -133,6 +133,20 @@ def _anthropic_calls(size: int) -> dict[str, Any]:
     return {"model": "demo", "max_tokens": 99, "messages": messages, "stream": True}
 
 
+def _gemini(size: int) -> dict[str, Any]:
+    return {"contents": [{"role": "user", "parts": _many(lambda at: {"text": f"part {at}"}, size)}]}
+
+
+def _gemini_calls(size: int) -> dict[str, Any]:
+    def pair(at: int) -> list[dict[str, Any]]:
+        return [
+            {"role": "model", "parts": [{"functionCall": {"name": "look", "args": {"at": at}}}]},
+            {"role": "user", "parts": [{"functionResponse": {"name": "look", "response": {"at": at}}}]},
+        ]
+
+    return {"contents": [each for two in _many(pair, size) for each in two]}
+
+
 def _vscode(size: int) -> dict[str, Any]:
     parts = _many(lambda at: {"type": "LanguageModelTextPart", "value": f"{at}"}, size)
     return {"model": "demo", "messages": [{"role": 1, "content": parts}]}
@@ -195,6 +209,14 @@ ROWS = (
     Row("POST", "/v1/messages", "blocks", _anthropic),
     Row("POST", "/v1/messages", "calls", _anthropic_calls),
     Row("POST", "/v1/messages/count_tokens", "blocks", _anthropic),
+    *(
+        Row("POST", f"/{version}/models/{{model:path}}:{verb}", "contents", _gemini)
+        for version in ("v1beta", "v1")
+        for verb in ("generateContent", "streamGenerateContent", "countTokens")
+    ),
+    Row("POST", "/v1beta/models/{model:path}:generateContent", "calls", _gemini_calls),
+    Row("GET", "/v1beta/models", "a long query", _target("/v1beta/models?")),
+    Row("GET", "/v1beta/models/{model:path}", "a long name", _target("/v1beta/models/"), 404),
     Row("GET", "/v1/usage", "a long query", _target("/v1/usage?")),
     Row("POST", "/vscode/v1/chat", "parts", _vscode),
     Row("POST", "/vscode/v1/chat", "markers", _marked),
@@ -242,7 +264,7 @@ def prepared(app: InProcess, row: Row, size: int) -> Callable[[], None]:
     if row.method == "WEBSOCKET":
         message = json.dumps(asked).encode()
         return lambda: _ended(app.turns([message])[0])
-    target, body = row.route, asked
+    target, body = row.route.replace("{model:path}", "demo"), asked
     if "{id}" in row.route:
         traced = [(b"openresponses-trace", b"1")] if row.route.endswith("/trace") else []
         kept = app.call("POST", "/v1/responses", asked, traced)
@@ -268,7 +290,6 @@ def seconds(app: InProcess, row: Row, size: int, runs: int) -> float:
     spent = []
     for _ in range(runs):
         make = prepared(app, row, size)
-        gc.collect()
         gc.disable()  # it would look through what other tests left
         try:
             before = process_time()
@@ -281,7 +302,6 @@ def seconds(app: InProcess, row: Row, size: int, runs: int) -> float:
 
 def peak(app: InProcess, row: Row, size: int) -> int:
     make = prepared(app, row, size)
-    gc.collect()
     tracemalloc.start()
     try:
         make()

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack
 from http.client import HTTPResponse
 from typing import Any
@@ -10,15 +10,18 @@ from typing import Any
 import pytest
 
 from openresponses_bridge import ResponseStreamStateMachine
+from openresponses_server.api import responses
+from openresponses_server.api.responders import StoredStream
 from openresponses_server.runs import client as clients
 from openresponses_server.runs.client import Batch, Client
+from openresponses_server.runs.run import Run
 from openresponses_server.settings import Limits, Settings, UpstreamSettings
 from tests.support.serving import Reply, call, opened, serving, violations, wait_for
 from tests.support.upstream import HANG, Script, ScriptedUpstream, chunk, text
 
 pytestmark = pytest.mark.timeout(120)
 DONE = b"data: [DONE]\n\n"
-PIECES = 1500
+PIECES = 800  # more than the system and the server keep for a client that reads nothing
 FLOOD = [chunk(content="x" * 10_000)] * PIECES
 
 
@@ -30,7 +33,7 @@ def server(upstream: ScriptedUpstream) -> Iterator[str]:
     )
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(clients, "_TIMEOUT", 0.2)
-        with serving(settings) as base:
+        with serving(settings, send_buffer=65536) as base:
             yield base
 
 
@@ -46,6 +49,21 @@ def asked(model: str, **more: Any) -> dict[str, Any]:
 
 def without_comments(data: bytes) -> bytes:
     return b"".join(each + b"\n\n" for each in data.split(b"\n\n")[:-1] if not each.startswith(b":"))
+
+
+@pytest.fixture
+def slow_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stream is over for several keep-alives before its responder knows it, as while a run waits to hear
+    that its end is stored."""
+    remaining = responses.remaining_stream
+
+    async def slowly(*of: Any) -> AsyncIterator[bytes]:
+        async for data in remaining(*of):
+            yield data
+        await asyncio.sleep(0.3)
+
+    monkeypatch.setattr(responses, "remaining_stream", slowly)
+    monkeypatch.setattr(Run, "draining", False)
 
 
 def test_s4_run_does_not_wait_for_a_client_that_stops_reading(
@@ -84,8 +102,10 @@ def test_s3_client_that_falls_behind_gets_a_live_stream_to_its_end(
     assert b"event: response.incomplete\n" in got
 
 
+@pytest.mark.usefixtures("slow_end")
 def test_s8_who_falls_behind_counts_as_a_reader(server: str, upstream: ScriptedUpstream) -> None:
-    """One too many is broken off, and can ask again; one that leaves gives its place back."""
+    """One too many is broken off, and can ask again; one that leaves gives its place back. No keep-alive
+    comes after the end of a stream."""
     upstream.scripts["flood"] = Script([*FLOOD, *text("end")])
     with ExitStack() as held:
         stuck = []
@@ -119,6 +139,27 @@ def wait_for_end(upstream: ScriptedUpstream, count: int) -> None:
     ] * count:
         assert time.monotonic() < deadline
         time.sleep(0.02)
+
+
+async def test_a_stored_stream_is_not_kept_alive_after_its_end() -> None:
+    bodies: list[bytes] = []
+
+    async def pieces() -> AsyncIterator[bytes]:
+        yield b"event: a\ndata: {}\n\n"
+        await asyncio.sleep(0.1)
+        yield b"event: b\ndata: {}\n\n" + DONE
+        await asyncio.sleep(0.1)
+
+    async def send(message: Any) -> None:
+        bodies.append(message.get("body", b""))
+
+    async def receive() -> Any:
+        return await asyncio.Event().wait()
+
+    await StoredStream(pieces(), {}, 0.01)({"type": "http", "method": "GET"}, receive, send)
+    whole = b"".join(bodies)
+    assert b": keep-alive\n\nevent: b" in whole
+    assert whole.endswith(DONE)
 
 
 async def sent(client: Client, batch: Batch) -> None:

@@ -1,13 +1,15 @@
 """Clients that send `functions`, the older form of tools: the official SDK over a model that has tools."""
 
+from __future__ import annotations
+
 import json
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from openai import OpenAI
 
 from openresponses_server.settings import Settings, UpstreamSettings
+from tests.support import sdks
 from tests.support.chat_folds import chunks
 from tests.support.serving import call, serving
 from tests.support.upstream import DONE, Script, ScriptedUpstream, chunk
@@ -26,13 +28,13 @@ TWO_CALLS = [
 
 
 @pytest.fixture
-def client(bridged: str) -> Iterator[OpenAI]:
-    with OpenAI(base_url=f"{bridged}/v1", api_key="none", max_retries=0) as made:
+def client(bridged: str) -> Iterator[sdks.openai.OpenAI]:
+    with sdks.openai.OpenAI(base_url=f"{bridged}/v1", api_key="none", max_retries=0) as made:
         yield made
 
 
 def test_a_function_is_called_and_answered(demo: str) -> None:
-    with OpenAI(base_url=f"{demo}/v1", api_key="none", max_retries=0) as client:
+    with sdks.openai.OpenAI(base_url=f"{demo}/v1", api_key="none", max_retries=0) as client:
         (choice,) = client.chat.completions.create(model="demo", messages=ASKED, functions=FUNCTIONS).choices
         assert choice.finish_reason == "stop", "the demo model was not asked for it"
         forced: Any = {"model": "demo", "functions": FUNCTIONS, "function_call": {"name": "look"}}
@@ -47,7 +49,7 @@ def test_a_function_is_called_and_answered(demo: str) -> None:
     assert last.message.content == "The tool answered: 12 degrees"
 
 
-def test_a_function_is_called_in_a_stream(client: OpenAI, upstream: ScriptedUpstream) -> None:
+def test_a_function_is_called_in_a_stream(client: sdks.openai.OpenAI, upstream: ScriptedUpstream) -> None:
     upstream.scripts["m"] = Script(TWO_CALLS[:2] + TWO_CALLS[3:])
     stream: Any = client.chat.completions.create(
         model="m", messages=ASKED, functions=FUNCTIONS, function_call="auto", stream=True

@@ -123,7 +123,7 @@ def test_capture_of_no_known_dialect_is_2() -> None:
     result = run("replay", stdin=b'{"hello": "world"}\n')
     assert result.exit_code == 2
     assert "line 1:" in result.stderr
-    named = {"codex", "vscode", "anthropic", "responses", "copilot", "chat"}
+    named = {"codex", "vscode", "anthropic", "responses", "copilot", "gemini", "chat"}
     assert set(result.stderr.strip().rpartition("not one of: ")[2].split(", ")) == named
 
 

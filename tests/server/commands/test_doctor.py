@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from msgspec import Struct
 
 from openresponses_server.commands.cli import main
 from openresponses_server.settings import Settings
 from openresponses_server.settings.files import hashed
 from tests.support.serving import serving
-from tests.support.upstream import ScriptedUpstream
+from tests.support.upstream import JSON, Script, ScriptedUpstream, refusal
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -178,3 +179,182 @@ def test_a_name_that_is_not_an_agents_is_a_usage_error() -> None:
     done = CliRunner().invoke(main, ["doctor", "claud"])
     assert done.exit_code == 2
     assert "did you mean 'claude'?" in done.output
+
+
+class Answering(Struct, frozen=True):
+    """An engine: what its paths answer, and what is said of it."""
+
+    model: dict[str, Any]
+    """Its entry in the list of models."""
+    pages: dict[str, Any]
+    described: str
+    advice: tuple[str, ...] = ()
+    chat: Script | None = None
+    """What it answers to a request with a tool."""
+    headers: dict[str, str] = {}
+
+
+LLAMACPP = {"server": "llama.cpp"}
+SMALL = "a context of 4,096 tokens is too small for the prompts of Codex and Claude Code"
+PROPS = {
+    "default_generation_settings": {"n_ctx": 65536},
+    "total_slots": 1,
+    "modalities": {"vision": True},
+    "chat_template": "{% if tools %}",
+    "chat_template_caps": {"supports_tools": True},
+    "build_info": "b7000-abc",
+}
+ENGINES = {
+    "llamacpp": Answering({"owned_by": "llamacpp"}, {"/props": PROPS}, "llama.cpp b7000-abc, 65,536 tokens"),
+    "llamacpp that lacks all": Answering(
+        {},
+        {
+            "/props": PROPS
+            | {
+                "default_generation_settings": {"n_ctx": 4096},
+                "total_slots": 4,
+                "modalities": {"vision": False},
+            }
+            | {"chat_template": "{{ messages }}", "chat_template_caps": {}}
+        },
+        "llama.cpp b7000-abc, 4,096 tokens",
+        (f"{SMALL}: -c 131072 for its 4 slots", "its template has no tools", "it sees no images"),
+        headers=LLAMACPP,
+    ),
+    "llamacpp without jinja": Answering(
+        {"owned_by": "llamacpp"},
+        {"/props": PROPS},
+        "llama.cpp",
+        ("it refuses tools: start it with --jinja",),
+        refusal(500, message="tools param requires --jinja flag"),
+    ),
+    "llamacpp that keeps its props to itself": Answering(
+        {}, {"/props": Script([b"{}"], 401, JSON)}, "llama.cpp", headers=LLAMACPP
+    ),
+    "vllm": Answering(
+        {"owned_by": "vllm", "max_model_len": 4096},
+        {"/version": {"version": "0.32.0"}},
+        "vLLM 0.32.0, 4,096 tokens",
+        (f"{SMALL}: --max-model-len 32768", "it refuses tools: --enable-auto-tool-choice"),
+        refusal(400, message="auto tool choice requires --enable-auto-tool-choice to be set"),
+    ),
+    "sglang": Answering(
+        {"owned_by": "sglang", "max_model_len": 4096}, {}, "SGLang, 4,096", (f"{SMALL}: --context-length",)
+    ),
+    "ollama": Answering(
+        {"owned_by": "library"},
+        {
+            "/api/version": {"version": "0.13.3"},
+            "/api/ps": {"models": [{"model": "m", "context_length": 4096}]},
+            "/api/show": {"capabilities": ["completion"]},
+        },
+        "Ollama 0.13.3, 4,096 tokens",
+        (f"{SMALL}: OLLAMA_CONTEXT_LENGTH=32768", "its template has no tools", "it sees no images"),
+    ),
+    "litellm": Answering(
+        {"owned_by": "openai"},
+        {"/health/liveliness": Script([b'"I\'m alive!"'], 200, JSON | {"x-litellm-version": "1.80.0"})},
+        "LiteLLM 1.80.0",
+    ),
+    "lmstudio": Answering(
+        {"owned_by": "organization_owner"},
+        {
+            "/api/v0/models": {
+                "data": [
+                    {"id": "other"},
+                    {"id": "m", "type": "llm", "loaded_context_length": 4096, "capabilities": []},
+                ]
+            }
+        },
+        "LM Studio, 4,096 tokens",
+        (f"{SMALL}: load the model", "its model was not trained for tools", "it sees no images"),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ENGINES)
+def test_an_engine_is_known_by_its_answers(name: str, doctor: Doctor, upstream: ScriptedUpstream) -> None:
+    engine, profile = ENGINES[name], name.partition(" ")[0]
+    listed = json.dumps({"object": "list", "data": [{"id": "m", **engine.model}]}).encode()
+    pages = {path: each for path, each in engine.pages.items() if isinstance(each, Script)}
+    upstream.pages = {
+        "/v1/models": Script([listed], 200, JSON | engine.headers),
+        **{
+            path: Script([json.dumps(each).encode()], 200, JSON)
+            for path, each in engine.pages.items()
+            if path not in pages
+        },
+        **pages,
+        **({"/v1/chat/completions": engine.chat} if engine.chat else {}),
+    }
+    found = doctor("--upstream", upstream.url, "--model", "m")
+    upstream.pages = {}
+    state, message = found["engine of upstream"]
+    assert state == "note"
+    assert message.startswith(engine.described)
+    for each in (*engine.advice, f"--upstream {profile}"):
+        assert each in message.replace("its model sees", "it sees")
+    assert message.count("; ") == len(engine.advice)
+    assert found["upstream"][0] == "ok"
+
+
+def test_an_engine_under_its_own_profile_lacks_nothing(
+    doctor: Doctor, upstream: ScriptedUpstream, tmp_path: Path
+) -> None:
+    listed = json.dumps({"data": [{"id": "m", "owned_by": "llamacpp"}]}).encode()
+    upstream.pages = {
+        "/v1/models": Script([listed], 200, JSON),
+        "/props": Script([json.dumps(PROPS).encode()], 200, JSON),
+    }
+    config = tmp_path / "bridge.toml"
+    config.write_text(f'[[upstreams]]\nprofile = "llamacpp"\nurl = "{upstream.url}"\n')
+    found = doctor("--config", str(config))
+    upstream.pages = {}
+    described = "llama.cpp b7000-abc, 65,536 tokens a conversation"
+    assert found["engine of upstream llamacpp"] == ("ok", described)
+
+
+@pytest.mark.parametrize(
+    "lies",
+    [
+        {
+            "/props": {
+                "default_generation_settings": [],
+                "total_slots": "4",
+                "modalities": 3,
+                "chat_template": {},
+            }
+        },
+        {"/props": {"default_generation_settings": {"n_ctx": -1}, "total_slots": True, "build_info": ["x"]}},
+        {
+            "/props": {
+                "default_generation_settings": {"n_ctx": 10**30},
+                "build_info": "\x1b[31m" + "x" * 100_000,
+            }
+        },
+        {"/props": []},
+        {"/props": "[" * 100_000},
+    ],
+    ids=range(5),
+)
+def test_an_engine_that_lies_is_not_believed(
+    lies: dict[str, Any], doctor: Doctor, upstream: ScriptedUpstream
+) -> None:
+    listed = json.dumps({"data": [None, {"id": "m", "owned_by": "llamacpp"}]}).encode()
+    upstream.pages = {"/v1/models": Script([listed], 200, JSON)}
+    for path, each in lies.items():
+        body = each if isinstance(each, str) else json.dumps(each)
+        upstream.pages[path] = Script([body.encode()], 200, JSON)
+    state, message = doctor("--upstream", upstream.url, "--model", "m")["engine of upstream"]
+    upstream.pages = {}
+    assert state == "note"
+    assert message.startswith("llama.cpp")
+    assert len(message) < 200
+    assert "\x1b" not in message
+
+
+def test_an_upstream_that_is_no_engine_is_not_called_one(doctor: Doctor, upstream: ScriptedUpstream) -> None:
+    upstream.models = ["m"]
+    found = doctor("--upstream", upstream.url)
+    upstream.models = None
+    assert "engine of upstream" not in found

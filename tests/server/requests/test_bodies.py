@@ -30,6 +30,9 @@ from tests.support.serving import call, serving
 from tests.support.sockets import opened_socket
 
 LIMITS = Limits(depth=20, json_values=300, items=12, tools=5)
+GEMINI = [
+    f"/v1beta/models/demo:{verb}" for verb in ("generateContent", "streamGenerateContent", "countTokens")
+]
 ROUTES = [
     "/v1/responses",
     "/v1/responses/compact",
@@ -39,6 +42,7 @@ ROUTES = [
     "/v1/chat/completions",
     "/v1/messages",
     "/v1/messages/count_tokens",
+    *GEMINI,
     "/vscode/v1/chat",
     "/vscode/v1/tokens",
 ]
@@ -59,6 +63,8 @@ def request_of(path: str, **more: Any) -> dict[str, Any]:
     said = {"role": "user", "content": "Hello"}
     if path in OWN:
         return {"model": "demo", "input": [said], **more}
+    if path in GEMINI:
+        return {"contents": [{"role": "user", "parts": [{"text": "Hello"}]}], **more}
     spoken = {"role": "user", "content": [{"type": "text", "value": "Hello"}]}
     if path == "/vscode/v1/tokens":
         return {"model": "demo", "message": spoken, **more}
@@ -73,8 +79,13 @@ def said(base: str, path: str, body: bytes, headers: dict[str, str] | None = Non
 
 
 def test_every_endpoint_that_takes_a_body_is_here() -> None:
-    posted = {route.path for route in _ROUTES if "POST" in (getattr(route, "methods", None) or ())}
-    assert posted - BODILESS - NO_JSON == set(ROUTES)
+    posted = {
+        route.path.replace("{model:path}", "demo")
+        for route in _ROUTES
+        if "POST" in (getattr(route, "methods", None) or ())
+    }
+    of_old_version = {path.replace("v1beta", "v1") for path in GEMINI}
+    assert posted - BODILESS - NO_JSON == {*ROUTES, *of_old_version}
 
 
 # ── types ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -108,11 +119,13 @@ def test_s8_the_shape_of_the_json_is_bounded(small: str, path: str) -> None:
     assert said(small, path, body + b', "x": "' + text + b'"}') == (200, "")
 
 
-@pytest.mark.parametrize("path", [path for path in ROUTES if path != "/vscode/v1/tokens"])
+@pytest.mark.parametrize("path", [path for path in ROUTES if path not in ("/vscode/v1/tokens", *GEMINI[1:])])
 def test_s8_items_are_bounded(small: str, path: str) -> None:
     asked = request_of(path)
-    place = "input" if path in OWN else "messages"
-    asked[place] *= 13
+    place = "input" if path in OWN else "contents" if path in GEMINI else "messages"
+    if path in GEMINI:  # adjacent contents of one role are one item
+        asked[place] += [{**asked[place][0], "role": "model"}]
+    asked[place] = (asked[place] * 13)[:13]
     reply = call(small, "POST", path, asked)
     assert (reply.status, "13 items; the limit is 12" in reply.error["message"]) == (400, True)
     assert reply.error.get("param", place) == place

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from openresponses_bridge.protocol.codec import encode
+from openresponses_bridge.seal import Sealer
 from openresponses_server.settings import Settings, UpstreamSettings
 from tests.support import upstream as chat
 from tests.support.in_process import InProcess
@@ -137,12 +139,23 @@ def test_reasoning_goes_to_no_other_upstream(app: InProcess, particular: Particu
             assert THOUGHT not in json.dumps(particular.last(model).body)
 
 
-def test_forged_and_altered_seals_are_refused(app: InProcess) -> None:
+@pytest.mark.parametrize("stream", [False, True])
+def test_what_is_altered_or_of_another_server_is_left_out(
+    app: InProcess, particular: Particular, stream: bool
+) -> None:
     output = first(app, store=False, include=ENCRYPTED)["output"]
     sealed = output[0]["encrypted_content"]
-    output[0]["encrypted_content"] = sealed[:-8] + ("A" * 8)
-    reply = post(app, "/v1/responses", input=replayed(output), tools=[TOOL], store=False)
-    assert (reply.status, reply.error["param"]) == (400, "input[1].encrypted_content")
+    forged = encode({"by": "another", "text": THOUGHT})
+    of_others = Sealer(b"k" * 32).seal(forged, "raw-reasoning"), Sealer().seal(forged, "raw-reasoning")
+    for each in (sealed[:-8] + "A" * 8, "orb2." + sealed[5:], *of_others):
+        output[0]["encrypted_content"] = each
+        history = [*replayed(output)[:1], output[0], {"role": "user", "content": "Go on."}]
+        reply = post(app, "/v1/responses", input=history, store=False, stream=stream)
+        assert reply.status == 200, reply.body
+        assert "reasoning: can't be opened here" in reply.headers["openresponses-losses"]
+        sent = json.dumps(particular.last("thinks").body)
+        assert THOUGHT not in sent
+        assert each not in sent
 
 
 def test_nothing_is_sealed_unasked(app: InProcess) -> None:

@@ -1,11 +1,13 @@
 """`/v1/models` for clients of Anthropic's API: its shape, its pages, its errors; with Anthropic's own SDK."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 
-import anthropic
 import pytest
 
 from openresponses_server.settings import Capabilities, Settings, UpstreamSettings
+from tests.support import sdks
 from tests.support.in_process import InProcess
 from tests.support.serving import Reply
 
@@ -104,13 +106,13 @@ def test_headers_say_who_asks(app: InProcess, headers: list[tuple[bytes, bytes]]
 
 
 def test_anthropics_sdk_lists_pages_and_retrieves(demo: str) -> None:
-    with anthropic.Anthropic(base_url=demo, api_key="none", max_retries=0) as client:
+    with sdks.anthropic.Anthropic(base_url=demo, api_key="none", max_retries=0) as client:
         every = [model.id for model in client.models.list(limit=1)]
         assert every == [model.id for model in client.models.list()]
         assert "demo" in every
         one = client.models.retrieve("demo")
         assert (one.type, one.id, one.lifecycle) == ("model", "demo", "active")
-        with pytest.raises(anthropic.NotFoundError):
+        with pytest.raises(sdks.anthropic.NotFoundError):
             client.models.retrieve("nobody")
         counted = client.messages.count_tokens(
             model="demo",

@@ -432,7 +432,7 @@ async def test_where_a_profile_leads(
     upstream = innermost(target.upstream)
     upstream._connect = lambda name, timeouts: Client()
     with pytest.raises(UpstreamError):
-        async with upstream.open(UpstreamRequest(target.dialect.path, b"{}", "r")):
+        async with upstream.open(UpstreamRequest(target.dialect.path("m"), b"{}", "r")):
             pass
     ((url, headers),) = seen
     expected, key, (option, value) = PROFILES[name][dialect]

@@ -54,6 +54,22 @@ def test_p6_the_levels_that_a_server_takes() -> None:
     assert options_of("qwen/qwen3-32b", profile="groq", api_key="${HOME}").efforts == {"none", "default"}
 
 
+@pytest.mark.parametrize(
+    ("model", "behind_mistral"),
+    [
+        ("mistralai/mistral-large-2512", True),
+        ("mistralai/devstral-small", True),
+        ("mistralai/codestral-2508:floor", True),
+        ("anthropic/claude-opus-5", False),
+        ("nvidia/nemotron-3-nano", False),
+    ],
+)
+def test_p19_models_of_mistral_behind_another_server(model: str, behind_mistral: bool) -> None:
+    found = options_of(model, profile="openrouter", api_key="${HOME}")
+    assert (found.call_ids == "[a-zA-Z0-9]{9}") is behind_mistral
+    assert found.user_after_outputs is not behind_mistral
+
+
 ALWAYS = "'none' sent as 'low'"
 # (profile, model, effort asked for) → (fields of the body, the loss)
 ASKED: dict[tuple[str, str, str], tuple[dict[str, Any], str | None]] = {
@@ -81,8 +97,28 @@ ASKED: dict[tuple[str, str, str], tuple[dict[str, Any], str | None]] = {
     ("deepseek", "deepseek-v4-pro", "none"): ({"thinking": {"type": "disabled"}}, None),
     ("groq", "qwen/qwen3-32b", "high"): ({"reasoning_effort": "default"}, "'high' sent as 'default'"),
     ("groq", "openai/gpt-oss-120b", "max"): ({"reasoning_effort": "high"}, "'max' sent as 'high'"),
-    ("gemini", "gemini-3-pro-preview", "medium"): ({"reasoning_effort": "high"}, "'medium' sent as 'high'"),
-    ("gemini", "gemini-2.5-flash", "none"): ({"reasoning_effort": "none"}, None),
+    ("gemini-chat", "gemini-3-pro-preview", "medium"): (
+        {"reasoning_effort": "high"},
+        "'medium' sent as 'high'",
+    ),
+    ("gemini-chat", "gemini-2.5-flash", "none"): ({"reasoning_effort": "none"}, None),
+    ("gemini", "gemini-3-pro-preview", "medium"): (
+        {"generationConfig": {"thinkingConfig": {"thinkingLevel": "HIGH", "includeThoughts": True}}},
+        "'medium' sent as 'high'",
+    ),
+    ("gemini", "gemini-3-flash-preview", "none"): (
+        {"generationConfig": {"thinkingConfig": {"thinkingLevel": "MINIMAL"}}},
+        "'none' sent as 'minimal'",
+    ),
+    ("gemini", "gemini-2.5-flash", "none"): (
+        {"generationConfig": {"thinkingConfig": {"thinkingBudget": 0}}},
+        None,
+    ),
+    ("gemini", "gemini-2.5-pro", "max"): (
+        {"generationConfig": {"thinkingConfig": {"thinkingBudget": 32768, "includeThoughts": True}}},
+        None,
+    ),
+    ("gemini", "gemini-2.0-flash", "none"): ({}, None),
     ("vllm", "Qwen/Qwen3.5-35B-A3B-FP8", "none"): (
         {"chat_template_kwargs": {"enable_thinking": False}},
         None,
@@ -167,7 +203,10 @@ def test_each_model_of_the_table_is_itself() -> None:
     assert [nearest_model(name.upper(), SHIPPED) for name in SHIPPED] == list(SHIPPED)
 
 
-FIELDS = ("reasoning_effort", "reasoning", "thinking", "chat_template_kwargs", "enable_thinking")
+FIELDS = (
+    *("reasoning_effort", "reasoning", "thinking", "chat_template_kwargs", "enable_thinking"),
+    "generationConfig",
+)
 
 
 @pytest.mark.parametrize(("name", "model", "effort"), ASKED, ids=" ".join)
@@ -192,6 +231,14 @@ def test_what_the_config_says_goes_over_the_profile() -> None:
     assert options_of("kimi-k3-turbo", **own, options={"efforts": ["low"]}).efforts == {"low"}
 
 
+@pytest.mark.parametrize("dialect", ["chat", "responses"])
+@pytest.mark.parametrize("tags", [[], [["<think>", ""]], [["", "</think>"]]])
+def test_think_tags_that_can_not_be_any_are_found_at_once(dialect: str, tags: list[list[str]]) -> None:
+    wrong = {"url": "http://127.0.0.1:1", "dialect": dialect, "options": {"think_tags": tags}}
+    with pytest.raises(SettingsError, match="pairs of an opening and a closing tag"):
+        build_router(load_settings(upstreams=[wrong]), Sealer())
+
+
 def test_options_that_are_wrong_are_found_at_once() -> None:
     wrong = {"url": "http://127.0.0.1:1", "model_options": {"m*": {"eforts": []}}}
     with pytest.raises(SettingsError) as raised:
@@ -206,5 +253,5 @@ def test_p5_templates_that_take_one_system_message() -> None:
         if "chat" in (found := profile(name).dialects)
         and found["chat"].options.get("system_messages") == "one"
     }
-    one_only = {"vllm", "sglang", "vertex", "llamacpp", "lmstudio", "ollama", "qwen", "minimax", "gemini"}
-    assert one == one_only | {"mistral"}
+    one_only = {"vllm", "sglang", "vertex", "llamacpp", "lmstudio", "ollama", "qwen", "minimax"}
+    assert one == one_only | {"gemini-chat", "mistral", "transformers"}

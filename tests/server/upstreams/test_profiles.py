@@ -166,7 +166,7 @@ def test_workers_find_the_folder_from_anywhere(
         (
             MINE.replace("chat", "chta"),
             4,
-            "dialect 'chta' is not one of: chat, responses, anthropic, codex (did you mean",
+            "dialect 'chta' is not one of: chat, responses, anthropic, gemini, codex (did you mean",
         ),
         (MINE.replace("max_tokens_field", "max_token_field"), 8, "did you mean 'max_tokens_field'?"),
         (MINE.replace('"max_tokens"', '"most"'), 8, "options: Invalid enum value 'most'"),

@@ -9,8 +9,6 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
-import anthropic
-import openai
 import pytest
 from structlog.testing import capture_logs
 
@@ -20,6 +18,7 @@ from openresponses_server.settings import Retries, Settings, SettingsError, Upst
 from openresponses_server.settings.data_folder import ServerSealer
 from openresponses_server.upstreams.refusals import refusal as refused_with
 from openresponses_server.upstreams.routing import build_router
+from tests.support import sdks
 from tests.support.serving import call, respond, serving
 from tests.support.upstream import JSON, Script, ScriptedUpstream, refusal
 
@@ -80,12 +79,15 @@ def test_what_waiting_does_not_mend_is_asked_once_and_says_so(
 def test_the_sdks_ask_once(sdk: str, bridged: str, upstream: ScriptedUpstream) -> None:
     before = len(upstream.received)
     if sdk == "openai":
-        with openai.OpenAI(base_url=f"{bridged}/v1", api_key="x") as client, pytest.raises(openai.APIError):
+        with (
+            sdks.openai.OpenAI(base_url=f"{bridged}/v1", api_key="x") as client,
+            pytest.raises(sdks.openai.APIError),
+        ):
             client.responses.create(model="html", input="Hi")
     else:
         with (
-            anthropic.Anthropic(base_url=bridged, api_key="x") as of_messages,
-            pytest.raises(anthropic.APIError),
+            sdks.anthropic.Anthropic(base_url=bridged, api_key="x") as of_messages,
+            pytest.raises(sdks.anthropic.APIError),
         ):
             of_messages.messages.create(
                 model="html", max_tokens=9, messages=[{"role": "user", "content": "Hi"}]

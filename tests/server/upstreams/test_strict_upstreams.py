@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from tests.support.anthropic import add_up
-from tests.support.strict_upstreams import PROVIDERS, Gemini, Provider, Said, StrictUpstream
+from tests.support.strict_upstreams import PROVIDERS, GeminiChat, Provider, Said, StrictUpstream
 from tests.support.upstream import DONE, Received, Script
 
 Json = dict[str, Any]
@@ -75,10 +75,24 @@ def of_chat(provider: Provider) -> Json:
     return body | {"messages": [*body["messages"], said, *answers]}
 
 
+def of_contents(provider: Provider) -> Json:
+    declared = {"name": "look", "parametersJsonSchema": {"type": "object", "properties": {}}}
+    body: Json = {"contents": [{"role": "user", "parts": [{"text": "Turn 1."}]}]}
+    body["tools"] = [{"functionDeclarations": [declared]}]
+    parts = [part for frame in made(provider, body) for part in frame["candidates"][0]["content"]["parts"]]
+    answers = [
+        {"functionResponse": {"id": call["id"], "name": call["name"], "response": {"output": "seen"}}}
+        for call in (part["functionCall"] for part in parts if "functionCall" in part)
+    ]
+    said = [{"role": "model", "parts": parts}, {"role": "user", "parts": answers}]
+    return body | {"contents": [*body["contents"], *said]}
+
+
 GOOD: dict[str, Callable[[Provider], Json]] = {
     "openai": of_openai,
     "anthropic": of_anthropic,
-    "gemini": of_chat,
+    "gemini": of_contents,
+    "gemini-chat": of_chat,
     "qwen": of_chat,
     "mistral": of_chat,
 }
@@ -223,7 +237,7 @@ ANTHROPIC = {
     ),
 }
 # a good conversation is: system, user, assistant with two calls, two outputs
-GEMINI = {
+GEMINI_CHAT = {
     "a call without its signature": Broken(
         called(0, extra_content=None), "Function call is missing a thought_signature"
     ),
@@ -277,7 +291,71 @@ MISTRAL = {
     ),
     "a call without output": Broken(without(4), "are never answered"),
 }
-ROWS = {"openai": OPENAI, "anthropic": ANTHROPIC, "gemini": GEMINI, "qwen": QWEN, "mistral": MISTRAL}
+
+
+def part_of(content: int, place: int, **fields: Any) -> Callable[[Json], Any]:
+    """Set fields of a part; None deletes."""
+
+    def change(body: Json) -> None:
+        part = body["contents"][content]["parts"][place]
+        part.update({name: value for name, value in fields.items() if value is not None})
+        for name in [name for name, value in fields.items() if value is None]:
+            del part[name]
+
+    return change
+
+
+# a good conversation is: user, model with a text in three parts and two calls, user with their outputs
+GEMINI = {
+    "a call without its signature": Broken(
+        part_of(1, -2, thoughtSignature=None), "Function call is missing a thought_signature"
+    ),
+    "another signature": Broken(part_of(1, -2, thoughtSignature="AbCd=="), "Corrupted thought signature"),
+    "a signature on another part": Broken(
+        lambda body: body["contents"][1]["parts"][-1].update(
+            thoughtSignature=body["contents"][1]["parts"][-2].pop("thoughtSignature")
+        ),
+        "Corrupted thought signature",
+    ),
+    "an answer without its call": Broken(
+        lambda body: body["contents"][1]["parts"].pop(), "the number of function response parts is equal"
+    ),
+    "a call without its answer": Broken(
+        lambda body: body["contents"][2]["parts"].pop(), "the number of function response parts is equal"
+    ),
+    "an end with the model's turn": Broken(
+        lambda body: body["contents"].append({"role": "model", "parts": [{"text": "Hm."}]}),
+        "ending with a model turn are not supported",
+    ),
+    "two turns of one role": Broken(
+        lambda body: body["contents"].append({"role": "user", "parts": [{"text": "Hm."}]}),
+        "roles take turns",
+    ),
+    "a role that it does not know": Broken(
+        lambda body: body["contents"][0].update(role="system"), "Please use a valid role"
+    ),
+    "a first turn of the model": Broken(lambda body: body["contents"].pop(0), "first content is the user's"),
+    "a content without parts": Broken(
+        lambda body: body["contents"][0].update(parts=[]), "parts must not be empty"
+    ),
+    "a field that it does not know": Broken(lambda body: body.update(stream=True), 'Unknown name "stream"'),
+    "a part's field that it does not know": Broken(part_of(1, 0, annotations=[]), 'name "annotations"'),
+    "a setting that it does not know": Broken(
+        lambda body: body.update(generationConfig={"verbosity": "low"}), 'Unknown name "verbosity"'
+    ),
+    "a keyword that it does not know": Broken(
+        lambda body: body["tools"][0]["functionDeclarations"][0]["parametersJsonSchema"].update(const=1),
+        'Unknown name "const"',
+    ),
+}
+ROWS = {
+    "openai": OPENAI,
+    "anthropic": ANTHROPIC,
+    "gemini": GEMINI,
+    "gemini-chat": GEMINI_CHAT,
+    "qwen": QWEN,
+    "mistral": MISTRAL,
+}
 
 
 @pytest.mark.parametrize(
@@ -308,7 +386,7 @@ def test_encrypted_reasoning_comes_if_it_is_asked_for() -> None:
 
 
 def test_gemini_wants_signatures_of_the_current_turn_and_takes_its_placeholder_for_calls_of_others() -> None:
-    provider = PROVIDERS["gemini"]()
+    provider = PROVIDERS["gemini-chat"]()
     body = of_chat(provider)
     foreign = deepcopy(body)
     for message in foreign["messages"]:
@@ -325,8 +403,8 @@ def test_gemini_wants_signatures_of_the_current_turn_and_takes_its_placeholder_f
 
 
 def test_gemini_notes_calls_of_its_own_that_come_back_with_the_placeholder() -> None:
-    provider = PROVIDERS["gemini"]()
-    assert isinstance(provider, Gemini)
+    provider = PROVIDERS["gemini-chat"]()
+    assert isinstance(provider, GeminiChat)
     body = of_chat(provider)
     assert (refusal(provider, body), provider.lost) == ((200, None), [])
     called(0, extra_content={"google": {"thought_signature": "skip_thought_signature_validator"}})(body)

@@ -3,7 +3,7 @@
 import base64
 import hashlib
 import socket
-import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from tokenizers import models, pre_tokenizers, trainers
 from openresponses_bridge.models.tokens import TokenCounter, TokenEstimator
 from openresponses_bridge.protocol.codec import decode_request, encode
 from openresponses_server.settings import load_settings
+from openresponses_server.upstreams import tokenizers as exact
 from openresponses_server.upstreams.tokenizers import ExactCounter
 from tests.support.serving import call, serving
 
@@ -69,16 +70,28 @@ def test_a_models_own_tokenizer_counts_and_others_are_estimated(file: Path) -> N
     assert counter.item(item, "other") == estimator.item(item)  # type: ignore[arg-type]
 
 
-def test_s10_a_long_text_without_spaces_costs_in_proportion(file: Path) -> None:
+def test_s10_a_long_text_without_spaces_costs_in_proportion(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However a tokenizer's own cost grows with a text, what it is given at once is bounded."""
+    load, given = exact._tokenizer, []
+
+    def recorded(path: Path) -> Callable[[str], int]:
+        encode = load(path)
+
+        def encode_recorded(text: str) -> int:
+            given.append(len(text))
+            return encode(text)
+
+        return encode_recorded
+
+    monkeypatch.setattr(exact, "_tokenizer", recorded)
     counter = ExactCounter({"*": str(file)}, TokenEstimator())
-
-    def seconds(size: int) -> float:
-        started = time.perf_counter()
+    for size in (40_000, 400_000):
+        given.clear()
         assert counter.text("x" * size, "m") >= size // 4
-        return time.perf_counter() - started
-
-    seconds(1_000)
-    assert seconds(400_000) < 40 * max(seconds(40_000), 0.005)
+        assert sum(given) == size
+        assert max(given) <= 4_000
 
 
 @pytest.mark.parametrize(

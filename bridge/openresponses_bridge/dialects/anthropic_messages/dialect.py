@@ -44,6 +44,7 @@ def _to_upstream(request: CreateResponse, context: RequestContext) -> Outgoing:
         sealer=context.sealer,
         options=options if context.stream else replace(options, stream=False),
         efforts=context.efforts,
+        output_room=context.output_room,
     )
     return Outgoing(encode(body), diagnostics)
 

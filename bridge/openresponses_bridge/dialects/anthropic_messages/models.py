@@ -45,8 +45,9 @@ class MessagesOptions(Struct, frozen=True, kw_only=True):
     cache_control: dict[str, Any] | None = None
     """Set at the ends of tools, system prompt and conversation, as `{"type": "ephemeral"}`, unless the client
     has set its own."""
-    foreign_reasoning: Literal["refuse", "drop"] = "refuse"
-    """For `encrypted_content` that can't be opened here."""
+    foreign_reasoning: Literal["refuse", "drop"] = "drop"
+    """For `encrypted_content` of reasoning that can't be opened here, because another server or another key
+    sealed it: `drop` leaves it out, with a loss."""
     unsigned_thinking: bool = False
     """Send reasoning without a signature; servers other than Anthropic's may accept it."""
     unanswered_calls: UnansweredCalls = "refuse"

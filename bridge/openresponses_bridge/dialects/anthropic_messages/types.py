@@ -99,8 +99,8 @@ class Ping(Struct, tag="ping", tag_field="type"):
 
 
 class ErrorFrame(Struct, tag="error", tag_field="type", omit_defaults=True):
-    """A failure within a stream, in the format of an error body. Some servers put the message beside
-    `type`."""
+    """A failure within a stream, in the format of an error body. Some servers put the message, or
+    the error itself as `message`, beside `type`."""
 
     error: dict[str, Any] | None = None
     message: str | None = None

@@ -39,9 +39,10 @@ from openresponses_bridge.dialects.base.failures import (
     error_text,
     failure,
     name,
+    unreadable,
 )
 from openresponses_bridge.dialects.base.fields import Fields, body_of, extension, invalid, number_of
-from openresponses_bridge.dialects.base.inbound import BaseInbound, FrameString, FrameTemplate
+from openresponses_bridge.dialects.base.inbound import BaseInbound, FrameString, FrameTemplate, OnceBegun
 from openresponses_bridge.dialects.base.items import (
     HISTORY,
     TRIGGER,
@@ -62,6 +63,7 @@ from openresponses_bridge.dialects.base.outcomes import (
     LEVELS,
     METADATA_OF_CHAT,
     NATIVE_OF_CHAT,
+    NATIVE_OF_GEMINI,
     NATIVE_OF_MESSAGES,
     OTHER,
     OURS,
@@ -83,6 +85,7 @@ from openresponses_bridge.dialects.base.outcomes import (
     sent,
     without_breakpoints,
 )
+from openresponses_bridge.dialects.base.think_tags import NO_TAGS, THINK_TAGS, Piece, ThinkTags
 
 __all__ = [
     "BREAKPOINT",
@@ -102,11 +105,14 @@ __all__ = [
     "LONGEST_NAME",
     "METADATA_OF_CHAT",
     "NATIVE_OF_CHAT",
+    "NATIVE_OF_GEMINI",
     "NATIVE_OF_MESSAGES",
     "NO_MESSAGE",
+    "NO_TAGS",
     "OTHER",
     "OURS",
     "STORE_OF_CHAT",
+    "THINK_TAGS",
     "TRIGGER",
     "UPSTREAM_ERROR",
     "AnswerContext",
@@ -123,12 +129,15 @@ __all__ = [
     "FrameTemplate",
     "History",
     "Inbound",
+    "OnceBegun",
     "Outbound",
     "Outcome",
     "Outcomes",
     "Outgoing",
+    "Piece",
     "Place",
     "RequestContext",
+    "ThinkTags",
     "Traits",
     "UnansweredCalls",
     "UpstreamSide",
@@ -161,6 +170,7 @@ __all__ = [
     "refused",
     "sent",
     "type_of",
+    "unreadable",
     "with_answers",
     "without_breakpoints",
 ]

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
+from urllib.parse import quote
 
 from msgspec import Struct
 
@@ -29,6 +30,8 @@ from openresponses_bridge.seal import Sealer
 # around it is the caller's.
 
 Chunk = TypeVar("Chunk")
+MODEL: Final = "{model}"
+"""Stands for the name of a model in the path of an endpoint."""
 
 
 class Inbound(Protocol):
@@ -95,6 +98,9 @@ class RequestContext(NamedTuple):
     """Whether the model may reason."""
     efforts: frozenset[str] | None = None
     """The levels of `reasoning.effort` that the model has, as in `accepted_efforts`; None if not known."""
+    output_room: int | None = None
+    """The most tokens of an answer to a request that names no limit, where its server wants one; None if not
+    known."""
 
 
 class AnswerContext(NamedTuple):
@@ -120,16 +126,28 @@ class Endpoint(Struct, frozen=True, kw_only=True):
     JSON."""
 
     path: str
-    """Appended to a server's base URL."""
+    """Appended to a server's base URL; it may have a query. `{model}` stands for the name of the model."""
+    whole_path: str | None = None
+    """The same for a request for a whole answer; None if the body says which."""
+    version: str = "/v1"
+    """Added to a base URL without a path."""
     versioned: bool = False
-    """Whether the dialect's own clients add `/v1` to the base URL, so that it may be given with or without.
-    Otherwise it is given with its version, and `/v1` is added to a URL without a path."""
+    """Whether the dialect's own clients add the version to any base URL, so that it may be given with or
+    without."""
     key_header: str = "authorization"
     """The header for the API key, in lower case."""
     key_prefix: str = "Bearer "
     """Comes before the key in that header."""
     headers: Mapping[str, str] = MappingProxyType({})
     """Sent with every request."""
+
+    def path_of(self, model: str, *, stream: bool = True) -> str:
+        """The path and query of a request to this model, whose name may be any text."""
+        path = self.path if stream or self.whole_path is None else self.whole_path
+        if MODEL not in path:
+            return path
+        before = path.partition(MODEL)[0].lstrip("/")
+        return path.replace(MODEL, quote(model.removeprefix(before), safe="@"))
 
 
 class Traits(Struct, frozen=True, kw_only=True):

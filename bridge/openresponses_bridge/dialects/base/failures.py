@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from openresponses_bridge.diagnostics import Diagnostics
+from openresponses_bridge.errors import WireError
 from openresponses_bridge.protocol.response import ErrorPayload
 from openresponses_bridge.protocol.usage import Usage, counts_in, nearest_count, within_bounds
 
@@ -43,6 +44,12 @@ def cut_after(frames: int) -> ErrorPayload:
     """The failure of a stream that ended before its answer did; `frames` of it had come."""
     when = f"after {frames} frame{'s' if frames > 1 else ''}" if frames else "before its first frame"
     return failure(CUT, f"the upstream's stream was cut {when}")
+
+
+def unreadable(frame: int, error: WireError) -> ErrorPayload:
+    """The failure of a stream whose frame of this number can't be decoded."""
+    code = INVALID_JSON if error.code == error.INVALID_JSON else INVALID_SHAPE
+    return failure(code, f"frame {frame} of the upstream's stream: {error.message}")
 
 
 # Wrong token counts are repaired with a note, so that they lose no answer.

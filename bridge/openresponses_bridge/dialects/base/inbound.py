@@ -16,8 +16,10 @@ from typing import Final, NamedTuple
 import msgspec
 
 from openresponses_bridge.diagnostics import Diagnostics
+from openresponses_bridge.emitter.stream import ResponseStream
 from openresponses_bridge.errors import BridgeError
 from openresponses_bridge.protocol.events import Event
+from openresponses_bridge.state import ResponseStreamPhase
 from openresponses_bridge.text import is_whole
 
 _MARK: Final = b'"'
@@ -156,3 +158,34 @@ class BaseInbound:
     def read_done(self) -> list[Event]:
         """All frames of a read were fed."""
         return []
+
+
+class OnceBegun(BaseInbound):
+    """An inbound that starts its machine with its first frame and reads none after its end."""
+
+    __slots__ = ("_ended", "_live", "_machine", "diagnostics")
+
+    def __init__(self, machine: ResponseStream) -> None:
+        self.diagnostics = machine.diagnostics
+        self._machine = machine
+        self._live = False  # between the first frame and the end
+        self._ended = False
+
+    def feed(self, data: bytes, event: str = "") -> list[Event]:
+        """One frame's payload."""
+        raise NotImplementedError
+
+    def _outside(self, data: bytes, event: str) -> list[Event]:
+        """A frame while the stream is not live."""
+        if self._ended:
+            self.diagnostics.ignored("frame", "came after the end")
+            return []
+        return self._begin() + self.feed(data, event)
+
+    def _begin(self) -> list[Event]:
+        self._live = True
+        return self._machine.start() if self._machine.phase is ResponseStreamPhase.IDLE else []
+
+    def _mark_ended(self) -> None:
+        self._live, self._ended = False, True
+        self.template.reset()

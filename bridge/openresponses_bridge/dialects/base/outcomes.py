@@ -25,6 +25,7 @@ STORE_OF_CHAT: Final = "store, from a Chat client"
 METADATA_OF_CHAT: Final = "metadata, from a Chat client"
 NATIVE_OF_MESSAGES: Final = "what only Anthropic has, from its client"
 NATIVE_OF_CHAT: Final = "any other field, from a Chat client"
+NATIVE_OF_GEMINI: Final = "what only Gemini has, from its client"
 CHAT: Final = "chat"
 """The `Native.dialect` of a client of Chat Completions."""
 
@@ -40,6 +41,12 @@ _NEUTRAL: Final[Mapping[str, Any]] = {
     "reasoning.context": "auto",
     "reasoning.mode": "standard",
 }
+_NATIVE_ROWS: Final = {
+    CHAT: NATIVE_OF_CHAT,
+    "anthropic": NATIVE_OF_MESSAGES,
+    "gemini": NATIVE_OF_GEMINI,
+}
+"""The row of what a client of each dialect has brought of its own."""
 _CARRIED: Final = ("beyond", "native")
 _NESTED: Final = ("reasoning", "text", "stream_options")
 _SPOKEN: Final = {
@@ -108,6 +115,7 @@ OURS: Final[Outcomes] = {
     METADATA_OF_CHAT: loss(),
     NATIVE_OF_MESSAGES: loss(),
     NATIVE_OF_CHAT: loss(),
+    NATIVE_OF_GEMINI: loss(),
     OTHER: loss("is not known"),
 }
 
@@ -242,7 +250,7 @@ def apply(request: CreateResponse, table: Outcomes, diagnostics: Diagnostics) ->
             if outcome.kind == "loss" and kept.get(name, True):
                 diagnostics.loss(name, outcome.what)
     if request.native is not UNSET:
-        native = table[NATIVE_OF_CHAT if request.native.dialect == CHAT else NATIVE_OF_MESSAGES]
+        native = table[_NATIVE_ROWS[request.native.dialect]]
         for name in request.native.names if native.kind == "loss" else ():
             diagnostics.loss(name, native.what)
     return body

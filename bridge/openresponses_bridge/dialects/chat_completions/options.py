@@ -7,7 +7,7 @@ from typing import Any, Final, Literal
 from msgspec import Struct
 
 from openresponses_bridge.calls.call_ids import call_id_form
-from openresponses_bridge.dialects.base import UnansweredCalls
+from openresponses_bridge.dialects.base import NO_TAGS, THINK_TAGS, UnansweredCalls
 from openresponses_bridge.dialects.chat_completions.types import ChatRequest
 from openresponses_bridge.schemas.rewriting import Form
 
@@ -28,7 +28,6 @@ class ThinkingFields(Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
 MADE: Final = frozenset(ChatRequest.__struct_encode_fields__) - frozenset(ThinkingFields.__struct_fields__)
 """The fields of the body that the bridge makes itself, and that nothing else is taken for."""
 TextCallFormat = Literal["hermes", "glm", "invoke", "dsml", "kimi"]
-THINK_TAGS: Final = (("<think>", "</think>"),)
 
 
 class ChatOptions(Struct, frozen=True, kw_only=True):
@@ -115,6 +114,8 @@ class ChatOptions(Struct, frozen=True, kw_only=True):
     """Names of request fields that this upstream refuses; each use is a loss."""
 
     def __post_init__(self) -> None:
+        if not self.think_tags or not all(map(all, self.think_tags)):
+            raise ValueError(NO_TAGS)
         if self.call_ids is not None:
             call_id_form(self.call_ids)
         if made := sorted(MADE & self.extra.keys()):

@@ -8,17 +8,21 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from openresponses_bridge.dialects.base import (
+    AnswerContext,
     CaptureFormat,
     Dialect,
     Endpoint,
     Outgoing,
     RequestContext,
+    ThinkTags,
     Traits,
     UpstreamSide,
     type_of,
 )
 from openresponses_bridge.dialects.responses.inbound import Inbound, whole_answer
 from openresponses_bridge.dialects.responses.request import ResponsesOptions, outcomes, to_responses
+from openresponses_bridge.dialects.responses.tagged import TaggedReasoning
+from openresponses_bridge.emitter.stream import ResponseStream
 from openresponses_bridge.protocol.codec import encode
 from openresponses_bridge.protocol.request import CreateResponse
 
@@ -34,6 +38,13 @@ def _to_upstream(request: CreateResponse, context: RequestContext) -> Outgoing:
         efforts=context.efforts,
     )
     return Outgoing(encode(body), diagnostics)
+
+
+def _inbound(machine: ResponseStream, context: AnswerContext) -> Inbound:
+    options: ResponsesOptions = context.options
+    if options.think != "off":
+        machine = TaggedReasoning(machine, ThinkTags(options.think_tags, opened=options.think == "opened"))
+    return Inbound(machine, reports_cuts=options.reports_cuts)
 
 
 def _is_responses(value: Mapping[str, Any]) -> bool:
@@ -52,6 +63,8 @@ def _traits(options: ResponsesOptions) -> Traits:
     return Traits(
         keeps_responses=options.stateful and not _OF_KEPT & options.omit,
         truncates="truncation" not in options.omit,
+        takes_schemas=options.schemas != "none" and "text" not in options.omit,
+        takes_reasoning=options.reasoning_content and not options.encrypted_content,
         takes_cache_keys=options.supersets and "prompt_cache_key" not in options.omit,
     )
 
@@ -62,7 +75,7 @@ DIALECT: Final = Dialect(
     upstream=UpstreamSide(
         options=ResponsesOptions,
         request=_to_upstream,
-        inbound=lambda machine, _context: Inbound(machine),
+        inbound=_inbound,
         whole=lambda value: whole_answer(value) is not None and not value.get("error"),
         outcomes=outcomes,
         compacts=True,

@@ -14,7 +14,9 @@ import msgspec
 
 from openresponses_bridge.dialects.base import CUT, BaseInbound, counted, failure
 from openresponses_bridge.dialects.responses.items import OF_OBJECTS, Handler, ItemFeeder
-from openresponses_bridge.emitter.failures import INCOMPLETE_ITEM, UNKNOWN
+from openresponses_bridge.dialects.responses.request import SMALLEST_LIMIT
+from openresponses_bridge.dialects.responses.tracks import CALLS
+from openresponses_bridge.emitter.failures import INCOMPLETE_ITEM, MAX_OUTPUT_TOKENS, UNKNOWN
 from openresponses_bridge.emitter.stream import ResponseStream
 from openresponses_bridge.errors import BridgeError, WireError
 from openresponses_bridge.protocol import events as ev
@@ -72,16 +74,18 @@ _CANCELLED_EVENTS = frozenset({"response.cancelled", "response.canceled"})
 
 class Inbound(BaseInbound):
     """Feeds one response. `adopt` takes over the upstream's response id, model, times and echoed
-    fields; without it the machine keeps its own. `kept_id` is known once the upstream has said that the
-    response is complete.
+    fields; without it the machine keeps its own.
+    `reports_cuts`: as in `ResponsesOptions`. `kept_id` is known once the upstream has said that the response
+    is complete.
 
     A stream that can't be read any further ends as a failure, never as completed.
     """
 
-    def __init__(self, machine: ResponseStream, *, adopt: bool = False) -> None:
+    def __init__(self, machine: ResponseStream, *, adopt: bool = False, reports_cuts: bool = True) -> None:
         self.diagnostics = machine.diagnostics
         self.machine = machine
         self._adopt = adopt
+        self._reports_cuts = reports_cuts
         self._items = ItemFeeder(machine)
         self._expected = 0
         self._error: ErrorPayload | None = None
@@ -259,9 +263,19 @@ class Inbound(BaseInbound):
         elif self._items.cut:
             self.diagnostics.repair("response.completed", "an item in it is incomplete, ended as incomplete")
             out += self.machine.finish(INCOMPLETE_ITEM, incomplete=True)
+        elif not self._reports_cuts and self._is_at_limit(response):
+            self.diagnostics.repair("response.completed", "it has as many tokens as were asked for: cut")
+            out += self.machine.finish(MAX_OUTPUT_TOKENS, incomplete=True)
         else:
             self.kept_id = response.id if response.store else None
             out += self.machine.finish("completed")
+
+    def _is_at_limit(self, response: Response) -> bool:
+        """Whether a text has as many tokens as were asked for."""
+        limit, output = self.machine.snapshot.max_output_tokens, response.output
+        if limit is None or response.usage is None or (output and isinstance(output[-1], CALLS)):
+            return False
+        return response.usage.output_tokens >= max(limit, SMALLEST_LIMIT)
 
     def _fail(self, response: Response, out: list[Event]) -> None:
         self._items.finish(response.output, "failed", out)

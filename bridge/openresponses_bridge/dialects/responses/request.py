@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from msgspec import Struct
 
@@ -24,8 +24,10 @@ from openresponses_bridge.dialects.base import (
     EFFORTS,
     HISTORY,
     METADATA_OF_CHAT,
+    NO_TAGS,
     OTHER,
     OURS,
+    THINK_TAGS,
     Entry,
     Outcomes,
     UnansweredCalls,
@@ -71,10 +73,30 @@ class ResponsesOptions(Struct, frozen=True, kw_only=True):
     """The server accepts raw reasoning of earlier turns; the published schema does not."""
     encrypted_reasoning: bool = False
     """Ask for encrypted reasoning, which a conversation that is not stored needs, and send no other back."""
+    encrypted_content: bool = True
+    """The server takes `encrypted_content`. Otherwise it is left out, with a loss, and of reasoning what can
+    be read is sent."""
+    content_parts: bool = False
+    """Send the text of a message as a list of parts, for servers that refuse a string."""
+    schemas: Literal["text", "response_format", "none"] = "text"
+    """The field by which the server enforces a JSON Schema for the answer: `text`, or that of Chat
+    Completions beside it. With `none` its model is instructed, and the answer is judged here."""
+    reports_cuts: bool = True
+    """The server says that an answer was cut by the limit. Otherwise one with as many tokens as were asked
+    for counts as cut, unless a call ends it."""
+    think: Literal["off", "tagged", "opened"] = "off"
+    """How a text that reasons begins, where no parser of the server reads that: with a think tag, or within
+    one that the model's template has `opened`; with `off` tags are text."""
+    think_tags: tuple[tuple[str, str], ...] = THINK_TAGS
+    """The pairs of tags around reasoning in a text, such as `["[THINK]", "[/THINK]"]`."""
     unanswered_calls: UnansweredCalls = "refuse"
     """For calls without an output: `refuse` the request, or `answer` them that there is none."""
     omit: frozenset[str] = frozenset()
     """Names of request fields that this upstream refuses; each use is a loss."""
+
+    def __post_init__(self) -> None:
+        if not self.think_tags or not all(map(all, self.think_tags)):
+            raise ValueError(NO_TAGS)
 
 
 DEFAULT_OPTIONS = ResponsesOptions()
@@ -178,9 +200,13 @@ class InputItems:
     def _finished(self, item: _Plain, where: str) -> _Plain | None:
         if not self._options.item_statuses:
             item.pop("status", None)
-        if item.get("type") == "message" and isinstance(item.get("content"), list):
-            for part in item["content"]:
-                part.pop("logprobs", None)  # nothing that a request can say
+        if item.get("type") == "message":
+            content = item.get("content")
+            if isinstance(content, list):
+                for part in content:
+                    part.pop("logprobs", None)  # nothing that a request can say
+            elif isinstance(content, str) and self._options.content_parts:
+                item["content"] = [_text_part(item.get("role"), content)]
         if item.get("type") == "reasoning" and not self._reasoning(item, where):
             return None
         self._identify(item, where)
@@ -209,11 +235,20 @@ class InputItems:
             # sealed here for another kind of upstream, unreadable to this one
             del item["encrypted_content"]
             self._diagnostics.loss(where, "reasoning sealed for another upstream")
+        elif not self._options.encrypted_content and item.pop("encrypted_content", None):
+            self._diagnostics.loss(where, "encrypted reasoning, which this upstream does not take")
         if self._options.encrypted_reasoning and not self._options.stateful:
             if not item.get("encrypted_content"):
                 self._diagnostics.loss(where, "reasoning that this upstream has not encrypted")
             return bool(item.get("encrypted_content"))
         return bool(item.get("encrypted_content") or item.get("content") or item.get("summary"))
+
+
+def _text_part(role: Any, text: str) -> _Plain:
+    """A message's text as its only part."""
+    if role == "assistant":
+        return {"type": "output_text", "text": text, "annotations": []}
+    return {"type": "input_text", "text": text}
 
 
 # The outcome of each field of a request at a server with the Responses API.
@@ -365,6 +400,8 @@ def _fields(
     """All fields that mean the same there."""
     said = without_breakpoints(request) if options.supersets else request
     body: dict[str, Any] = published(apply(said, outcomes(options), diagnostics))
+    if options.schemas == "response_format" and (format := _response_format(body.get("text"))) is not None:
+        body["response_format"] = format
     limit = request.max_output_tokens
     if limit is not None:
         body["max_output_tokens"] = max(limit, SMALLEST_LIMIT)
@@ -374,6 +411,15 @@ def _fields(
     if options.encrypted_reasoning and reasons and not options.stateful:
         included.append(_ENCRYPTED)
     return body | ({"include": list(dict.fromkeys(included))} if included or request.include else {})
+
+
+def _response_format(text: Any) -> _Plain | None:
+    """The format of the answer as Chat Completions has it; None for plain text."""
+    format = text.get("format") if isinstance(text, dict) else None
+    if not isinstance(format, dict) or format.get("type") not in ("json_schema", "json_object"):
+        return None
+    fields = {name: value for name, value in format.items() if name != "type" and value is not None}
+    return {"type": format["type"], **({"json_schema": fields} if fields else {})}
 
 
 def _fit_effort(reasoning: Any, efforts: frozenset[str], diagnostics: Diagnostics) -> None:

@@ -104,6 +104,8 @@ class TextFeeder:
         logprobs: list[ct.LogProb] | None = None,
     ) -> None:
         """Feed the whole text of a done event: what the deltas lacked is sent."""
+        if track.repeats(kind, [whole]):
+            return  # its end reports it
         said = track.sent.get((kind, index))
         rest = whole if said is None else said.rest(whole)
         if rest:
@@ -169,13 +171,17 @@ class TextFeeder:
 
     def item(self, track: Track, item: it.Message | it.ReasoningItem, out: list[Event]) -> None:
         """Feed a finished item: what was not sent before, then its end."""
+        texts = _texts(item)
+        if len(texts) == 1 and all(track.repeats(kind, said) for kind, said in texts.items()):
+            self._diagnostics.repair("output_item", "a message sent again, left out")
+            return
         if track.is_unsent:
             self.mark_closed()
             whole = expressible(item, self._diagnostics) if isinstance(item, it.Message) else item
             self.cut = self.cut or item.status == "incomplete"
             out += self._machine.item(whole)
-            for kind, texts in _texts(item).items():
-                for index, text in enumerate(texts):
+            for kind, said in texts.items():
+                for index, text in enumerate(said):
                     track.part(kind, index).add(text)
             return
         for index, part in enumerate(item.content or ()):

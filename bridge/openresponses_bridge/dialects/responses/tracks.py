@@ -17,6 +17,7 @@ from openresponses_bridge.protocol.unknown import Extra
 _UTF_16 = "utf-16-le"
 MANY = 64  # deltas that wait to be counted
 CALLS = (FunctionCall, CustomToolCall)
+_MESSAGE = "message"
 
 # kind of text → the items that can hold them
 HOLDERS: dict[str, frozenset[str]] = {
@@ -76,6 +77,7 @@ class Track:
     an event brings it; `pending` is a payload that came in a call's `added` event."""
 
     __slots__ = (
+        "again",
         "announced",
         "closed",
         "content",
@@ -104,6 +106,7 @@ class Track:
         self.content: tuple[str, int] | None = None
         self.summary: int | None = None
         self.sealed = False
+        self.again: Track | None = None  # an item that has ended, which had the id of this one
         self.pending = ""
         self.payload: SentText | None = None  # of a call, once some of its arguments or input were sent on
         self.named = False  # its call was opened in the machine
@@ -118,6 +121,11 @@ class Track:
     def is_unsent(self) -> bool:
         """Whether nothing of the item has been sent on."""
         return not (self.sent or self.named or self.opened or self.announced)
+
+    def repeats(self, kind: str, texts: list[str]) -> bool:
+        """Whether an item with this id has ended with these texts, and nothing of this one has been sent:
+        servers send a message once more behind its calls."""
+        return self.again is not None and self.is_unsent and not self.again.differs(kind, texts)
 
     def differs(self, kind: str, texts: list[str]) -> bool:
         """Whether these texts of one kind, in order, are not those that were sent. Indexes don't count:
@@ -204,7 +212,11 @@ class Tracks:
                 return None
         if here is not None:
             self._diagnostics.repair("output_index", "used for two items, renumbered")
-        return self._begin(output_index, Track(len(self._all), item.id, item))
+        track = self._begin(output_index, Track(len(self._all), item.id, item))
+        named = self._by_id.get(item.id)
+        if named is not None and named is not track and named.closed and track.kind == named.kind == _MESSAGE:
+            track.again = named
+        return track
 
     def done(self, output_index: int, item: Item) -> Track:
         """The item that ends, begun when nobody announced it."""

@@ -227,9 +227,140 @@ CLAUDE: Final = CodingAgent(
 )
 
 
+# Gemini CLI is configured by environment variables and by settings in a folder that replaces the home. What
+# it keeps there itself stays.
+
+_GEMINI_SETTINGS: Final = Path(".gemini", "settings.json")
+
+
+def _gemini_settings(model: str) -> dict[str, Any]:
+    # every configuration of a model there extends `base`: small tasks and sub-agents ask for this model too
+    override = {"match": {"model": "base"}, "modelConfig": {"model": model}}
+    return {
+        "security": {"auth": {"selectedType": "gemini-api-key"}},
+        "model": {"name": model},
+        "modelConfigs": {"customOverrides": [override]},
+        "privacy": {"usageStatisticsEnabled": False},
+        "telemetry": {"enabled": False},
+        "general": {"enableAutoUpdate": False, "enableAutoUpdateNotification": False},
+    }
+
+
+def _gemini_variables(base: str, model: str, key: str) -> dict[str, str]:
+    return {"GOOGLE_GEMINI_BASE_URL": base, "GEMINI_API_KEY": key, "GEMINI_MODEL": model}
+
+
+def _configure_gemini(target: AgentTarget) -> LaunchOptions:
+    path = target.home / _GEMINI_SETTINGS
+    path.parent.mkdir(mode=0o700, exist_ok=True)
+    settings = _settings_in(path)
+    for name, section in _gemini_settings(target.model.id).items():
+        kept = settings.get(name)
+        settings[name] = {**kept, **section} if isinstance(kept, dict) else section
+    path.write_text(json.dumps(settings, indent=2), "utf-8")
+    variables = _gemini_variables(target.base, target.model.id, target.key or "none")
+    return LaunchOptions([], variables | {"GEMINI_CLI_HOME": str(target.home)})
+
+
+def _settings_in(path: Path) -> dict[str, Any]:
+    """The settings in a file; none if it can't be read."""
+    try:
+        found = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _gemini_config_text(base: str, model: str, keys: bool) -> str:
+    variables = _gemini_variables(base, model, "YOUR_KEY" if keys else "none")
+    exported = "\n".join(f"export {name}={shlex.quote(value)}" for name, value in variables.items())
+    return f"""\
+# In ~/.gemini/settings.json:
+{json.dumps(_gemini_settings(model), indent=2, ensure_ascii=False)}
+
+# Then, in a shell:
+{exported}
+gemini
+"""
+
+
+GEMINI: Final = CodingAgent(
+    name="gemini",
+    title="Gemini CLI",
+    program="gemini",
+    package="@google/gemini-cli",
+    minimum=(0, 61),
+    tested=(0, 61),
+    own_prefixes=("GEMINI_", "GOOGLE_API_KEY", "GOOGLE_CLOUD_", "GOOGLE_GE", "GOOGLE_VERTEX_"),
+    configure=_configure_gemini,
+    config_text=_gemini_config_text,
+)
+
+
+# opencode is configured by a variable with its configuration, in folders of its own.
+
+_OPENCODE_QUIET: Final = {
+    f"OPENCODE_DISABLE_{name}": "1"
+    for name in ("AUTOUPDATE", "MODELS_FETCH", "LSP_DOWNLOAD", "DEFAULT_PLUGINS")
+}
+_XDG: Final = ("CONFIG", "DATA", "STATE", "CACHE")
+
+
+def _opencode_config(base: str, model: str, title: str, limit: dict[str, int], key: str) -> dict[str, Any]:
+    entry = {"name": title, "tool_call": True, "reasoning": True} | ({"limit": limit} if limit else {})
+    provider = {
+        "npm": "@ai-sdk/openai",
+        "name": _PROVIDER,
+        "options": {"baseURL": f"{base}/v1", "apiKey": key},
+        "models": {model: entry},
+    }
+    named = f"{_PROVIDER}/{model}"
+    return {
+        "model": named,
+        "small_model": named,
+        "share": "disabled",
+        "enabled_providers": [_PROVIDER],
+        "provider": {_PROVIDER: provider},
+    }
+
+
+def _configure_opencode(target: AgentTarget) -> LaunchOptions:
+    model = target.model
+    limit = {"context": model.context_window, "output": model.max_output_tokens} if model.limits_known else {}
+    config = _opencode_config(target.base, model.id, model.name, limit, f"{{env:{KEY_VARIABLE}}}")
+    variables = {"OPENCODE_CONFIG_CONTENT": json.dumps(config), KEY_VARIABLE: target.key or "none"}
+    folders = {f"XDG_{name}_HOME": str(target.home / name.lower()) for name in _XDG}
+    return LaunchOptions([], variables | folders | _OPENCODE_QUIET)
+
+
+def _opencode_config_text(base: str, model: str, keys: bool) -> str:
+    config = _opencode_config(base, model, model, {}, f"{{env:{KEY_VARIABLE}}}" if keys else "none")
+    exported = f"export {KEY_VARIABLE}=YOUR_KEY\n" if keys else ""
+    return f"""\
+# In opencode.json of the project, or ~/.config/opencode/opencode.json:
+{json.dumps(config, indent=2, ensure_ascii=False)}
+
+# Then, in a shell:
+{exported}opencode
+"""
+
+
+OPENCODE: Final = CodingAgent(
+    name="opencode",
+    title="opencode",
+    program="opencode",
+    package="opencode-ai",
+    minimum=(1, 18),
+    tested=(1, 18),
+    own_prefixes=("OPENCODE_",),
+    configure=_configure_opencode,
+    config_text=_opencode_config_text,
+)
+
+
 # The agents by name, and which of them are installed.
 
-AGENTS: Final = {agent.name: agent for agent in (CODEX, CLAUDE)}
+AGENTS: Final = {agent.name: agent for agent in (CODEX, CLAUDE, GEMINI, OPENCODE)}
 _VERSION: Final = re.compile(r"(\d{1,6})\.(\d{1,6})\.\d{1,6}")
 _TIMEOUT: Final = 20.0  # seconds for an agent to print its version
 _READ: Final = 1000  # characters of its output that are read

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from openresponses_bridge.dialects.vscode import LanguageModelErrorBody
 from openresponses_bridge.protocol.request import CompactRequest, CreateResponse
@@ -49,6 +50,7 @@ class Operation(Struct, frozen=True, kw_only=True):
     description: str = ""
 
 
+_JSON: Final = "application/json"
 _LINES: Final = "application/x-ndjson"
 _OBSERVED: Final = (
     "JSON lines, one for each event: `at` (seconds since the first), `event`, `data` as it was sent, "
@@ -141,7 +143,8 @@ _WEBSOCKET: Final = (
     "One turn runs at a time."
 )
 _MODELS_OF_ANTHROPIC: Final = (
-    "In Anthropic's shape for Anthropic's clients (header `anthropic-version`, or a key in `x-api-key`)"
+    "In Anthropic's shape for Anthropic's clients (header `anthropic-version`, or a key in `x-api-key`), in "
+    "Google's for Google's (header `x-goog-api-client`, or a key in `x-goog-api-key`)"
 )
 _REFRESH: Final = Parameter("refresh", "Request the upstreams' lists of models now.", {"type": "boolean"})
 _KEYED: Final = (401, 403, 429, 500, 503)
@@ -152,6 +155,44 @@ _TOOL: Final = {
     "parameters": {"type": "object", "properties": {"location": {"type": "string"}}},
 }
 _USER: Final = {"type": "message", "role": "user", "content": "Hello"}
+
+_MODEL: Final = Parameter("model", "Name of the model.", {"type": "string"}, "path")
+_HELLO: Final = {"contents": [{"role": "user", "parts": [{"text": "Hello"}]}]}
+
+
+def _gemini(version: str) -> dict[tuple[str, str], Operation]:
+    """The methods of a model in the Gemini API, under this version of it."""
+    named = "" if version == "v1beta" else f"_{version}"
+    generate = Operation(
+        id=f"generate_content{named}",
+        summary="Generate an answer, in Google's shape",
+        request=schemas.GenerateContentRequest,
+        answer=schemas.GenerateContentResponse,
+        parameters=(_MODEL,),
+        errors=_BODY,
+        error=schemas.GoogleError,
+        examples={"whole": _HELLO},
+    )
+    return {
+        ("post", f"/{version}/models/{{model}}:generateContent"): generate,
+        ("post", f"/{version}/models/{{model}}:streamGenerateContent"): replace(
+            generate,
+            id=f"stream_generate_content{named}",
+            summary="Stream an answer, in Google's shape",
+            answer=None,
+            text=_JSON,
+            events="Server-sent events of the Gemini API.",
+            parameters=(_MODEL, Parameter("alt", "`sse`: as events, else as one array.", {"enum": ["sse"]})),
+        ),
+        ("post", f"/{version}/models/{{model}}:countTokens"): replace(
+            generate,
+            id=f"count_tokens{named}",
+            summary="Estimate the tokens of an answer's input",
+            request=schemas.GeminiCountRequest,
+            answer=schemas.GeminiTokens,
+        ),
+    }
+
 
 OPERATIONS: Final[dict[tuple[str, str], Operation]] = {
     ("post", "/v1/responses"): Operation(
@@ -260,7 +301,7 @@ OPERATIONS: Final[dict[tuple[str, str], Operation]] = {
         id="retrieve_model",
         summary="Retrieve a model",
         answer=schemas.Model,
-        parameters=(Parameter("model", "Name of the model.", {"type": "string"}, "path"), _REFRESH),
+        parameters=(_MODEL, _REFRESH),
         errors=(*_KEYED, 400, 404, 502, 504),
         description=_MODELS_OF_ANTHROPIC + ".",
     ),
@@ -340,6 +381,28 @@ OPERATIONS: Final[dict[tuple[str, str], Operation]] = {
         errors=(400, 401, 403, 404, 408, 413, 415, 422, 429, 500, 503),
         error=LanguageModelErrorBody,
         examples={"text": {"model": "demo", "text": "How many?"}},
+    ),
+    **_gemini("v1beta"),
+    **_gemini("v1"),
+    ("get", "/v1beta/models"): Operation(
+        id="list_gemini_models",
+        summary="List models, in Google's shape",
+        answer=schemas.GeminiModels,
+        parameters=(
+            Parameter("pageSize", "Models per page.", {"type": "integer", "minimum": 1}),
+            Parameter("pageToken", "`nextPageToken` of the page before.", _STRING),
+            _REFRESH,
+        ),
+        errors=(*_KEYED, 400, 502, 504),
+        error=schemas.GoogleError,
+    ),
+    ("get", "/v1beta/models/{model}"): Operation(
+        id="retrieve_gemini_model",
+        summary="Retrieve a model, in Google's shape",
+        answer=schemas.GeminiModel,
+        parameters=(_MODEL, _REFRESH),
+        errors=(*_KEYED, 400, 404, 502, 504),
+        error=schemas.GoogleError,
     ),
     ("get", "/metrics"): Operation(
         id="metrics",

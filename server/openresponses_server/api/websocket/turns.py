@@ -35,7 +35,7 @@ from openresponses_bridge.protocol.response import Response
 from openresponses_bridge.protocol.secrets import items_without_secrets
 from openresponses_bridge.protocol.usage import Usage
 from openresponses_bridge.sse import Frame, SSEDecoder
-from openresponses_bridge.wire import choose_wire
+from openresponses_bridge.wire import wire_for
 from openresponses_server.api.tracing import trace_turn, with_trace
 from openresponses_server.api.websocket.memory import ConnectionMemory
 from openresponses_server.errors import HttpError
@@ -359,7 +359,7 @@ class TurnRunner:
         target = self._service.router.resolve(request.model)
         read_headers(prepared, self._service)
         await count_request(prepared, self._service)
-        wire = choose_wire(request, self._headers, prepared.client.wire)
+        wire = wire_for(request, self._headers, prepared.client.wire)
         machine = ResponseStreamStateMachine(request.model or target.model, request, wire=wire)
         events = machine.start()
         machine.usage(Usage.of(0, 0))

@@ -169,6 +169,13 @@ class Tails:
         while reading is not None and not reading.done():
             reading.cancel()  # again, since the client may take a cancellation for its own timeout
             await asyncio.wait([reading], timeout=_CANCELLED_AGAIN)
+        self._end_all(LogError())  # a task that was cancelled before its first step did not
+
+    def _end_all(self, failure: Exception) -> None:
+        self._reading = None
+        tails, self._tails = self._tails, {}
+        for tail in tails.values():
+            tail.window.end(failure)
 
     async def _begin(self, key: str, run_id: str, after: int) -> Tail:
         """A new tail from that event on, or from the log's present end. Raises LogGone, LogError."""
@@ -201,10 +208,7 @@ class Tails:
         except Exception:
             _log.exception("event_log.reading_failed")
         finally:
-            self._reading = None
-            tails, self._tails = self._tails, {}
-            for tail in tails.values():
-                tail.window.end(failure)
+            self._end_all(failure)
 
     async def _next(self, places: dict[Any, Any]) -> Any:
         return await self._redis.xread(places, count=_ENTRIES_AT_ONCE, block=round(_BLOCK * 1000)) or []

@@ -108,6 +108,10 @@ class Profile(Struct, frozen=True, forbid_unknown_fields=True):
     """The header that has a key of the variable and nothing else. Default: the dialect's."""
     start: str | None = None
     """The command that starts a local server, or that a program needs to have been run before."""
+    tried: str | None = None
+    """What was tried of it, with its version: a sentence for its users."""
+    advice: list[str] = []
+    """What its users should set, a sentence each."""
 
 
 def names(folder: Path | None = None) -> list[str]:

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 import pytest
 from click.testing import CliRunner, Result
 
+from openresponses_server.agents.coding.agents import AGENTS
 from openresponses_server.agents.coding.discovery import is_of_this_user
 from openresponses_server.commands import run as run_module
 from openresponses_server.commands.cli import main
@@ -25,6 +26,7 @@ from tests.support.upstream import ScriptedUpstream
 pytestmark = pytest.mark.timeout(120)
 
 UPSTREAM_KEY = "sk-upstream-0123456789"
+KEYS = ("OPENRESPONSES_BRIDGE_KEY", "ANTHROPIC_AUTH_TOKEN", "GEMINI_API_KEY")
 
 
 @pytest.fixture(autouse=True)
@@ -56,7 +58,7 @@ def over(upstream: ScriptedUpstream) -> list[str]:
     return ["--upstream", upstream.url, "--api-key-env", "MY_UPSTREAM_KEY", "--model", "qwen3"]
 
 
-@pytest.mark.parametrize("agent", ["codex", "claude"])
+@pytest.mark.parametrize("agent", AGENTS)
 def test_agent_reaches_the_model_by_a_key_made_for_it(
     agent: str,
     agent_program: Program,
@@ -78,14 +80,14 @@ def test_agent_reaches_the_model_by_a_key_made_for_it(
         socket.create_connection((address.hostname, address.port))
 
 
-@pytest.mark.parametrize("agent", ["codex", "claude"])
+@pytest.mark.parametrize("agent", AGENTS)
 def test_s7_keys_are_neither_on_command_lines_nor_with_the_agent(
     agent: str, agent_program: Program, seen: Seen, over: list[str], tmp_path: Path
 ) -> None:
     done = run(agent, "--program", agent_program(), *over)
     was = seen()
     environment = was["environment"]
-    key = environment.get("OPENRESPONSES_BRIDGE_KEY") or environment["ANTHROPIC_AUTH_TOKEN"]
+    key = next(environment[name] for name in KEYS if name in environment)
     assert key not in " ".join(was["arguments"])
     assert key not in done.output
     assert UPSTREAM_KEY not in json.dumps(was)
@@ -126,6 +128,43 @@ def test_claude_has_a_folder_of_its_own_and_asks_for_one_model_only(
     state.write_text("{}")
     run("claude", "--program", agent_program(), *over)
     assert state.read_text() == "{}"  # what it keeps there stays
+
+
+def test_gemini_has_a_folder_of_its_own_and_asks_for_one_model_only(
+    agent_program: Program, seen: Seen, over: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GOOGLE_API_KEY", "of-the-user")
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", "/of/its/commands")
+    run("gemini", "--program", agent_program(), *over)
+    was = seen()
+    environment = was["environment"]
+    assert environment["GEMINI_CLI_HOME"] == str(tmp_path / "data/openresponses-bridge/agents/gemini")
+    assert "GOOGLE_API_KEY" not in environment
+    assert environment["GOOGLE_APPLICATION_CREDENTIALS"] == "/of/its/commands"
+    assert environment["GEMINI_MODEL"] == was["settings"]["model"]["name"] == "qwen3"
+    assert was["settings"]["modelConfigs"]["customOverrides"][0]["modelConfig"] == {"model": "qwen3"}
+    assert was["settings"]["security"]["auth"]["selectedType"] == "gemini-api-key"
+    path = Path(environment["GEMINI_CLI_HOME"], ".gemini", "settings.json")
+    path.write_text(json.dumps(was["settings"] | {"ui": {"theme": "Dark"}, "security": {"more": 1}}))
+    run("gemini", "--program", agent_program(), *over)
+    assert seen()["settings"]["ui"] == {"theme": "Dark"}  # what it keeps there stays
+    assert seen()["settings"]["security"] == was["settings"]["security"] | {"more": 1}
+    path.write_text("{ // its own")
+    assert run("gemini", "--program", agent_program(), *over).exit_code == 5
+
+
+def test_opencode_has_folders_of_its_own_and_one_provider(
+    agent_program: Program, seen: Seen, over: list[str], tmp_path: Path
+) -> None:
+    run("opencode", "--program", agent_program(), *over)
+    was = seen()
+    home = tmp_path / "data/openresponses-bridge/agents/opencode"
+    folders = {name: value for name, value in was["environment"].items() if name.startswith("XDG_")}
+    assert folders == {
+        f"XDG_{name}_HOME": str(home / name.lower()) for name in ("CONFIG", "DATA", "STATE", "CACHE")
+    }
+    assert was["settings"]["enabled_providers"] == ["openresponses-bridge"]
+    assert was["settings"]["model"] == was["settings"]["small_model"] == "openresponses-bridge/qwen3"
 
 
 def test_model_is_the_first_that_calls_tools(
@@ -210,7 +249,7 @@ def test_what_is_not_this_server_is_not_used(agent_program: Program, upstream: S
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["codx"], "'codx' is not one of: codex, claude (did you mean 'codex'?)"),
+        (["codx"], "'codx' is not one of: codex, claude, gemini, opencode (did you mean 'codex'?)"),
         (["codex", "--server", "localhost"], "is not an address as http://HOST:PORT"),
         (["codex", "--server", "http://127.0.0.1:9"], "does not answer"),
         (["codex", "--server", "http://a", "--upstream", "ollama"], "--server names one that runs"),

@@ -1,5 +1,7 @@
 """Lanes of a connection: turns with one `stream_id` follow each other, others are made side by side."""
 
+from __future__ import annotations
+
 import asyncio
 import json
 from collections import defaultdict
@@ -7,10 +9,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from openai import OpenAI
 
 from openresponses_server.api.websocket.connection import ACTIVE, LANES, PENDING_STEERS, WAITING
 from openresponses_server.settings import Limits, Settings, UpstreamSettings
+from tests.support import sdks
 from tests.support.in_process import InProcess
 from tests.support.serving import serving
 from tests.support.sockets import LAST, Socket, opened_socket, violations
@@ -364,7 +366,7 @@ def test_steering_with_what_only_its_head_is_json_of_is_refused(demo: str, given
 
 
 def test_openai_s_client_steers_and_reads_lanes(demo: str) -> None:
-    client = OpenAI(base_url=f"{demo}/v1", api_key="none", max_retries=0)
+    client = sdks.openai.OpenAI(base_url=f"{demo}/v1", api_key="none", max_retries=0)
     with client.responses.connect() as connection:
         connection.response.steer(input="Stop.", previous_response_id="resp_1")
         failed = next(iter(connection))

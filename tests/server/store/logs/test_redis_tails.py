@@ -198,6 +198,26 @@ async def test_log_that_is_lost_while_nothing_comes_is_gone(
     assert await there == b""
 
 
+async def test_who_has_just_begun_to_read_when_the_log_is_shut_down_gets_an_error(
+    server: OwnRedis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = RedisLog(server.url)
+    await log.open("r")
+    begin, ends = log._tails._begin, []
+
+    async def begun(key: str, run_id: str, after: int) -> redis_reading.Tail:
+        tail = await begin(key, run_id, after)
+        ends.append(asyncio.create_task(log.shutdown()))
+        assert log._tails._reading is not None
+        log._tails._reading.cancel()
+        return tail
+
+    monkeypatch.setattr(log._tails, "_begin", begun)
+    with pytest.raises(LogError):
+        await read_all(log)
+    await ends[0]
+
+
 async def test_who_still_reads_when_the_log_is_shut_down_gets_an_error(server: OwnRedis) -> None:
     log = RedisLog(server.url)
     await log.open("r")

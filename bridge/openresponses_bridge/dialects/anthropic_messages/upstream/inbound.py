@@ -25,14 +25,13 @@ from openresponses_bridge.dialects.anthropic_messages.upstream.ending import (
 )
 from openresponses_bridge.dialects.base import (
     EMPTY,
-    INVALID_JSON,
-    INVALID_SHAPE,
-    BaseInbound,
     FrameString,
     FrameTemplate,
+    OnceBegun,
     counted,
     cut_after,
     failure,
+    unreadable,
 )
 from openresponses_bridge.emitter.stream import ResponseStream
 from openresponses_bridge.errors import BridgeError, WireError
@@ -41,7 +40,7 @@ from openresponses_bridge.protocol.events import Event
 from openresponses_bridge.protocol.response import ErrorPayload
 from openresponses_bridge.protocol.usage import Usage
 from openresponses_bridge.seal import Sealer
-from openresponses_bridge.state import TERMINAL_PHASES, ResponseStreamPhase
+from openresponses_bridge.state import TERMINAL_PHASES
 from openresponses_bridge.text import repair_surrogates_json
 
 # A strict decoder reads well-formed frames. What it refuses is read field by field: a missing `type` comes
@@ -95,6 +94,8 @@ def _read(value: dict[str, Any], event: str, diagnostics: Diagnostics) -> t.Fram
         return t.ContentBlockDelta(_index(value.get("index")), delta)
     if struct is t.ErrorFrame and isinstance(value.get("error"), str):
         return t.ErrorFrame({"message": value["error"]})
+    if struct is t.ErrorFrame and "error" not in value and isinstance(value.get("message"), dict):
+        return t.ErrorFrame(value["message"])  # claude-code-router's
     frame: t.Frame = _build(struct, value, diagnostics, kind, whole=True)
     return frame
 
@@ -157,36 +158,29 @@ _COMMON = t.ContentBlockDelta
 _IMPLIED: dict[type, str] = {t.TextDelta: "text", t.ThinkingDelta: "thinking"}
 
 
-class Inbound(BaseInbound):
+class Inbound(OnceBegun):
     """Translates one upstream message into machine calls. `sealer` makes the envelopes for thinking."""
 
     __slots__ = (
         "_blocks",
         "_context",
-        "_ended",
         "_frames",
         "_handlers",
         "_id",
-        "_live",
-        "_machine",
         "_stop_state",
         "_usage",
-        "diagnostics",
         "template",
     )
 
     def __init__(self, machine: ResponseStream, sealer: Sealer | None = None) -> None:
-        self.diagnostics = machine.diagnostics
+        super().__init__(machine)
         self.template = FrameTemplate()
-        self._machine = machine
         self._context = MessageContext(machine, sealer or Sealer())
         self._usage = UsageCounter(machine.diagnostics)
         self._blocks: dict[int, BlockReader] = {}
         self._id: str | None = None  # of the message, None before its start
         self._stop_state = StopState(machine.diagnostics)
         self._frames = 0
-        self._live = False  # between the first frame and the end
-        self._ended = False
         self._handlers: dict[type, Callable[[Any], list[Event]]] = {
             t.ContentBlockDelta: self._unannounced,
             t.ContentBlockStart: self._block_start,
@@ -224,9 +218,7 @@ class Inbound(BaseInbound):
                     return events
             return self._handlers[type(frame)](frame)
         except WireError as error:
-            code = INVALID_JSON if error.code == error.INVALID_JSON else INVALID_SHAPE
-            message = f"frame {self._position} of the upstream's stream: {error.message}"
-            return self._fail(failure(code, message))
+            return self._fail(unreadable(self._position, error))
         except BridgeError as error:
             # the machine refused what the frames contain: the upstream's failure
             return self._fail(error)
@@ -245,16 +237,6 @@ class Inbound(BaseInbound):
     def _position(self) -> int:
         """The number of the newest frame."""
         return self._frames + self.template.fed
-
-    def _outside(self, data: bytes, event: str) -> list[Event]:
-        if self._ended:
-            self.diagnostics.ignored("frame", "came after the end")
-            return []
-        return self._begin() + self.feed(data, event)
-
-    def _begin(self) -> list[Event]:
-        self._live = True
-        return self._machine.start() if self._machine.phase is ResponseStreamPhase.IDLE else []
 
     def _unannounced(self, frame: t.ContentBlockDelta) -> list[Event]:
         index = frame.index
@@ -392,10 +374,6 @@ class Inbound(BaseInbound):
             return events + self._fail(error)
         self._mark_ended()
         return events
-
-    def _mark_ended(self) -> None:
-        self._live, self._ended = False, True
-        self.template.reset()
 
     def _fail(self, error: ErrorPayload | BridgeError) -> list[Event]:
         self._mark_ended()

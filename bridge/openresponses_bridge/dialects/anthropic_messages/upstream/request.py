@@ -259,14 +259,16 @@ def to_messages(
     sealer: Sealer | None = None,
     options: MessagesOptions = DEFAULT_OPTIONS,
     efforts: frozenset[str] | None = None,
+    output_room: int | None = None,
 ) -> tuple[dict[str, Any], Diagnostics]:
     """(body, losses and repairs).
 
     `history` are the items of earlier turns, input and output; `model` replaces the request's;
     `tool_identities` learns the tools, for the machine that reads the answer; `efforts` are the model's
-    levels of effort, as in `accepted_efforts`. Raises InvalidRequestError with `param` for a request that
-    can't be sent: unpaired calls (`unpaired_tool_call`), seals that can't be opened, malformed data, tools
-    that were not declared.
+    levels of effort, as in `accepted_efforts`; `output_room` bounds the `max_tokens` of a request that names
+    no limit, for a model of which no limit is known. Raises InvalidRequestError with `param` for a request
+    that can't be sent: unpaired calls (`unpaired_tool_call`), seals that can't be opened, malformed data,
+    tools that were not declared.
     """
     diagnostics = Diagnostics()
     identities = tool_identities if tool_identities is not None else ToolIdentityMap()
@@ -306,7 +308,7 @@ def to_messages(
         choice.loosen(diagnostics)
     body: dict[str, Any] = {
         "model": name,
-        "max_tokens": _max_tokens(request, facts, diagnostics),
+        "max_tokens": _max_tokens(request, facts, output_room, diagnostics),
         "messages": messages,
     }
     if builder.system:
@@ -328,10 +330,12 @@ def to_messages(
     return body, diagnostics
 
 
-def _max_tokens(request: CreateResponse, facts: ModelFacts, diagnostics: Diagnostics) -> int:
+def _max_tokens(
+    request: CreateResponse, facts: ModelFacts, room: int | None, diagnostics: Diagnostics
+) -> int:
     asked = request.max_output_tokens
     if asked is None:
-        return facts.max_tokens
+        return facts.max_tokens if facts.known or room is None else min(facts.max_tokens, room)
     if facts.known and asked > facts.max_tokens:
         diagnostics.loss("max_output_tokens", f"the model's limit is {facts.max_tokens}")
         return facts.max_tokens

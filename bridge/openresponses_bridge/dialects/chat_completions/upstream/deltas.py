@@ -5,21 +5,18 @@ Within a chunk the order is that of generation: reasoning, text, refusal, citati
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable, Sequence
-from enum import Enum, auto
+from collections.abc import Callable, Sequence
 from functools import partial
-from operator import itemgetter
 from typing import Any, Final
 
 from openresponses_bridge.calls.identity import ToolIdentityMap
-from openresponses_bridge.dialects.base import FrameString
+from openresponses_bridge.dialects.base import FrameString, Piece, ThinkTags
 from openresponses_bridge.dialects.chat_completions.carried import (
     Carried,
     KeptDetails,
     seal_carried,
 )
-from openresponses_bridge.dialects.chat_completions.options import THINK_TAGS, ChatOptions
+from openresponses_bridge.dialects.chat_completions.options import ChatOptions
 from openresponses_bridge.dialects.chat_completions.types import (
     ChatAnnotation,
     ChatDelta,
@@ -43,175 +40,6 @@ from openresponses_bridge.emitter.stream import ResponseStream
 from openresponses_bridge.protocol.content import LogProb, UrlCitation
 from openresponses_bridge.protocol.events import Event
 from openresponses_bridge.seal import Sealer
-from openresponses_bridge.text import overlap
-
-# Think tags in a text → reasoning apart from text, however it is cut.
-#
-# Models without a reasoning parser before them open their answer with a tag. Only there does it mean
-# reasoning, unless the options say more: later it is text. White space beside the tags is theirs, not the
-# answer's, so an empty `<think></think>` leaves nothing behind (field case 16).
-
-Piece = tuple[bool, str]
-"""Whether it is reasoning, and its text."""
-
-_SPACE: Final = re.compile(r"\s*")
-
-
-class _At(Enum):
-    HEAD = auto()  # nothing but white space and perhaps the beginning of the tag so far
-    OPENED = auto()  # behind the tag, before the first letter of the reasoning
-    THINKING = auto()
-    CLOSED = auto()  # behind the closing tag, before the first letter of the answer
-    TEXT = auto()
-
-
-_first_of: Final = itemgetter(0)
-_WITHIN: Final = (_At.OPENED, _At.THINKING)
-
-
-class ThinkTags:
-    """Splits fragments into pieces of reasoning and of text. `tags` are pairs, an opening and a closing one.
-    `opened`: the model's template has opened the first, so that the text begins within it. `later`: tags
-    behind the first letter of the answer count too.
-
-    `is_flushed` while nothing is held back and no tag is open.
-    """
-
-    __slots__ = (
-        "_at",
-        "_begins",
-        "_blank",
-        "_close",
-        "_held",
-        "_later",
-        "_longest",
-        "_opened",
-        "_openings",
-        "_tags",
-        "is_flushed",
-    )
-
-    def __init__(
-        self, tags: Sequence[tuple[str, str]] = THINK_TAGS, *, opened: bool = False, later: bool = False
-    ) -> None:
-        self._tags = dict(tags)
-        self._openings = re.compile("|".join(map(re.escape, self._tags)))
-        self._longest = max(map(len, self._tags))
-        self._opened = opened
-        self._later = later
-        # how tags begin, until the text has begun, where only one at its head counts
-        self._begins = "" if opened or later else "".join(map(_first_of, self._tags))
-        self._close = next(iter(self._tags.values()))
-        self._at = _At.HEAD
-        self._held = ""
-        self._blank: list[str] = []  # white space at the head, before what is held
-        self.is_flushed = True
-
-    @property
-    def decided(self) -> bool:
-        """No tag can come any more: the caller may pass text by."""
-        return self._at is _At.TEXT and not self._later
-
-    def feed(self, text: str) -> list[Piece]:
-        """The next fragment → what is known of it by now, in order."""
-        first = text[:1]
-        if self._begins and first > " " and first not in self._begins and first.isascii():
-            self._begins, self._at = "", _At.TEXT  # it begins as answers mostly do
-            return [(False, text)]
-        text, self._held = self._held + text, ""
-        self._begins = self._begins if not text else ""
-        found: list[Piece] = []
-        position, end = 0, len(text)
-        while position < end:
-            position = self._step(text, position, found)
-        self.is_flushed = not (self._held or self._blank) and self._at not in _WITHIN
-        return _joined(found)
-
-    def close(self) -> list[Piece]:
-        """Something else follows: give what was held. What comes then is text."""
-        held, self._held = "".join(self._blank) + self._held, ""
-        self._blank.clear()
-        thinking, self._at = self._at in _WITHIN, _At.TEXT
-        self.is_flushed = True
-        return [(thinking, held)] if held else []
-
-    def _step(self, text: str, position: int, found: list[Piece]) -> int:
-        """Read on from this position, up to the next one."""
-        if self._at is _At.THINKING:
-            return self._think(text, position, found)
-        if self._at is _At.TEXT:
-            return self._text(text, position, found)
-        start = _end_of_space(text, position)
-        if self._at is _At.HEAD:
-            return self._head(text, position, start, found)
-        if start < len(text):  # white space beside a tag is the tag's
-            self._at = _At.THINKING if self._at is _At.OPENED else _At.TEXT
-        return start
-
-    def _head(self, text: str, position: int, start: int, found: list[Piece]) -> int:
-        if start > position:
-            self._blank.append(text[position:start])
-        tag = self._openings.match(text, start)
-        begun = text[start : start + self._longest]
-        if tag is None and any(opening.startswith(begun) for opening in self._tags):
-            self._held = text[start:]
-            return len(text)
-        blank = "".join(self._blank)
-        self._blank.clear()
-        if tag is not None:
-            return self._open(tag)
-        if self._opened:
-            self._at = _At.THINKING
-        else:
-            self._at = _At.TEXT
-            found.append((False, blank))
-        return start
-
-    def _open(self, tag: re.Match[str]) -> int:
-        self._at, self._close = _At.OPENED, self._tags[tag[0]]
-        return tag.end()
-
-    def _think(self, text: str, position: int, found: list[Piece]) -> int:
-        at = text.find(self._close, position)
-        if at >= 0:
-            found.append((True, text[position:at]))
-            self._at = _At.CLOSED
-            return at + len(self._close)
-        return self._buffer(text, position, (self._close,), True, found)
-
-    def _text(self, text: str, position: int, found: list[Piece]) -> int:
-        tag = self._openings.search(text, position) if self._later else None
-        if tag is not None:
-            found.append((False, text[position : tag.start()]))
-            return self._open(tag)
-        return self._buffer(text, position, self._tags if self._later else (), False, found)
-
-    def _buffer(
-        self, text: str, position: int, tags: Iterable[str], thinking: bool, found: list[Piece]
-    ) -> int:
-        """Hold back the end of the text that may be the beginning of a tag."""
-        size = max((overlap(text, position, tag) for tag in tags), default=0)
-        at = len(text) - size
-        found.append((thinking, text[position:at]))
-        self._held = text[at:]
-        return len(text)
-
-
-def _end_of_space(text: str, position: int) -> int:
-    match = _SPACE.match(text, position)
-    return position if match is None else match.end()
-
-
-def _joined(pieces: list[Piece]) -> list[Piece]:
-    """Neighbours of one kind as one piece, without empty ones."""
-    found: list[tuple[bool, list[str]]] = []
-    for thinking, text in pieces:
-        if text and found and found[-1][0] == thinking:
-            found[-1][1].append(text)
-        elif text:
-            found.append((thinking, [text]))
-    return [(thinking, "".join(texts)) for thinking, texts in found]
-
 
 # Google's, with a text that stands between think tags
 _THOUGHT: Final = {"google": {"thought": True}}

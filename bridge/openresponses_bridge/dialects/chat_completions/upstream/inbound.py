@@ -14,6 +14,7 @@ from openresponses_bridge.dialects.base import (
     EMPTY,
     INVALID_JSON,
     INVALID_SHAPE,
+    LONGEST_NAME,
     NO_MESSAGE,
     UPSTREAM_ERROR,
     BaseInbound,
@@ -50,13 +51,11 @@ from openresponses_bridge.seal import Sealer
 from openresponses_bridge.state import TERMINAL_PHASES, ResponseStreamPhase
 
 _NO_REASON = frozenset({"null", "none"})
-# finish reasons that stand for a failure → its message
+_ENDED = "the upstream ended with an error"
+# finish reasons that stand for a failure → its message; so do others that end in `_error`
 FAILING_REASONS: dict[str, str] = {
-    "error": "the upstream ended with an error",
-    "server_error": "the upstream ended with an error",
-    "internal_error": "the upstream ended with an error",
-    "internal_server_error": "the upstream ended with an error",
-    "failed": "the upstream ended with an error",
+    "error": _ENDED,
+    "failed": _ENDED,
     "network_error": "the upstream lost the connection to its model",
     "insufficient_system_resource": "the upstream ran out of resources",
     "abort": "the upstream aborted the generation",
@@ -83,8 +82,9 @@ class FinishState:
         known = reason.strip().lower()
         if known in _NO_REASON:
             return
-        if known in FAILING_REASONS:
-            self.failure = self.failure or failure(known, FAILING_REASONS[known])
+        if known in FAILING_REASONS or known.endswith("_error"):
+            message = FAILING_REASONS.get(known, _ENDED)
+            self.failure = self.failure or failure(known[:LONGEST_NAME], message)
         elif self.reason is None:
             self.reason = reason
         elif known != self.reason.strip().lower():

@@ -150,6 +150,12 @@ def test_case_27_an_in_band_error_keeps_code_and_message():
     [
         (b'{"type":"error","error":"boom"}', "upstream_error", "boom"),
         (b'{"type":"error","message":"boom"}', "upstream_error", "boom"),
+        (b'{"type":"error","message":{"type":"api_error","message":"boom"}}', "api_error", "boom"),
+        (
+            b'{"type":"error","message":{}}',
+            "upstream_error",
+            "the upstream reported an error without a message",
+        ),
         (b'{"type":"error"}', "upstream_error", "the upstream reported an error without a message"),
         (b'{"error":{"type":"api_error","message":"m"}}', "api_error", "m"),
         (b'{"type":"error","error":{"type":"api_error","code":17,"message":"m"}}', "17", "m"),

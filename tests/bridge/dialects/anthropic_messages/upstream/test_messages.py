@@ -213,17 +213,18 @@ def test_calls_in_the_history_without_tools_are_declared_and_barred():
 
 
 # ── opaque items ─────────────────────────────────────────────────────────────────────────────────────
-def test_a_seal_that_can_not_be_opened_is_refused_with_its_place():
+def test_a_seal_that_can_not_be_opened_is_left_out_or_refused_with_its_place():
     items = [
         said("user", "x"),
         reasoning(encrypted_content="gAAAA"),
         said("assistant", "y"),
         said("user", "z"),
     ]
-    assert refused(items) == ("bridge.seal.foreign", "input[1].encrypted_content")
+    strict = MessagesOptions(foreign_reasoning="refuse")
+    assert refused(items, options=strict) == ("bridge.seal.foreign", "input[1].encrypted_content")
     broken = Sealer().seal(b"{}", "anthropic-thinking")[:-2] + "AA"
-    assert refused([items[0], reasoning(encrypted_content=broken)])[0] == "bridge.seal.broken"
-    body, lost = out(items, options=MessagesOptions(foreign_reasoning="drop"))
+    assert refused([items[0], reasoning(encrypted_content=broken)], options=strict)[0] == "bridge.seal.broken"
+    body, lost = out(items)
     assert roles(body)[1] == ("assistant", ["text"])
     assert lost == ["reasoning"]
 
@@ -231,7 +232,8 @@ def test_a_seal_that_can_not_be_opened_is_refused_with_its_place():
 @pytest.mark.parametrize("payload", [b"[]", b"nope"])
 def test_a_seal_around_something_else_is_broken(payload):
     sealed = Sealer().seal(payload, "anthropic-thinking")
-    assert refused([said("user", "x"), reasoning(encrypted_content=sealed)])[0] == "bridge.seal.broken"
+    items = [said("user", "x"), reasoning(encrypted_content=sealed)]
+    assert refused(items, options=MessagesOptions(foreign_reasoning="refuse"))[0] == "bridge.seal.broken"
 
 
 def test_reasoning_of_another_upstream_is_a_loss():

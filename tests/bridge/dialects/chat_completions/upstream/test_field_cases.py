@@ -251,3 +251,18 @@ def test_case_27_type_and_param_of_the_error_are_kept() -> None:
 def test_case_32_thinking_in_the_clear_is_not_encrypted_content() -> None:
     item = stopped(chunk(reasoning="Hm."), chunk(content="Yes.")).output[0]
     assert item.encrypted_content is UNSET  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("reason", "code"),
+    [
+        ("api_error", "api_error"),
+        ("Overloaded_Error", "overloaded_error"),
+        ("server_error", "server_error"),
+        ("x" * 900 + "_error", "x" * 200),
+    ],
+)
+def test_case_27_an_error_s_type_as_the_finish_reason_is_failed(reason: str, code: str) -> None:
+    ran = run(chunk(content="Hi"), chunk(reason), DONE)
+    assert (ran.status, ran.error) == ("failed", (code, "the upstream ended with an error"))
+    assert ran.types[-2:] == ["error", "response.failed"]

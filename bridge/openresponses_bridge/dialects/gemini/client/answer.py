@@ -1,0 +1,163 @@
+"""Encodes finished responses as one answer, by folding the streams that they would have been; and the stream
+of several candidates."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+from msgspec.structs import replace
+
+from openresponses_bridge.calls.identity import ToolIdentityMap
+from openresponses_bridge.diagnostics import Diagnostics
+from openresponses_bridge.dialects.gemini import types as t
+from openresponses_bridge.dialects.gemini.client.ending import failed_body
+from openresponses_bridge.dialects.gemini.client.outbound import Outbound
+from openresponses_bridge.emitter.finished import events_of, is_cut_call
+from openresponses_bridge.protocol.events import Event
+from openresponses_bridge.protocol.response import Response
+from openresponses_bridge.seal import Sealer
+
+_EMPTY: Final = {"text": ""}
+_JOINED: Final = (frozenset({"text"}), frozenset({"text", "thought"}))
+
+
+def answer(
+    responses: Sequence[Response],
+    sealer: Sealer | None = None,
+    tool_identities: ToolIdentityMap | None = None,
+    *,
+    thoughts: bool = True,
+    diagnostics: Diagnostics | None = None,
+) -> t.GenerateContentResponse:
+    """The answer with these responses as its candidates; only an `error` when all of them failed or were
+    cancelled. A call that was cut is left out, with a loss: clients run every call of an answer. Raises
+    KeyError for a response that has not ended."""
+    folding = Folding()
+    outbounds = []
+    for number, response in enumerate(responses):
+        outbound = Outbound(
+            sealer,
+            tool_identities,
+            thoughts=thoughts,
+            candidate=number,
+            alone=False,
+            id=responses[0].id,
+        )
+        outbounds.append(outbound)
+        for event in events_of(response):
+            folding.feed(outbound.feed(event))
+        if diagnostics is not None:
+            diagnostics.extend(outbound.diagnostics)
+            for item in filter(is_cut_call, response.output):
+                diagnostics.loss(f"item.{item.type}", "cut, left out")
+    return failure_of(outbounds) or folding.whole
+
+
+class Folding:
+    """Folds chunks into one answer: adjacent texts are one part, and so are adjacent thoughts."""
+
+    def __init__(self) -> None:
+        self._head = t.GenerateContentResponse()
+        self._candidates: dict[int, t.Candidate] = {}
+        self._parts: dict[int, list[tuple[dict[str, Any], list[str]]]] = {}
+        self._tokens: dict[int, dict[str, list[Any]]] = {}
+
+    def feed(self, chunks: Iterable[t.GenerateContentResponse]) -> None:
+        """The next chunks."""
+        for chunk in chunks:
+            head = self._head
+            usage = summed(head.usage_metadata, chunk.usage_metadata)
+            feedback = chunk.prompt_feedback or head.prompt_feedback
+            self._head = replace(chunk, usage_metadata=usage, prompt_feedback=feedback)
+            for candidate in chunk.candidates or ():
+                self._candidate(candidate.index or 0, candidate)
+
+    @property
+    def whole(self) -> t.GenerateContentResponse:
+        """The answer so far."""
+        candidates = [self._whole(number) for number in sorted(self._candidates)]
+        return replace(self._head, candidates=candidates or None)
+
+    def _candidate(self, number: int, candidate: t.Candidate) -> None:
+        self._candidates[number] = candidate
+        parts = self._parts.setdefault(number, [])
+        for part in (candidate.content.parts if candidate.content else None) or ():
+            kind = frozenset(part)
+            if part == _EMPTY:
+                continue
+            if kind in _JOINED and parts and frozenset(parts[-1][0]) - {"thoughtSignature"} == kind:
+                parts[-1][1].append(part["text"])
+            else:
+                parts.append((part, [part["text"]] if "text" in part else []))
+        for name, tokens in (candidate.logprobs_result or {}).items():
+            self._tokens.setdefault(number, {}).setdefault(name, []).extend(tokens)
+
+    def _whole(self, number: int) -> t.Candidate:
+        parts = [
+            {**part, "text": "".join(pieces)} if pieces else part for part, pieces in self._parts[number]
+        ]
+        return replace(
+            self._candidates[number],
+            content=t.Content(parts or None, "model"),
+            logprobs_result=self._tokens.get(number),
+        )
+
+
+class Candidates:
+    """The stream of several candidates: `feed(number, event)` takes the events of each machine, in any
+    mixture. One that fails ends with the reason `OTHER`, while the others go on; when all have failed, so has
+    the answer. Usage is sent once, as the sum of what is known."""
+
+    def __init__(self, n: int, sealer: Sealer | None = None, *, id: str = "", thoughts: bool = True) -> None:
+        self._outbounds = [
+            Outbound(sealer, thoughts=thoughts, candidate=number, alone=False, id=id) for number in range(n)
+        ]
+        self._usage: t.UsageMetadata | None = None
+        self._last: t.GenerateContentResponse | None = None
+
+    @property
+    def diagnostics(self) -> Diagnostics:
+        """All that was lost, of every candidate."""
+        found = Diagnostics()
+        for outbound in self._outbounds:
+            found.extend(outbound.diagnostics)
+        return found
+
+    def feed(self, number: int, event: Event) -> list[t.GenerateContentResponse]:
+        """The chunks that one event of one candidate gives."""
+        return self._forward(self._outbounds[number].feed(event))
+
+    def close(self) -> list[t.GenerateContentResponse]:
+        """Ends for candidates that have none, the usage, and an error if no candidate has an answer."""
+        chunks = [chunk for outbound in self._outbounds for chunk in self._forward(outbound.close())]
+        if self._usage is not None and self._last is not None:
+            chunks.append(replace(self._last, candidates=None, usage_metadata=self._usage))
+        error = failure_of(self._outbounds)
+        return chunks if error is None else [*chunks, error]
+
+    def _forward(self, chunks: list[t.GenerateContentResponse]) -> list[t.GenerateContentResponse]:
+        passed = []
+        for chunk in chunks:
+            self._usage = summed(self._usage, chunk.usage_metadata)
+            self._last = replace(chunk, usage_metadata=None, prompt_feedback=None)
+            passed.append(replace(chunk, usage_metadata=None))
+        return passed
+
+
+def failure_of(outbounds: Sequence[Outbound]) -> t.GenerateContentResponse | None:
+    """The first one's error, if all of them have failed."""
+    failures = [each.failure for each in outbounds if each.failure is not None]
+    if len(failures) < len(outbounds):
+        return None
+    return t.GenerateContentResponse(error=failed_body(*failures[0])["error"])
+
+
+def summed(one: t.UsageMetadata | None, other: t.UsageMetadata | None) -> t.UsageMetadata | None:
+    """The cost of several candidates: the prompt was paid for each."""
+    if one is None or other is None:
+        return one or other
+    sums = t.UsageMetadata()
+    for name in t.UsageMetadata.__struct_fields__:
+        setattr(sums, name, (getattr(one, name) or 0) + (getattr(other, name) or 0) or None)
+    return sums

@@ -1,0 +1,163 @@
+"""The end of an outgoing answer: finish reasons, usage, citations, and errors in Google's format."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from openresponses_bridge.diagnostics import Diagnostics
+from openresponses_bridge.dialects.base import CANCELLED
+from openresponses_bridge.dialects.gemini.types import FINISH_REASONS, UsageMetadata
+from openresponses_bridge.protocol.content import OutputTextContent, UrlCitation
+from openresponses_bridge.protocol.items import Message
+from openresponses_bridge.protocol.response import Response
+from openresponses_bridge.protocol.usage import Usage
+
+STOP: Final = "STOP"
+MAX_TOKENS: Final = "MAX_TOKENS"
+SAFETY: Final = "SAFETY"
+OTHER: Final = "OTHER"
+_INCOMPLETE: Final = {"max_output_tokens": MAX_TOKENS, "content_filter": SAFETY}
+_UPSTREAM: Final = "upstream_"  # of what we found ourselves about an upstream
+_TYPE: Final = "type.googleapis.com/google.rpc."
+
+# HTTP status → canonical name (google.rpc.Code)
+_STATUSES: Final = {
+    400: "INVALID_ARGUMENT",
+    401: "UNAUTHENTICATED",
+    403: "PERMISSION_DENIED",
+    404: "NOT_FOUND",
+    408: "DEADLINE_EXCEEDED",
+    409: "ABORTED",
+    429: "RESOURCE_EXHAUSTED",
+    499: "CANCELLED",
+    500: "INTERNAL",
+    501: "UNIMPLEMENTED",
+    502: "UNAVAILABLE",
+    503: "UNAVAILABLE",
+    504: "DEADLINE_EXCEEDED",
+    529: "UNAVAILABLE",
+}
+# our codes, and other upstreams' → HTTP status; Google's own are canonical names
+_STATUS_OF_CODE: Final = {
+    **{name: status for status, name in reversed(_STATUSES.items())},
+    "cancelled": 499,
+    "rate_limit_exceeded": 429,
+    "rate_limit_error": 429,
+    "too_many_requests": 429,
+    "insufficient_quota": 429,
+    "server_is_overloaded": 503,
+    "service_unavailable": 503,
+    "overloaded_error": 503,
+    "upstream_timeout": 504,
+    "timeout_error": 504,
+    "context_length_exceeded": 400,
+    "invalid_prompt": 400,
+    "invalid_request": 400,
+    "invalid_request_error": 400,
+    "not_found": 404,
+    "model_not_found": 404,
+    "not_found_error": 404,
+    "permission_error": 403,
+}
+
+
+def status_name(status: int) -> str:
+    """The canonical name for an HTTP status."""
+    return _STATUSES.get(status) or ("INVALID_ARGUMENT" if status < 500 else "INTERNAL")
+
+
+def error_body(
+    status: int, message: str, param: str | None = None, retry_after: str | None = None
+) -> dict[str, Any]:
+    """An error in Google's format, as in a stream and in an HTTP body. `param` is the path of the field that
+    is wrong, `retry_after` the seconds of that header."""
+    details: list[dict[str, Any]] = []
+    if param:
+        violation = {"field": param, "description": message}
+        details.append({"@type": f"{_TYPE}BadRequest", "fieldViolations": [violation]})
+    if retry_after and retry_after.isascii() and retry_after.isdigit():
+        details.append({"@type": f"{_TYPE}RetryInfo", "retryDelay": f"{retry_after}s"})
+    return {"error": {"code": status, "message": message, "status": status_name(status), "details": details}}
+
+
+def failed_body(code: str | None, message: str) -> dict[str, Any]:
+    """The error of a response that failed after its beginning."""
+    named = (code or "").strip()
+    numbered = named.isascii() and len(named) == 3 and named.isdigit() and named >= "400"
+    ours = 502 if named.startswith(_UPSTREAM) else 500
+    status = int(named) if numbered else _STATUS_OF_CODE.get(named, ours)
+    return error_body(status, message)
+
+
+def finish_reason(response: Response, diagnostics: Diagnostics) -> str | None:
+    """The finish reason of a response that has ended; None for one that failed or was cancelled. A failure
+    for which Google has a finish reason has that."""
+    if response.status == "completed":
+        return STOP
+    if response.status == "failed":
+        named = response.error.code.upper() if response.error is not None else ""
+        return named if named in FINISH_REASONS else None
+    reason = response.incomplete_details.reason if response.incomplete_details else ""
+    if CANCELLED.code in (response.status, reason):
+        return None
+    if reason not in _INCOMPLETE and reason.upper() not in FINISH_REASONS:
+        diagnostics.loss("finishReason", f"incomplete for {reason[:64] or 'no reason'}, reported as {OTHER}")
+        return OTHER
+    return _INCOMPLETE.get(reason) or reason.upper()
+
+
+def usage_metadata(usage: Usage, diagnostics: Diagnostics) -> UsageMetadata:
+    """The counts under Google's names, which counts thoughts beside the answer."""
+    if usage.cache_write_tokens:
+        diagnostics.loss("usage.cache_write_tokens", "can't be expressed")
+    thoughts = usage.output_tokens_details.reasoning_tokens
+    return UsageMetadata(
+        usage.input_tokens,
+        usage.output_tokens - thoughts,
+        usage.total_tokens,
+        usage.input_tokens_details.cached_tokens or None,
+        None,
+        thoughts or None,
+    )
+
+
+def grounding_metadata(response: Response) -> dict[str, Any] | None:
+    """The web addresses that the answer cites, with the places that they support, in bytes of all of the
+    answer's text in UTF-8; None when it cites none."""
+    chunks: dict[tuple[str, str], int] = {}
+    supports: list[dict[str, Any]] = []
+    before = 0
+    for part in _texts(response):
+        cited = [each for each in part.annotations if isinstance(each, UrlCitation)]
+        at = _bytes_before(
+            part.text, {place for each in cited for place in (each.start_index, each.end_index)}
+        )
+        for each in cited:
+            source = chunks.setdefault((each.url, each.title), len(chunks))
+            start, end = at[each.start_index], at[each.end_index]
+            segment = {"startIndex": before + start, "endIndex": before + end}
+            segment_text = part.text[max(each.start_index, 0) : max(each.end_index, 0)]
+            supports.append({"segment": {**segment, "text": segment_text}, "groundingChunkIndices": [source]})
+        before += len(part.text.encode("utf-8", "replace"))
+    if not chunks:
+        return None
+    return {
+        "groundingChunks": [{"web": {"uri": url, "title": title}} for url, title in chunks],
+        "groundingSupports": supports,
+    }
+
+
+def _texts(response: Response) -> list[OutputTextContent]:
+    messages = [item for item in response.output if isinstance(item, Message)]
+    return [part for each in messages for part in each.content if isinstance(part, OutputTextContent)]
+
+
+def _bytes_before(text: str, places: set[int]) -> dict[int, int]:
+    """Numbers of characters → of the bytes before them; those outside the text become its ends."""
+    found: dict[int, int] = {}
+    counted = size = 0
+    for place in sorted(places):
+        end = min(max(place, 0), len(text))
+        size += len(text[counted:end].encode("utf-8", "replace"))
+        found[place], counted = size, end
+    return found

@@ -1,0 +1,76 @@
+"""Reads a client's JSON as Google's servers do: names in camelCase or snake_case, one object where a list is
+expected, whole numbers as `40`, `40.0` or `"40"` (protobuf's JSON mapping)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from openresponses_bridge.dialects.base import Fields, body_of, invalid
+from openresponses_bridge.dialects.gemini.types import spelled
+
+_INTEGER: Final = re.compile(r"-?[0-9]{1,18}")
+_MOST: Final = 2**63 - 1
+
+
+def integer_of(value: Any) -> int | None:
+    """A whole number in any of its three forms; None for anything else, and for one beyond 64 bits."""
+    if isinstance(value, str) and _INTEGER.fullmatch(value):
+        return int(value)
+    if type(value) is float and value.is_integer():
+        value = int(value)
+    return value if type(value) is int and abs(value) <= _MOST else None
+
+
+class GoogleFields(Fields):
+    """One object and its path, in camelCase whatever the client's spelling is. What was not read is listed in
+    `unread`."""
+
+    def __init__(self, value: Mapping[str, Any], param: str = "") -> None:
+        super().__init__(spelled(value), param)
+
+    def each(self, name: str) -> Iterator[GoogleFields]:
+        """The objects of an array, or the only one without an array; none when it is absent."""
+        found = self.either(name, list, dict)
+        if isinstance(found, dict):
+            yield self._child(found, self.at(name))
+        else:
+            for index, value in enumerate(found or ()):
+                where = f"{self.at(name)}[{index}]"
+                if not isinstance(value, dict):
+                    raise invalid(where, "expected an object")
+                yield self._child(value, where)
+
+    def inner(self, name: str) -> GoogleFields:
+        """An object that must be there."""
+        return self._child(self.need(name, dict), self.at(name))
+
+    def maybe_inner(self, name: str) -> GoogleFields | None:
+        """An object that may be absent."""
+        return self.inner(name) if name in self else None
+
+    def integer(self, name: str) -> int | None:
+        """A whole number that may be absent."""
+        found = self.raw(name)
+        number = integer_of(found)
+        if found is not None and number is None:
+            raise invalid(self.at(name), "expected an integer")
+        return number
+
+    def texts(self, name: str) -> list[str]:
+        """An array of texts; empty when it is absent."""
+        found = self.get(name, list) or []
+        if not all(isinstance(each, str) for each in found):
+            raise invalid(self.at(name), "expected strings")
+        return found
+
+    def _child(self, value: Mapping[str, Any], where: str) -> GoogleFields:
+        child = GoogleFields(value, where)
+        self._within.append(child)
+        return child
+
+
+def google_body(body: bytes | str | Mapping[str, Any]) -> GoogleFields:
+    """The body of a request. Raises InvalidRequestError (`invalid_json`, `invalid_value`)."""
+    return GoogleFields(body_of(body).whole())

@@ -1,0 +1,337 @@
+"""Events → chunks of `generateContent`.
+
+One answer is one content there, whose parts follow one another: a chunk adds parts. Calls come whole, in the
+order in which they began; texts and thoughts as they come. What another upstream wants back of its reasoning
+is the signature of the part that follows; Google's own signatures stand where they stood.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+from openresponses_bridge.calls.identity import ToolIdentityMap
+from openresponses_bridge.calls.json_text import WRAPPED, is_wrapped, tool_input
+from openresponses_bridge.calls.presentation import call_view
+from openresponses_bridge.diagnostics import Diagnostics
+from openresponses_bridge.dialects.base import CANCELLED, CUT
+from openresponses_bridge.dialects.gemini import types as t
+from openresponses_bridge.dialects.gemini.client import ending
+from openresponses_bridge.dialects.gemini.client.reasoning import seal_reasoning
+from openresponses_bridge.dialects.gemini.signatures import Signed, open_signatures
+from openresponses_bridge.emitter.finished import is_cut_call
+from openresponses_bridge.protocol import events as ev
+from openresponses_bridge.protocol import items as it
+from openresponses_bridge.protocol.codec import encode
+from openresponses_bridge.protocol.content import LogProb, UrlCitation
+from openresponses_bridge.protocol.events import Event
+from openresponses_bridge.protocol.response import ErrorPayload, Response
+from openresponses_bridge.protocol.unknown import UnknownEvent, UnknownItem
+from openresponses_bridge.seal import Sealer
+
+_Chunk = t.GenerateContentResponse
+_Part = dict[str, Any]
+_MODEL: Final = "model"
+_EMPTY: Final = {"text": ""}
+_PARAGRAPH: Final = "\n\n"
+_GROUNDING: Final = "groundingMetadata"
+_SIGNATURE: Final = "thoughtSignature"
+_IMAGE: Final = "image_generation_call"
+
+
+class Outbound:
+    """One candidate of one answer.
+
+    `sealer` opens and seals signatures, `tool_identities` has the names of namespaced tools. `thoughts`: the
+    client wants the text of the model's thoughts. `candidate` is its number; `alone`: there is no other, so
+    that a failure ends the answer. `id` is shared by all candidates, and else the response's.
+    """
+
+    def __init__(
+        self,
+        sealer: Sealer | None = None,
+        tool_identities: ToolIdentityMap | None = None,
+        *,
+        thoughts: bool = True,
+        candidate: int = 0,
+        alone: bool = True,
+        id: str = "",
+    ) -> None:
+        self.diagnostics = Diagnostics()
+        self._sealer = sealer or Sealer()
+        self._identities = tool_identities or ToolIdentityMap()
+        self._thoughts = thoughts
+        self._candidate = candidate
+        self._alone = alone
+        self._answer_id = id
+        self._id = self._model = ""
+        self._ended = False
+        self._error: ErrorPayload | None = None
+        self.failure: tuple[str | None, str] | None = None
+        """The code and the message of the failure, where there was one."""
+        self._sent = False  # a part was
+        self._cited = False
+        self._refusal: list[str] = []
+        self._grounding: dict[str, Any] | None = None
+        self._calls: dict[int, _Part | None] = {}  # index of the item → its part, once it is whole
+        self._shown: tuple[int, str] = (-1, "")  # the reasoning item, and the form of it that is sent
+        self._summary = (-1, -1)
+        self._foreign: list[dict[str, Any]] = []  # other upstreams' reasoning that no part has yet
+        self._next: list[Signed] = []  # Google's signatures of what follows
+        self._handlers: dict[type, Callable[[Any], list[_Chunk]]] = {
+            ev.ResponseCreated: self._identify,
+            ev.ResponseQueued: self._identify,
+            ev.ResponseInProgress: self._identify,
+            ev.OutputTextDelta: self._text,
+            ev.OutputTextAnnotationAdded: self._annotation,
+            ev.RefusalDelta: self._refused,
+            ev.ReasoningDelta: self._reasoning,
+            ev.ReasoningTextDelta: self._reasoning,
+            ev.ReasoningSummaryTextDelta: self._summarised,
+            ev.OutputItemAdded: self._added,
+            ev.OutputItemDone: self._finished,
+            ev.ErrorEvent: self._keep_error,
+            ev.ResponseCompleted: self._end,
+            ev.ResponseIncomplete: self._end,
+            ev.ResponseFailed: self._end,
+            UnknownEvent: self._extension,
+        }
+
+    def feed(self, event: Event) -> list[_Chunk]:
+        """The chunks that this event causes."""
+        handler = self._handlers.get(type(event))
+        return [] if handler is None or self._ended else handler(event)
+
+    def close(self) -> list[_Chunk]:
+        """The events have ended. Without a terminal event before, that is an error."""
+        if self._ended:
+            return []
+        error = self._error
+        return self._fail(CUT if error is None else error.code, error.message if error else "ended early")
+
+    def _identify(self, event: Any) -> list[_Chunk]:
+        response: Response = event.response
+        self._id, self._model = self._answer_id or response.id, response.upstream_model or response.model
+        return []
+
+    def _chunk(self, candidate: t.Candidate | None, **fields: Any) -> _Chunk:
+        candidates = None if candidate is None else [candidate]
+        return _Chunk(candidates, model_version=self._model, response_id=self._id, **fields)
+
+    def _parts(self, *parts: _Part, logprobs: list[LogProb] | None = None) -> list[_Chunk]:
+        """A chunk with these parts."""
+        self._sent = True
+        candidate = t.Candidate(t.Content(list(parts), _MODEL), index=self._candidate)
+        if logprobs:
+            candidate.logprobs_result = _logprobs(logprobs)
+        return [self._chunk(candidate)]
+
+    def _signed(self, part: _Part, call_id: str = "") -> _Part:
+        """The part that follows reasoning, with the signature that waits for it."""
+        if self._next:
+            first = next((each for each in self._next if each.call_id == call_id), self._next[0])
+            self._next = []
+            return {**part, _SIGNATURE: first.signature}
+        if self._foreign:
+            found, self._foreign = self._foreign, []
+            return {**part, _SIGNATURE: seal_reasoning(self._sealer, found)}
+        return part
+
+    def _text(self, event: ev.OutputTextDelta) -> list[_Chunk]:
+        if not event.delta:
+            return []
+        part = {"text": event.delta}
+        if self._foreign:
+            part = self._signed(part)
+        return self._parts(part, logprobs=event.logprobs or None)
+
+    def _annotation(self, event: ev.OutputTextAnnotationAdded) -> list[_Chunk]:
+        if isinstance(event.annotation, UrlCitation):
+            self._cited = True
+        else:
+            self.diagnostics.loss("annotation", "not a web address")
+        return []
+
+    def _refused(self, event: ev.RefusalDelta) -> list[_Chunk]:
+        self._refusal.append(event.delta)
+        return []
+
+    def _reasoning(self, event: Any) -> list[_Chunk]:
+        return self._think(event.output_index, "content", event.delta)
+
+    def _summarised(self, event: ev.ReasoningSummaryTextDelta) -> list[_Chunk]:
+        """Parts of a summary stand apart by a blank line."""
+        now, before = (event.output_index, event.summary_index), self._summary
+        self._summary = now
+        apart = _PARAGRAPH if before[0] == now[0] and before != now else ""
+        return self._think(event.output_index, "summary", apart + event.delta)
+
+    def _think(self, output_index: int, form: str, delta: str) -> list[_Chunk]:
+        if not self._thoughts or not delta:
+            return []  # as asked
+        if self._shown[0] != output_index:
+            self._shown = (output_index, form)
+        if self._shown[1] != form:
+            self.diagnostics.loss(f"reasoning.{form}", "beside another form of the same reasoning")
+            return []
+        return self._parts({"text": delta, "thought": True})
+
+    def _added(self, event: ev.OutputItemAdded) -> list[_Chunk]:
+        if isinstance(event.item, it.FunctionCall | it.CustomToolCall):
+            self._calls[event.output_index] = None
+        return []
+
+    def _finished(self, event: ev.OutputItemDone) -> list[_Chunk]:
+        item = event.item
+        if isinstance(item, it.ReasoningItem):
+            return self._sealed(item)
+        if item is None or isinstance(item, it.Message):
+            return []
+        if is_cut_call(item):
+            self._calls.pop(event.output_index, None)
+            self.diagnostics.loss(f"item.{item.type}", "cut, left out")
+            return self._whole_calls()
+        if isinstance(item, UnknownItem):
+            return self._unknown(item)
+        part = self._call(item)
+        if part is None:
+            self.diagnostics.loss(f"item.{item.type}", "Gemini has no such part")
+            return []
+        self._calls[event.output_index] = part
+        return self._whole_calls()
+
+    def _call(self, item: it.Item) -> _Part | None:
+        view = call_view(item, self._identities)
+        if view is None:
+            return None
+        arguments = tool_input(view.arguments)
+        if is_wrapped(arguments, view.arguments):
+            self.diagnostics.repair("functionCall.args", WRAPPED)
+        call = {"id": view.call_id, "name": view.name, "args": arguments}
+        return self._signed({"functionCall": call}, view.call_id)
+
+    def _whole_calls(self) -> list[_Chunk]:
+        """The calls that are whole, up to the first that is not."""
+        parts: list[_Part] = []
+        for index, part in list(self._calls.items()):
+            if part is None:
+                break
+            parts.append(self._calls.pop(index) or part)
+        return self._parts(*parts) if parts else []
+
+    def _sealed(self, item: it.ReasoningItem) -> list[_Chunk]:
+        """What an upstream wants back of its reasoning."""
+        if not item.encrypted_content:
+            return []
+        signed = open_signatures(self._sealer, item.encrypted_content)
+        if signed is None:
+            summary = [text for part in item.summary if (text := getattr(part, "text", ""))]
+            said = {"id": item.id, "summary": summary, "encrypted_content": item.encrypted_content}
+            self._foreign.append(said)
+            return []
+        self._next += [each for each in signed if each.on == "next"]
+        return [chunk for each in signed if each.on != "next" for chunk in self._behind(each)]
+
+    def _behind(self, signed: Signed) -> list[_Chunk]:
+        """A signature of text or thoughts that were sent: an empty part, as Google's last one is."""
+        part: _Part = {"text": "", _SIGNATURE: signed.signature}
+        return self._parts(part | {"thought": True} if signed.on == "thought" else part)
+
+    def _unknown(self, item: UnknownItem) -> list[_Chunk]:
+        kind, part = item.type.removeprefix("openai:"), item.raw.get("part")
+        if kind.startswith(t.SLUG) and isinstance(part, dict):
+            return self._parts(part)
+        result, form = item.raw.get("result"), item.raw.get("output_format") or "png"
+        if kind == _IMAGE and isinstance(result, str) and result:
+            image = {"mimeType": f"image/{form}", "data": result}
+            return self._parts(self._signed({"inlineData": image}))
+        self.diagnostics.loss(f"item.{item.type[:64]}", "Gemini has no such part")
+        return []
+
+    def _extension(self, event: UnknownEvent) -> list[_Chunk]:
+        found = event.raw.get(_GROUNDING)
+        if event.type == t.SLUG + _GROUNDING and isinstance(found, dict):
+            self._grounding = found
+        else:
+            self.diagnostics.ignored(event.type or "event", "not Gemini's")
+        return []
+
+    def _keep_error(self, event: ev.ErrorEvent) -> list[_Chunk]:
+        """`response.failed` follows and ends the answer."""
+        self._error = event.payload
+        return []
+
+    def _end(self, event: Any) -> list[_Chunk]:
+        response: Response = event.response
+        self._identify(event)
+        for index in [index for index, part in self._calls.items() if part is None]:
+            del self._calls[index]
+        chunks = self._whole_calls()
+        usage = None
+        if response.usage is not None:
+            usage = ending.usage_metadata(response.usage, self.diagnostics)
+        reason = ending.finish_reason(response, self.diagnostics)
+        error = response.error
+        if reason is None:
+            code, message = (error.code, error.message) if error else (CANCELLED.code, CANCELLED.message)
+            return [*chunks, *self._fail(code, message, usage)]
+        self._ended = True
+        explained = "".join(self._refusal)
+        if reason == ending.SAFETY and not (self._sent or chunks):
+            feedback = {"blockReason": reason} | ({"blockReasonMessage": explained} if explained else {})
+            return [self._chunk(None, prompt_feedback=feedback, usage_metadata=usage)]
+        chunks += self._last_parts(explained if reason != ending.SAFETY else "")
+        if self._grounding is None and self._cited:
+            self._grounding = ending.grounding_metadata(response)
+        # Google ends with an empty text, and google-genai takes a content without parts for a broken answer
+        last = t.Candidate(
+            t.Content([dict(_EMPTY)] if self._sent else None, _MODEL),
+            reason,
+            (error.message if error else explained if reason == ending.SAFETY else None) or None,
+            self._candidate,
+            grounding_metadata=self._grounding,
+        )
+        return [*chunks, self._chunk(last, usage_metadata=usage)]
+
+    def _last_parts(self, refusal: str) -> list[_Chunk]:
+        """A refusal in the model's own words, and the signatures that no part followed."""
+        chunks: list[_Chunk] = []
+        if refusal:
+            self.diagnostics.loss("refusal", "sent as text")
+            chunks = self._parts(self._signed({"text": refusal}))
+        if self._foreign or self._next:
+            chunks += self._parts(self._signed({"text": ""}))
+        return chunks
+
+    def _fail(self, code: str | None, message: str, usage: t.UsageMetadata | None = None) -> list[_Chunk]:
+        self._ended = True
+        self.failure = (code, message)
+        if self._alone:
+            return [_Chunk(error=ending.failed_body(code, message)["error"])]
+        candidate = t.Candidate(t.Content(None, _MODEL), ending.OTHER, message, self._candidate)
+        return [self._chunk(candidate, usage_metadata=usage)]
+
+
+def _logprobs(tokens: list[LogProb]) -> dict[str, Any]:
+    return {
+        "chosenCandidates": [{"token": each.token, "logProbability": each.logprob} for each in tokens],
+        "topCandidates": [
+            {
+                "candidates": [
+                    {"token": other.token, "logProbability": other.logprob} for other in each.top_logprobs
+                ]
+            }
+            for each in tokens
+        ],
+    }
+
+
+def encode_sse(chunks: Iterable[_Chunk]) -> bytes:
+    """Chunks → SSE frames, which here have data only. An error is JSON without a frame around it, as Google
+    sends it: its clients look for one there."""
+    return b"".join(
+        [
+            b"%b\n\n" % encode(chunk) if chunk.error is not None else b"data: %b\n\n" % encode(chunk)
+            for chunk in chunks
+        ]
+    )

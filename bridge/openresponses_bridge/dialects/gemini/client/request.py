@@ -1,0 +1,241 @@
+"""A request of `generateContent` → a request of ours, with a report of what that can't say."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from msgspec import UNSET, Struct
+from msgspec.structs import replace
+
+from openresponses_bridge.diagnostics import Diagnostics
+from openresponses_bridge.dialects.base import extension, invalid
+from openresponses_bridge.dialects.gemini.carried import CarriedFields
+from openresponses_bridge.dialects.gemini.client.contents import ContentReader, text_of
+from openresponses_bridge.dialects.gemini.client.fields import GoogleFields, google_body
+from openresponses_bridge.dialects.gemini.client.schemas import json_schema
+from openresponses_bridge.dialects.gemini.types import SLUG
+from openresponses_bridge.protocol import request as rq
+from openresponses_bridge.protocol import tools as tl
+from openresponses_bridge.protocol.response import JsonObjectFormat
+from openresponses_bridge.protocol.unknown import UnknownTool
+from openresponses_bridge.seal import Sealer
+
+MOST_CANDIDATES: Final = 8
+"""The most that Google gives to one request."""
+_MOST_ALLOWED: Final = 128
+_ENCRYPTED: Final = "reasoning.encrypted_content"
+_LOGPROBS: Final = "message.output_text.logprobs"
+_MODELS: Final = "models/"
+_CALLING: Final = "functionCallingConfig"
+_THINKING: Final = "thinkingConfig"
+_JSON: Final = "application/json"
+_PLAIN: Final = "text/plain"
+_MODES: Final[dict[str, tl.ToolChoiceValue]] = {
+    "MODE_UNSPECIFIED": "auto",
+    "AUTO": "auto",
+    "VALIDATED": "auto",
+    "ANY": "required",
+    "NONE": "none",
+}
+_LEVELS: Final = ("MINIMAL", "LOW", "MEDIUM", "HIGH")
+_UNSPECIFIED: Final = "THINKING_LEVEL_UNSPECIFIED"
+_BUDGETS: Final = {"minimal": 512, "low": 1_024, "medium": 8_192, "high": 24_576}  # tokens
+_DYNAMIC: Final = -1
+_TIERS: Final = {"standard": "default", "flex": "flex", "priority": "priority"}
+
+
+class AnswerOptions(Struct, frozen=True):
+    """The client's options for the form of the answer: `n` candidates, and whether it wants `thoughts`."""
+
+    n: int = 1
+    thoughts: bool = False
+
+
+def answer_options(body: bytes | str | Mapping[str, Any]) -> AnswerOptions:
+    """Read beside `from_gemini`. Raises InvalidRequestError with `param`."""
+    generation = google_body(body).maybe_inner("generationConfig")
+    if generation is None:
+        return AnswerOptions()
+    n = generation.integer("candidateCount")
+    if n is not None and not 1 <= n <= MOST_CANDIDATES:
+        raise invalid(generation.at("candidateCount"), f"has to be from 1 to {MOST_CANDIDATES}")
+    thinking = generation.maybe_inner(_THINKING)
+    return AnswerOptions(n or 1, thinking is not None and bool(thinking.get("includeThoughts", bool)))
+
+
+def from_gemini(
+    body: bytes | str | Mapping[str, Any], sealer: Sealer | None = None
+) -> tuple[rq.CreateResponse, Diagnostics]:
+    """(request, losses). The model and whether the answer is a stream are in the request's path; `model` is
+    read where the body has it. `candidateCount` and the form of the answer are `answer_options`'s. `sealer`
+    opens and seals thought signatures.
+
+    Raises InvalidRequestError with `param`, as `contents[0].parts[1].inlineData.data`: malformed fields, and
+    answers without a call (`unpaired_tool_call`).
+    """
+    diagnostics = Diagnostics()
+    given = google_body(body)
+    carried = CarriedFields()
+    reader = ContentReader(sealer or Sealer(), diagnostics, carried)
+    for content in given.each("contents"):
+        reader.content(content)
+    reader.close()
+    if not reader.items:
+        raise invalid("contents", "at least one content with parts is required")
+    generation = given.maybe_inner("generationConfig") or GoogleFields({}, "generationConfig")
+    logprobs, top = _logprobs(generation)
+    model = given.get("model", str)
+    generation.skip("candidateCount")
+    request = rq.CreateResponse(
+        model=None if model is None else model.removeprefix(_MODELS),
+        input=reader.items,
+        instructions=_instructions(given),
+        tools=_tools(given, diagnostics),
+        tool_choice=_tool_choice(given, carried),
+        text=_text(generation, carried),
+        reasoning=_reasoning(generation, carried),
+        max_output_tokens=_limit(generation),
+        temperature=generation.get("temperature", float),
+        top_p=generation.get("topP", float),
+        top_k=generation.integer("topK"),
+        stop=generation.texts("stopSequences") or None,
+        seed=generation.integer("seed"),
+        presence_penalty=generation.get("presencePenalty", float),
+        frequency_penalty=generation.get("frequencyPenalty", float),
+        include=[_ENCRYPTED, _LOGPROBS] if logprobs else [_ENCRYPTED],
+        top_logprobs=top,
+        service_tier=_TIERS.get((given.get("serviceTier", str) or "").lower()),
+        store=False,
+    )
+    if generation.equals("responseModalities", ["TEXT"]):
+        generation.skip("responseModalities")
+    rest = generation.rest()
+    carried.generation |= rest
+    carried.report(generation.at(name[:64]) for name in rest)
+    carried.body = given.rest()
+    carried.report(name[:64] for name in carried.body)
+    return replace(request, native=carried.native()), diagnostics
+
+
+def _instructions(given: GoogleFields) -> str | None:
+    found = given.either("systemInstruction", dict, str)
+    if isinstance(found, dict):
+        found = text_of(given.inner("systemInstruction"))
+    return found or None
+
+
+def _tools(given: GoogleFields, diagnostics: Diagnostics) -> list[Any] | None:
+    found: list[Any] = []
+    for tool in given.each("tools"):
+        found += [_function(each) for each in tool.each("functionDeclarations")]
+        search = tool.maybe_inner("googleSearch")
+        if search is not None:
+            for where in search.unread:
+                diagnostics.loss(where, "can't be expressed")
+            found.append(UnknownTool({"type": "web_search"}))
+        for name, value in tool.whole().items():
+            if name not in _READ_TOOLS and value is not None:
+                found.append(UnknownTool({"type": extension(SLUG, name), name: value}))
+    return found or None
+
+
+_READ_TOOLS: Final = ("functionDeclarations", "googleSearch")
+
+
+def _function(function: GoogleFields) -> tl.FunctionToolParam:
+    name = function.need("name", str)
+    if not name:
+        raise invalid(function.at("name"), "is empty")
+    schema = function.get("parametersJsonSchema", dict)
+    if schema is None and "parameters" in function:
+        schema = json_schema(function.need("parameters", dict), function.at("parameters"))
+    return tl.FunctionToolParam(name, function.get("description", str) or UNSET, schema or UNSET, False)
+
+
+def _tool_choice(given: GoogleFields, carried: CarriedFields) -> Any:
+    config = given.maybe_inner("toolConfig")
+    if config is None:
+        return None
+    calling = config.maybe_inner(_CALLING)
+    mode, names = None, []
+    if calling is not None:
+        mode, names = calling.get("mode", str), calling.texts("allowedFunctionNames")
+        if mode is not None and mode.upper() not in _MODES:
+            raise invalid(calling.at("mode"), f"expected one of {', '.join(_MODES)}")
+    rest = config.rest() | ({_CALLING: left} if calling is not None and (left := calling.rest()) else {})
+    carried.tool_config |= rest
+    carried.report(config.at(name[:64]) for name in rest)
+    if mode is None:
+        return None
+    if mode.upper() == "VALIDATED":
+        carried.tool_config[_CALLING] = {**carried.tool_config.get(_CALLING, {}), "mode": "VALIDATED"}
+        carried.report(["toolConfig.functionCallingConfig.mode"])
+    choice = _MODES[mode.upper()]
+    if not names or choice == "none":
+        return choice
+    if len(names) > _MOST_ALLOWED:
+        raise invalid("toolConfig.functionCallingConfig.allowedFunctionNames", f"more than {_MOST_ALLOWED}")
+    allowed = [tl.FunctionToolChoice(name) for name in names]
+    return allowed[0] if len(names) == 1 and choice == "required" else tl.AllowedToolChoice(allowed, choice)
+
+
+def _text(generation: GoogleFields, carried: CarriedFields) -> rq.TextParam | None:
+    media = generation.get("responseMimeType", str) or ""
+    schema = generation.get("responseJsonSchema", dict)
+    if schema is None and "responseSchema" in generation:
+        given = generation.need("responseSchema", dict)
+        schema = json_schema(given, generation.at("responseSchema"))
+    if media not in ("", _PLAIN, _JSON):  # a word of an enum, say
+        said = ("responseMimeType", "responseSchema", "responseJsonSchema")
+        carried.generation |= {name: generation.raw(name) for name in said if name in generation}
+        carried.report([generation.at("responseMimeType")])
+        return None
+    if schema is not None:
+        return rq.TextParam(rq.JsonSchemaFormatParam("response", UNSET, schema))
+    return rq.TextParam(JsonObjectFormat()) if media == _JSON else None
+
+
+def _reasoning(generation: GoogleFields, carried: CarriedFields) -> rq.ReasoningOptions | None:
+    thinking = generation.maybe_inner(_THINKING)
+    if thinking is None:
+        return None
+    carried.generation[_THINKING] = thinking.whole()
+    effort = _effort(thinking)
+    shown = bool(thinking.get("includeThoughts", bool))
+    known = ("includeThoughts", "thinkingBudget", "thinkingLevel")
+    carried.report(thinking.at(name[:64]) for name in thinking.names if name not in known)
+    if effort is None and not shown:
+        return None
+    return rq.ReasoningOptions(effort or UNSET, "auto" if shown else UNSET)
+
+
+def _effort(thinking: GoogleFields) -> str | None:
+    """The level that is meant; the one nearest to a budget. None where the model decides."""
+    level, budget = thinking.get("thinkingLevel", str), thinking.integer("thinkingBudget")
+    if level is not None and level.upper() != _UNSPECIFIED:
+        if level.upper() not in _LEVELS:
+            raise invalid(thinking.at("thinkingLevel"), f"expected one of {', '.join(_LEVELS)}")
+        return level.lower()
+    if budget is None or budget == _DYNAMIC:
+        return None
+    if budget < 0:
+        raise invalid(thinking.at("thinkingBudget"), "has to be -1 or more")
+    return min(_BUDGETS, key=lambda effort: abs(_BUDGETS[effort] - budget)) if budget else "none"
+
+
+def _limit(generation: GoogleFields) -> int | None:
+    limit = generation.integer("maxOutputTokens")
+    if limit is not None and limit < 1:
+        raise invalid(generation.at("maxOutputTokens"), "has to be 1 or more")
+    return limit
+
+
+def _logprobs(generation: GoogleFields) -> tuple[bool, int | None]:
+    wanted = bool(generation.get("responseLogprobs", bool))
+    top = generation.integer("logprobs")
+    if top is not None and not 0 <= top <= 20:
+        raise invalid(generation.at("logprobs"), "has to be from 0 to 20")
+    if top and not wanted:
+        raise invalid(generation.at("logprobs"), "needs responseLogprobs")
+    return wanted, top

@@ -1,0 +1,100 @@
+"""Google's schemas, a subset of OpenAPI's, as JSON Schema."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+from openresponses_bridge.dialects.base import invalid
+from openresponses_bridge.dialects.gemini.client.fields import integer_of
+from openresponses_bridge.dialects.gemini.types import enum_name, spelled
+
+_TYPES: Final = ("TYPE_UNSPECIFIED", "STRING", "NUMBER", "INTEGER", "BOOLEAN", "ARRAY", "OBJECT", "NULL")
+_NO_TYPE: Final = ("TYPE_UNSPECIFIED", 0, "")
+_COUNTS: Final = frozenset(
+    {"minItems", "maxItems", "minLength", "maxLength", "minProperties", "maxProperties"}
+)  # which are texts, as protobuf writes 64 bits
+_MAPS: Final = {"properties": "properties", "defs": "$defs", "$defs": "$defs"}
+_LISTS: Final = frozenset({"anyOf", "prefixItems"})
+_ONES: Final = frozenset({"items", "additionalProperties"})
+_OTHER_NAMES: Final = {"ref": "$ref"}
+_DROPPED: Final = frozenset({"nullable", "propertyOrdering"})
+
+
+class _Place(NamedTuple):
+    """Where a schema is, written out for an error alone: paths of deep schemas are long."""
+
+    within: _Place | None
+    name: str
+
+    def path(self) -> str:
+        names = []
+        place: _Place | None = self
+        while place is not None:
+            names.append(place.name[:64])
+            place = place.within
+        return ".".join(reversed(names))
+
+
+def json_schema(schema: Mapping[str, Any], param: str) -> dict[str, Any]:
+    """The JSON Schema that a schema of Google's is. Types are in lower case, `nullable` is one of them, and
+    properties come in the order of `propertyOrdering`. Unknown keywords stay. Takes time linear in the
+    schema, at any depth. Raises InvalidRequestError for a schema where there is none."""
+    root: dict[str, Any] = {}
+    waiting: list[tuple[Mapping[str, Any], _Place, dict[str, Any]]] = [(schema, _Place(None, param), root)]
+
+    def later(value: Any, where: _Place) -> Any:
+        if isinstance(value, bool):
+            return value
+        if not isinstance(value, dict):
+            raise invalid(where.path(), "expected a schema")
+        made: dict[str, Any] = {}
+        waiting.append((value, where, made))
+        return made
+
+    while waiting:
+        given, where, made = waiting.pop()
+        named = spelled(given)
+        for name, value in named.items():
+            if name in _DROPPED or value is None:
+                continue
+            at = _Place(where, name)
+            if name in _MAPS and isinstance(value, dict):
+                made[_MAPS[name]] = {
+                    key: later(value[key], _Place(at, key)) for key in _ordered(value, named)
+                }
+            elif name in _LISTS and isinstance(value, list):
+                made[name] = [later(each, _Place(at, str(index))) for index, each in enumerate(value)]
+            elif name in _ONES and isinstance(value, dict):
+                made[name] = later(value, at)
+            elif name != "type" or value not in _NO_TYPE:
+                made[_OTHER_NAMES.get(name, name)] = _value(name, value)
+        if named.get("nullable") is True:
+            _make_nullable(made)
+    return root
+
+
+def _ordered(properties: dict[str, Any], schema: dict[str, Any]) -> list[str]:
+    ordering = schema.get("propertyOrdering")
+    first = [name for name in ordering if isinstance(name, str)] if isinstance(ordering, list) else []
+    return [name for name in dict.fromkeys([*first, *properties]) if name in properties]
+
+
+def _value(name: str, value: Any) -> Any:
+    if name == "type":
+        kind = enum_name(value, _TYPES)
+        return value if kind is None else kind.lower()
+    if name in _COUNTS:
+        count = integer_of(value)
+        return value if count is None else count
+    return value
+
+
+def _make_nullable(made: dict[str, Any]) -> None:
+    kind = made.get("type")
+    if isinstance(kind, str) and kind != "null":
+        made["type"] = [kind, "null"]
+    elif isinstance(made.get("anyOf"), list):
+        made["anyOf"] = [*made["anyOf"], {"type": "null"}]
+    if isinstance(made.get("enum"), list) and None not in made["enum"]:
+        made["enum"] = [*made["enum"], None]

@@ -1,0 +1,108 @@
+"""The entry of the dialect."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from openresponses_bridge.dialects.base import (
+    AnswerContext,
+    CaptureFormat,
+    ClientSide,
+    Dialect,
+    Endpoint,
+    Outgoing,
+    RequestContext,
+    Traits,
+    UpstreamSide,
+)
+from openresponses_bridge.dialects.gemini.client.answer import answer
+from openresponses_bridge.dialects.gemini.client.outbound import Outbound, encode_sse
+from openresponses_bridge.dialects.gemini.client.request import from_gemini
+from openresponses_bridge.dialects.gemini.options import GeminiOptions
+from openresponses_bridge.dialects.gemini.upstream.inbound import Inbound
+from openresponses_bridge.dialects.gemini.upstream.request import FIELDS, to_gemini
+from openresponses_bridge.emitter.stream import ResponseStream
+from openresponses_bridge.protocol.codec import encode
+from openresponses_bridge.protocol.request import CreateResponse
+from openresponses_bridge.protocol.response import Response
+from openresponses_bridge.seal import Sealer
+
+_NAMES: Final = ("candidates", "promptFeedback", "usageMetadata")
+
+
+def _to_upstream(request: CreateResponse, context: RequestContext) -> Outgoing:
+    body, diagnostics = to_gemini(
+        request,
+        history=context.history,
+        tool_identities=context.identities,
+        model=context.model,
+        sealer=context.sealer,
+        options=context.options,
+        choices=context.choices,
+        efforts=context.efforts,
+    )
+    return Outgoing(encode(body), diagnostics)
+
+
+def _inbound(machine: ResponseStream, context: AnswerContext, choice: int | None = None) -> Inbound:
+    return Inbound(machine, context.sealer, choice=choice)
+
+
+def _whole(response: Response, sealer: Sealer) -> bytes | None:
+    found = answer([response], sealer)
+    return None if found.error is not None else encode(found)
+
+
+def _is_gemini(value: Mapping[str, Any]) -> bool:
+    return any(name in value for name in _NAMES)
+
+
+def _finish_reason(value: Mapping[str, Any]) -> Any:
+    candidates = value.get("candidates")
+    first = candidates[0] if isinstance(candidates, list) and candidates else None
+    return first.get("finishReason") if isinstance(first, dict) else None
+
+
+def _concludes(value: Mapping[str, Any]) -> bool:
+    feedback = value.get("promptFeedback")
+    blocked = isinstance(feedback, dict) and bool(feedback.get("blockReason"))
+    return blocked or _finish_reason(value) is not None
+
+
+def _begins(value: Mapping[str, Any], before: Mapping[str, Any] | None) -> bool:
+    """Each answer has an id of its own, where servers give one; else one begins behind a finish reason."""
+    if before is None:
+        return True
+    ids = (value.get("responseId"), before.get("responseId"))
+    return ids[0] != ids[1] if any(ids) else _finish_reason(before) is not None
+
+
+DIALECT: Final = Dialect(
+    name="gemini",
+    title="Gemini",
+    upstream=UpstreamSide(
+        options=GeminiOptions,
+        request=_to_upstream,
+        inbound=_inbound,
+        choice=_inbound,
+        whole=_is_gemini,
+        outcomes=lambda _options: FIELDS,
+        endpoint=Endpoint(
+            path="/models/{model}:streamGenerateContent?alt=sse",
+            whole_path="/models/{model}:generateContent",
+            version="/v1beta",
+            key_header="x-goog-api-key",
+            key_prefix="",
+        ),
+        traits=lambda options: Traits(takes_choices=options.candidates, names_stops=False),
+    ),
+    client=ClientSide(outbound=Outbound, encode=encode_sse, request=from_gemini, whole=_whole),
+    capture=CaptureFormat(
+        recognises=_is_gemini,
+        inbound=Inbound,
+        head=lambda value: (value.get("modelVersion"), None),
+        concludes=_concludes,
+        begins=_begins,
+    ),
+)

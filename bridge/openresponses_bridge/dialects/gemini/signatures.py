@@ -1,0 +1,51 @@
+"""Thought signatures on their way through a client: sealed in `encrypted_content`, with their places.
+
+Gemini signs parts and wants each signature back on the part that it came with. A reasoning item carries the
+signatures of its own thoughts, of the message before it, and of the item after it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, Literal
+
+import msgspec
+from msgspec import Struct
+
+from openresponses_bridge.protocol.codec import encode
+from openresponses_bridge.seal import Sealer, SealError
+
+KIND: Final = "gemini-signatures"
+
+
+class Signed(Struct, frozen=True, omit_defaults=True):
+    """One signature, base64 as it came, and the part that has it.
+
+    `thought`: this length of the item's own text, from `start` on. `text`: the same of the message before it;
+    without a message, a part without text. `next`: the call with this id, or the item that follows if it is
+    empty. Lengths are code points.
+    """
+
+    signature: str
+    on: Literal["thought", "text", "next"]
+    start: int = 0
+    length: int = 0
+    call_id: str = ""
+
+
+_decode: Final = msgspec.json.Decoder(list[Signed]).decode
+
+
+def seal_signatures(sealer: Sealer, signed: Sequence[Signed]) -> str:
+    """The signatures as `encrypted_content`; none at all says that the thoughts are Gemini's."""
+    return sealer.seal(encode(list(signed)), KIND)
+
+
+def open_signatures(sealer: Sealer, encrypted: object) -> list[Signed] | None:
+    """What was sealed; None for anything else, and for what can't be opened here."""
+    if not isinstance(encrypted, str) or encrypted.split(".", 3)[2:3] != [KIND]:
+        return None
+    try:
+        return _decode(sealer.open(encrypted).payload)
+    except (SealError, msgspec.MsgspecError):
+        return None

@@ -1,0 +1,134 @@
+"""Answers of `generateContent` as structs, for both directions, and the names in its parts.
+
+Writing: default values are left out. Reading: Google's servers and clients spell names as `functionCall` or
+`function_call`, and may send enums as numbers (`$alt=json;enum-encoding=int`). Parts are plain dictionaries
+with names in camelCase; what is within `args` and `response` is the tools' own and stays as it came. Counts
+are tokens.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+from msgspec import Struct
+
+SLUG: Final = "gemini:"
+"""With the name of a part's kind: the type of the item that holds it."""
+DATA: Final = (
+    "text",
+    "inlineData",
+    "fileData",
+    "functionCall",
+    "functionResponse",
+    "executableCode",
+    "codeExecutionResult",
+    "toolCall",
+    "toolResponse",
+)
+"""The kinds of parts: a part has one of these fields, or none."""
+
+
+class UsageMetadata(Struct, rename="camel", omit_defaults=True):
+    """What was counted so far. Thoughts and the prompts of server tools are counted beside the others."""
+
+    prompt_token_count: int | None = None
+    candidates_token_count: int | None = None
+    total_token_count: int | None = None
+    cached_content_token_count: int | None = None
+    tool_use_prompt_token_count: int | None = None
+    thoughts_token_count: int | None = None
+
+
+class Content(Struct, rename="camel", omit_defaults=True):
+    """Parts of one role."""
+
+    parts: list[dict[str, Any]] | None = None
+    role: str | None = None
+
+
+class Candidate(Struct, rename="camel", omit_defaults=True):
+    """One of the answers, or its next parts."""
+
+    content: Content | None = None
+    finish_reason: str | None = None
+    finish_message: str | None = None
+    index: int | None = None
+    safety_ratings: list[dict[str, Any]] | None = None
+    citation_metadata: dict[str, Any] | None = None
+    grounding_metadata: dict[str, Any] | None = None
+    url_context_metadata: dict[str, Any] | None = None
+    avg_logprobs: float | None = None
+    logprobs_result: dict[str, Any] | None = None
+
+
+class GenerateContentResponse(Struct, rename="camel", omit_defaults=True):
+    """A chunk of a stream, or a whole answer."""
+
+    candidates: list[Candidate] | None = None
+    prompt_feedback: dict[str, Any] | None = None
+    usage_metadata: UsageMetadata | None = None
+    model_version: str | None = None
+    create_time: str | None = None
+    response_id: str | None = None
+    error: dict[str, Any] | None = None
+
+
+FINISH_REASONS: Final = (
+    "FINISH_REASON_UNSPECIFIED",
+    "STOP",
+    "MAX_TOKENS",
+    "SAFETY",
+    "RECITATION",
+    "OTHER",
+    "LANGUAGE",
+    "BLOCKLIST",
+    "PROHIBITED_CONTENT",
+    "SPII",
+    "MALFORMED_FUNCTION_CALL",
+    "IMAGE_SAFETY",
+    "UNEXPECTED_TOOL_CALL",
+)
+"""By their numbers in the Gemini API. Vertex AI numbers those after OTHER otherwise."""
+BLOCK_REASONS: Final = (
+    "BLOCK_REASON_UNSPECIFIED",
+    "SAFETY",
+    "OTHER",
+    "BLOCKLIST",
+    "PROHIBITED_CONTENT",
+    "IMAGE_SAFETY",
+)
+
+
+def enum_name(value: Any, names: tuple[str, ...]) -> str | None:
+    """The name of an enum's value, which may be a number; one without a name stays a number. None for
+    anything else, and for an empty name."""
+    if isinstance(value, str):
+        return value or None
+    if type(value) is not int:
+        return None
+    return names[value] if 0 <= value < len(names) else str(value)
+
+
+_SNAKE: Final = re.compile(r"_([a-z])")
+
+
+def camel(name: str) -> str:
+    """A field's name in camelCase, from either spelling."""
+    return _SNAKE.sub(lambda found: found[1].upper(), name) if "_" in name else name
+
+
+def spelled(value: Mapping[str, Any]) -> dict[str, Any]:
+    """An object with its own names in camelCase; of two spellings of one name, camelCase goes before."""
+    named = {camel(name): each for name, each in value.items()}
+    return named | {name: value[name] for name in value if name in named}
+
+
+def spelled_part(part: Mapping[str, Any]) -> dict[str, Any]:
+    """A part, and the object that it holds, with names in camelCase. What a tool is given or gives stays as
+    it came."""
+    return {
+        name: spelled(each) if isinstance(each, dict) and name in DATA else each
+        for name, each in spelled(part).items()
+    }

@@ -1,0 +1,120 @@
+"""Google's sources of a text → citations. Their places are bytes of the text in UTF-8, the protocol's are
+characters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, NamedTuple
+
+from openresponses_bridge.diagnostics import Diagnostics
+from openresponses_bridge.dialects.gemini.types import spelled
+from openresponses_bridge.protocol.content import UrlCitation
+
+_WEB: Final = ("web", "maps")
+_FURTHER: Final = bytes(range(0x80, 0xC0))  # those of a character but its first (RFC 3629, section 3)
+MOST: Final = 1_000
+"""Citations of one text; what supports it with more is a loss."""
+
+
+class _Place(NamedTuple):
+    """A source and the bytes that it supports."""
+
+    start: int
+    end: int
+    url: str
+    title: str
+
+
+class Sources:
+    """What a candidate's chunks say about the sources of one text: the last `groundingMetadata`, which is
+    about the text so far, and all of `citationMetadata`, up to `MOST` sources."""
+
+    __slots__ = ("_cited", "_grounding")
+
+    def __init__(self) -> None:
+        self._grounding: Any = None
+        self._cited: list[Any] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._grounding or self._cited)
+
+    def add(self, candidate: dict[str, Any]) -> None:
+        """Keep what a chunk's candidate says."""
+        self._grounding = candidate.get("groundingMetadata") or self._grounding
+        metadata = candidate.get("citationMetadata")
+        if isinstance(metadata, dict):
+            given = spelled(metadata)
+            sources = _listed(given.get("citationSources") or given.get("citations"))
+            self._cited += sources[: MOST + 1 - len(self._cited)]
+
+    def citations(self, text: str, diagnostics: Diagnostics) -> list[UrlCitation]:
+        """The sources of a text, in order. Those without a web address or outside the text are losses."""
+        places = [*_grounded(self._grounding, diagnostics), *_cited(self._cited, diagnostics)]
+        if len(places) > MOST:
+            diagnostics.loss("groundingMetadata", f"more than {MOST} citations, the first are kept")
+            del places[MOST:]
+        if not places:
+            return []
+        size = len(text.encode("utf-8", "replace"))
+        inside = [each for each in places if 0 <= each.start < each.end <= size]
+        if len(inside) < len(places):
+            diagnostics.loss("groundingMetadata", "a citation outside the text")
+        at = _characters(text, {each.start for each in inside} | {each.end for each in inside})
+        return [UrlCitation(each.url, at[each.start], at[each.end], each.title) for each in inside]
+
+
+def _characters(text: str, offsets: set[int]) -> dict[int, int]:
+    """Byte offsets → numbers of characters before them. One within a character counts it."""
+    data = text.encode("utf-8", "replace")
+    found: dict[int, int] = {}
+    before = count = 0
+    for offset in sorted(offsets):
+        count += len(data[before:offset].translate(None, _FURTHER))
+        found[offset], before = count, offset
+    return found
+
+
+def _grounded(metadata: Any, diagnostics: Diagnostics) -> Iterator[_Place]:
+    given = spelled(metadata) if isinstance(metadata, dict) else {}
+    sources = [_source(each) for each in _listed(given.get("groundingChunks"))]
+    for support in map(spelled, filter(_is_object, _listed(given.get("groundingSupports")))):
+        segment = support.get("segment")
+        place = spelled(segment) if isinstance(segment, dict) else {}
+        start, end = place.get("startIndex", 0), place.get("endIndex")
+        for index in _listed(support.get("groundingChunkIndices")):
+            source = sources[index] if type(index) is int and 0 <= index < len(sources) else None
+            if source is None or type(start) is not int or type(end) is not int:
+                diagnostics.loss("groundingMetadata", "a source that is not a web page")
+            else:
+                yield _Place(start, end, *source)
+
+
+def _source(chunk: Any) -> tuple[str, str] | None:
+    """(address, title) of a web page."""
+    within = spelled(chunk) if isinstance(chunk, dict) else {}
+    page: dict[str, Any] = next((within[kind] for kind in _WEB if isinstance(within.get(kind), dict)), {})
+    return _page(page.get("uri"), page.get("title"))
+
+
+def _page(url: Any, title: Any) -> tuple[str, str] | None:
+    if not isinstance(url, str) or not url.startswith(("http://", "https://")):
+        return None
+    return url, title if isinstance(title, str) else ""
+
+
+def _cited(sources: list[Any], diagnostics: Diagnostics) -> Iterator[_Place]:
+    for each in map(spelled, filter(_is_object, sources)):
+        page = _page(each.get("uri"), each.get("title"))
+        start, end = each.get("startIndex", 0), each.get("endIndex")
+        if page is None or type(start) is not int or type(end) is not int:
+            diagnostics.loss("citationMetadata", "a source that is not a web page")
+        else:
+            yield _Place(start, end, *page)
+
+
+def _listed(value: Any) -> Sequence[Any]:
+    return value if isinstance(value, list) else ()
+
+
+def _is_object(value: Any) -> bool:
+    return isinstance(value, dict)

@@ -1,0 +1,140 @@
+"""Bytes → chunks. Before this stands `FrameTemplate`, for a chunk like the one before it.
+
+Strict: a chunk from the middle of a stream, one piece of text or of thoughts and the counts so far. Nearly
+every chunk is one, and decoding it is all the checking that it needs. Lenient: all else, read field by field
+in either spelling of its names; what has another type is left out, with a loss.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import msgspec
+from msgspec import Struct
+
+from openresponses_bridge.diagnostics import Diagnostics
+from openresponses_bridge.dialects.gemini.types import UsageMetadata, spelled, spelled_part
+from openresponses_bridge.errors import WireError
+from openresponses_bridge.protocol.codec import decode_frame
+
+UNDECODABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+
+
+class StrictPart(Struct, forbid_unknown_fields=True, gc=False):
+    """A part with text alone."""
+
+    text: str
+    thought: bool = False
+
+
+class StrictContent(Struct, forbid_unknown_fields=True, gc=False):
+    """One such part of the model's."""
+
+    parts: tuple[StrictPart]
+    role: str | None = None
+
+
+class StrictCandidate(Struct, rename="camel", forbid_unknown_fields=True, gc=False):
+    """A first candidate that goes on."""
+
+    content: StrictContent
+    index: int = 0
+    safety_ratings: msgspec.Raw | None = None
+
+
+class StrictChunk(Struct, rename="camel", forbid_unknown_fields=True, gc=False):
+    """A chunk with that candidate alone."""
+
+    candidates: tuple[StrictCandidate]
+    usage_metadata: UsageMetadata | None = None
+    model_version: str | None = None
+    create_time: str | None = None
+    response_id: str | None = None
+
+
+decode_strict: Final = msgspec.json.Decoder(StrictChunk).decode
+
+
+def text_of(data: bytes) -> str:
+    """The text of a chunk that is decoded strictly. Raises one of UNDECODABLE for any other chunk."""
+    return decode_strict(data).candidates[0].content.parts[0].text
+
+
+class LenientReader:
+    """Reads JSON objects in either spelling of their names. A value of another type is a loss."""
+
+    def __init__(self, diagnostics: Diagnostics) -> None:
+        self._diagnostics = diagnostics
+
+    def chunks(self, data: bytes) -> Iterator[dict[str, Any]]:
+        """The chunks of a payload: one object, or an array of them as a server sends without `alt=sse`.
+        Raises WireError."""
+        value = decode_frame(data)
+        for each in value if isinstance(value, list) else (value,):
+            if not isinstance(each, dict):
+                raise WireError(WireError.INVALID_SHAPE, f"expected a JSON object, got {type(each).__name__}")
+            yield spelled(each)
+
+    def object(self, holder: dict[str, Any], name: str) -> dict[str, Any]:
+        """An object within; empty where there is none."""
+        return spelled(self._typed(holder, name, dict) or {})
+
+    def objects(self, holder: dict[str, Any], name: str) -> Iterator[dict[str, Any]]:
+        """The objects of an array."""
+        for each in self._typed(holder, name, list) or ():
+            if isinstance(each, dict):
+                yield spelled(each)
+            else:
+                self._lose(name, each)
+
+    def parts(self, content: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        """The parts of a content."""
+        for each in self._typed(content, "parts", list) or ():
+            if isinstance(each, dict):
+                yield spelled_part(each)
+            else:
+                self._lose("parts", each)
+
+    def text(self, holder: dict[str, Any], name: str) -> str:
+        """A text; empty where there is none."""
+        return self._typed(holder, name, str) or ""
+
+    def number(self, holder: dict[str, Any], name: str) -> int:
+        """A number without a fraction, which may be written as text; 0 where there is none."""
+        value = holder.get(name)
+        if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 19:
+            return int(value)
+        if type(value) is float and value.is_integer():
+            return int(value)
+        if value is None or type(value) is int:
+            return value or 0
+        self._lose(name, value)
+        return 0
+
+    def usage(self, chunk: dict[str, Any]) -> UsageMetadata | None:
+        """The counts of a chunk; those that can't be one are left out, with a repair."""
+        given = self.object(chunk, "usageMetadata")
+        if not given:
+            return None
+        found = UsageMetadata()
+        names = zip(UsageMetadata.__struct_fields__, UsageMetadata.__struct_encode_fields__, strict=True)
+        for field, name in names:
+            value = given.get(name)
+            if type(value) is float and value.is_integer():
+                value = int(value)
+            if type(value) is int and value >= 0:
+                setattr(found, field, value)
+            elif value is not None:
+                self._diagnostics.repair(f"usageMetadata.{name}", "can't be a count, left out")
+        return found
+
+    def _typed(self, holder: dict[str, Any], name: str, kind: type[Any]) -> Any:
+        value = holder.get(name)
+        if value is None or isinstance(value, kind):
+            return value
+        self._lose(name, value)
+        return None
+
+    def _lose(self, name: str, value: Any) -> None:
+        self._diagnostics.loss(name, f"can't be read: {type(value).__name__}")

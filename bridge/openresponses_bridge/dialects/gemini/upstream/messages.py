@@ -1,0 +1,341 @@
+"""Input items → contents of roles, and the system instruction."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import accumulate
+from typing import Any, Final
+
+from openresponses_bridge.calls.call_ids import sent_call_id
+from openresponses_bridge.calls.identity import ToolIdentityMap
+from openresponses_bridge.calls.json_text import WRAPPED, is_wrapped, tool_input
+from openresponses_bridge.calls.presentation import CallView, OutputView, call_view, output_view, pair
+from openresponses_bridge.diagnostics import Diagnostics
+from openresponses_bridge.dialects.base import CONTINUE, CONTINUED, HISTORY, Entry, invalid
+from openresponses_bridge.dialects.gemini.carried import CarriedFields, place
+from openresponses_bridge.dialects.gemini.models import ModelFacts
+from openresponses_bridge.dialects.gemini.options import GeminiOptions
+from openresponses_bridge.dialects.gemini.signatures import Signed, open_signatures
+from openresponses_bridge.dialects.gemini.types import SLUG
+from openresponses_bridge.dialects.gemini.upstream.media import Part, PartEncoder
+from openresponses_bridge.errors import InvalidRequestError
+from openresponses_bridge.seal import Sealer
+
+_OPENING: Final = "(earlier conversation)"
+_SYSTEM: Final = ("system", "developer")
+_IMAGE: Final = "image_generation_call"
+_MODEL, _USER = "model", "user"
+_SIGNATURE: Final = "thoughtSignature"
+
+
+class _Turns:
+    """Contents by the rules of the API: the first is the user's, roles take turns, the last is not the
+    model's. Adjacent parts of one role are one content."""
+
+    def __init__(self, diagnostics: Diagnostics) -> None:
+        self._diagnostics = diagnostics
+        self.contents: list[dict[str, Any]] = []
+
+    def add(self, role: str, parts: list[Part]) -> list[Part]:
+        """Append to the last content, or to a new one if its role is another; the parts of that content."""
+        if not self.contents or self.contents[-1]["role"] != role:
+            self.contents.append({"role": role, "parts": []})
+        found: list[Part] = self.contents[-1]["parts"]
+        found += parts
+        return found
+
+    def finished(self) -> list[dict[str, Any]]:
+        """The contents; empty when there are no parts."""
+        contents = self.contents
+        if contents and contents[0]["role"] != _USER:
+            self._diagnostics.repair("contents", "a user's content put before the model's first")
+            contents.insert(0, {"role": _USER, "parts": [{"text": _OPENING}]})
+        if contents and contents[-1]["role"] != _USER:
+            self._diagnostics.repair("contents", CONTINUED)
+            contents.append({"role": _USER, "parts": [{"text": CONTINUE}]})
+        return contents
+
+
+class _Said:
+    """The text that was said last, while nothing follows it: `size` parts of a content from `start` on."""
+
+    def __init__(self, parts: list[Part], start: int) -> None:
+        self.parts = parts
+        self.start = start
+        self.size = len(parts) - start
+
+
+class ContentsBuilder:
+    """Builds the contents from the entries of a request. A call's output comes directly after the content of
+    the call, wherever it was in the input; all outputs of parallel calls are one content."""
+
+    def __init__(
+        self,
+        entries: Sequence[Entry],
+        identities: ToolIdentityMap,
+        sealer: Sealer,
+        options: GeminiOptions,
+        facts: ModelFacts,
+        carried: CarriedFields,
+        diagnostics: Diagnostics,
+    ) -> None:
+        self._entries = entries
+        self._sealer = sealer
+        self._options = options
+        self._facts = facts
+        self._diagnostics = diagnostics
+        # places count the items of the client's own request
+        own = sum(entry.param != HISTORY for entry in entries)
+        self._carried = carried
+        self._before: int | None = len(entries) - own if carried.items == own else None
+        if self._before is None and carried.parts:
+            diagnostics.loss("parts", "the client's own fields are of another conversation, left out")
+        self._encoder = PartEncoder(diagnostics)
+        self._turns = _Turns(diagnostics)
+        self._views: list[CallView | OutputView | None] = [
+            call_view(entry.item, identities) or output_view(entry.item, identities) for entry in entries
+        ]
+        # how many entries before each one are neither calls nor outputs
+        self._others = [0, *accumulate(view is None for view in self._views)]
+        self._answers = pair(self._views, lambda index: entries[index].param)
+        self._open: list[tuple[CallView, str, int]] = []  # calls, their ids as sent, the indexes of outputs
+        self._signatures: dict[str, str] = {}  # call id → signature; of the item that follows under ""
+        self._said: _Said | None = None
+        self._begun = False  # whether there was any message but system messages
+        self.system: list[Part] = []
+        self._handlers: dict[str, Callable[[Any, int], None]] = {
+            "message": self._message,
+            "reasoning": self._reasoning,
+            "compaction": self._compaction,
+            "item_reference": self._reference,
+            "additional_tools": self._skip,
+            "tool_search_call": self._searched,
+            "tool_search_output": self._skip,
+        }
+
+    def build(self, instructions: str | None) -> list[dict[str, Any]]:
+        """The contents; afterwards `system` is complete too. Raises InvalidRequestError."""
+        if instructions:
+            self.system.append({"text": instructions})
+        for index, entry in enumerate(self._entries):
+            view = self._views[index]
+            if isinstance(view, CallView):
+                self._call(view, index)
+            elif isinstance(view, OutputView):
+                self._answer(index)
+            else:
+                self._handlers.get(entry.item.type, self._other)(entry.item, index)
+        self._answer(len(self._entries))
+        if self._options.missing_signature is not None:
+            self._sign_calls(self._options.missing_signature)
+        return self._turns.finished()
+
+    def _sign_calls(self, signature: str) -> None:
+        """Put a placeholder where the model requires a signature: on the first call of a content."""
+        for content in self._turns.contents:
+            first = next((part for part in content["parts"] if "functionCall" in part), None)
+            if first is not None and _SIGNATURE not in first:
+                first[_SIGNATURE] = signature
+                self._diagnostics.repair("contents", "a call without a thought signature, a placeholder sent")
+
+    def _own(self, index: int, part: int | None = None) -> Part:
+        """The fields that the client's own part had and the protocol does not have."""
+        return {} if self._before is None else self._carried.parts.get(place(index - self._before, part), {})
+
+    def _parts(self, content: Any, index: int, field: str) -> list[Part]:
+        """The parts of a message or an output; empty texts are left out."""
+        if isinstance(content, str):
+            return [{"text": content}] if content else []
+        at = self._entries[index].at(field)
+        made = []
+        for number, each in enumerate(content):
+            part = self._encoder.part(each, f"{at}[{number}]")
+            if part is not None and part.get("text") != "":
+                made.append({**part, **self._own(index, number)})
+        return made
+
+    def _message(self, item: Any, index: int) -> None:
+        parts = self._parts(item.content, index, "content")
+        if not parts:
+            self._diagnostics.ignored("message", "empty, left out")
+            return
+        if item.role in _SYSTEM:
+            self._instruct(parts, index)
+            return
+        self._begun = True
+        if item.role == "assistant":
+            if getattr(item, "phase", None):
+                self._diagnostics.loss("message.phase", "Gemini knows no phases")
+            content = self._turns.add(_MODEL, parts)
+            self._said = _Said(content, len(content) - len(parts))
+        else:
+            self._answer(index)
+            self._turns.add(_USER, parts)
+
+    def _instruct(self, parts: list[Part], index: int) -> None:
+        """A message of the system: at the head it is the system's, later a reminder of the user's."""
+        texts = [part for part in parts if "text" in part]
+        if len(texts) < len(parts):
+            self._diagnostics.loss("message.system", "only its text has a place in the system instruction")
+        if not self._begun:
+            self.system += texts
+            return
+        where = self._entries[index].where
+        self._diagnostics.repair(where, "a later system message, sent as a reminder of the user's")
+        self._answer(index)
+        said = "\n\n".join(part["text"] for part in texts)
+        self._turns.add(_USER, [{"text": f"<system-reminder>\n{said}\n</system-reminder>"}])
+
+    def _call(self, call: CallView, index: int) -> None:
+        answer = self._answers[index]
+        entry = self._entries[index]
+        if answer is None:
+            self._diagnostics.loss(entry.where, "a call that was cut and never run, left out")
+            return
+        given = tool_input(call.arguments)
+        if is_wrapped(given, call.arguments):
+            self._diagnostics.repair(f"{entry.where}.arguments", WRAPPED)
+        call_id = sent_call_id(call.call_id, None, self._diagnostics, entry.where)
+        part: Part = {"functionCall": {"id": call_id, "name": call.name, "args": given}}
+        part |= self._own(index)
+        self._put(part, call.call_id)
+        self._begun = True
+        self._open.append((call, call_id, answer))
+
+    def _put(self, part: Part, call_id: str = "") -> None:
+        """Append an item's part, with its signature."""
+        signatures = self._signatures
+        signature = (signatures.pop(call_id, "") if call_id else "") or signatures.pop("", "")
+        if signature:
+            part[_SIGNATURE] = signature
+        self._said = None
+        self._turns.add(_MODEL, [part])
+
+    def _answer(self, index: int) -> None:
+        """Someone else than the model speaks at `index`: first all open calls are answered."""
+        self._said = None
+        if not self._open:
+            return
+        answers: list[Part] = []
+        attachments: list[Part] = []
+        for call, call_id, answer in self._open:
+            if self._others[answer] > self._others[min(index, len(self._others) - 1)]:
+                where = self._entries[answer].where
+                self._diagnostics.repair(where, "a tool output was moved up to its call")
+            answers.append(self._response(call, call_id, answer, attachments))
+        self._turns.add(_USER, answers + attachments)
+        self._open = []
+
+    def _response(self, call: CallView, call_id: str, index: int, attachments: list[Part]) -> Part:
+        output = self._views[index]
+        assert isinstance(output, OutputView)
+        parts = self._parts(output.output, index, "output")
+        texts = [part["text"] for part in parts if "text" in part]
+        media = [part for part in parts if "text" not in part]
+        said = {"error" if output.failed else "output": "\n\n".join(texts)}
+        response: Part = {"id": call_id, "name": call.name, "response": said}
+        if media and self._facts.media_in_outputs:
+            response["parts"] = media
+        elif media:
+            what = "images and files stand behind the outputs of calls"
+            self._diagnostics.loss(f"{self._entries[index].where}.output", what)
+            attachments += [{"text": f"Attached to the output of tool call {call_id}:"}, *media]
+        return {"functionResponse": response | self._own(index)}
+
+    def _reasoning(self, item: Any, index: int) -> None:
+        encrypted, where = item.encrypted_content, self._entries[index].where
+        signed = open_signatures(self._sealer, encrypted) if encrypted else None
+        text = "\n\n".join(part.text for part in item.content or item.summary if part.text)
+        if signed is None:
+            if encrypted:
+                self._diagnostics.loss(where, "encrypted reasoning of another upstream, or of another key")
+            elif text.strip():
+                self._diagnostics.loss(where, "reasoning without Gemini's signature can't be sent back")
+            return
+        self._begun = True
+        thoughts = [each for each in signed if each.on == "thought"]
+        if text or thoughts:
+            self._said = None
+            parts = _split({"text": text, "thought": True}, thoughts)
+            if parts is None:
+                self._diagnostics.repair(where, "signatures of another text, put behind it")
+                parts = _behind({"text": text, "thought": True}, thoughts)
+            self._turns.add(_MODEL, parts)
+        if texts := [each for each in signed if each.on == "text"]:
+            self._sign_text(texts, where)
+        for each in signed:
+            if each.on == "next":
+                self._signatures[each.call_id] = each.signature
+
+    def _sign_text(self, signed: list[Signed], where: str) -> None:
+        """Put signatures on the text before them: the parts of its message are made anew."""
+        said, self._said = self._said, None
+        if said is None:
+            self._turns.add(_MODEL, _behind({"text": ""}, signed))
+            return
+        end = said.start + said.size
+        before = said.parts[said.start : end]
+        text = "".join(part.get("text", "") for part in before)
+        parts = _split({"text": text}, signed) if all(part.keys() == {"text"} for part in before) else None
+        if parts is None:
+            self._diagnostics.repair(where, "signatures of another text, put behind it")
+            parts = before + _behind({"text": ""}, signed)
+        said.parts[said.start : end] = parts
+
+    def _compaction(self, item: Any, index: int) -> None:
+        raise InvalidRequestError(
+            InvalidRequestError.UNSUPPORTED,
+            "a compaction must be opened before it is sent to a Gemini server",
+            param=self._entries[index].param,
+        )
+
+    def _reference(self, item: Any, index: int) -> None:
+        raise invalid(self._entries[index].param, f"the item {item.id!r} is not known here")
+
+    def _skip(self, _item: Any, _index: int) -> None:
+        """Tools that the input declares are among the request's tools already."""
+
+    def _searched(self, _item: Any, index: int) -> None:
+        self._diagnostics.ignored(self._entries[index].where, "a tool search that the server ran itself")
+
+    def _other(self, item: Any, index: int) -> None:
+        raw = getattr(item, "raw", {})
+        part, result, kind = raw.get("part"), raw.get("result"), item.type.removeprefix("openai:")
+        if item.type.startswith(SLUG) and isinstance(part, dict) and part:
+            self._begun = True
+            if raw.get("role") == _USER:
+                self._answer(index)
+                self._turns.add(_USER, [part])
+            else:
+                self._put(dict(part))
+        elif kind == _IMAGE and isinstance(result, str) and result:
+            self._begun = True
+            media = raw.get("output_format")
+            kind = media if isinstance(media, str) and media else "png"
+            self._put({"inlineData": {"mimeType": f"image/{kind}", "data": result}})
+        else:
+            self._diagnostics.loss(f"item.{item.type[:64]}", "Gemini has no such part")
+
+
+def _split(part: Part, signed: Sequence[Signed]) -> list[Part] | None:
+    """A part with text as parts, each signature on its own; None when the text is not the one that they were
+    made for."""
+    text, position = part["text"], 0
+    parts: list[Part] = []
+    for each in signed:
+        end = each.start + each.length
+        if each.start < position or each.length < 0 or end > len(text):
+            return None
+        if each.start > position:
+            parts.append({**part, "text": text[position : each.start]})
+        parts.append({**part, "text": text[each.start : end], _SIGNATURE: each.signature})
+        position = end
+    if position < len(text):
+        parts.append({**part, "text": text[position:]})
+    return parts
+
+
+def _behind(part: Part, signed: Sequence[Signed]) -> list[Part]:
+    """A part, and each signature on a part without text behind it."""
+    first = [part] if part["text"] else []
+    return first + [{**part, "text": "", _SIGNATURE: each.signature} for each in signed]

@@ -1,0 +1,248 @@
+"""The parts of an incoming content → calls of the machine.
+
+Adjacent texts are one message, adjacent thoughts one reasoning item. A signature follows the text that has
+it, since the text was sent before, and stands before a call.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from openresponses_bridge.calls.json_text import JsonState, json_state
+from openresponses_bridge.diagnostics import Diagnostics
+from openresponses_bridge.dialects.base import LONGEST_NAME, extension
+from openresponses_bridge.dialects.gemini.signatures import Signed, seal_signatures
+from openresponses_bridge.dialects.gemini.types import DATA, SLUG
+from openresponses_bridge.dialects.gemini.upstream.arguments import PartialArguments
+from openresponses_bridge.dialects.gemini.upstream.citations import Sources
+from openresponses_bridge.emitter.stream import ResponseStream
+from openresponses_bridge.protocol.codec import encode
+from openresponses_bridge.protocol.content import LogProb
+from openresponses_bridge.protocol.events import Event
+from openresponses_bridge.protocol.unknown import UnknownItem
+from openresponses_bridge.seal import Sealer
+from openresponses_bridge.text import repair_surrogates_json
+
+_SIGNATURE: Final = "thoughtSignature"
+_IMAGE: Final = "image/"
+_OF_A_CALL: Final = frozenset({"id", "name", "args", "partialArgs", "willContinue"})
+_OF_A_PART: Final = frozenset({*DATA, "thought", _SIGNATURE})
+
+
+class _PartialCall:
+    """A call whose arguments come in pieces: `fields` are those of its first part."""
+
+    def __init__(self, fields: dict[str, Any], signature: str) -> None:
+        self.fields = fields
+        self.signature = signature
+        self.arguments = PartialArguments()
+
+
+class PartReader:
+    """Reads the parts of one candidate, in order."""
+
+    __slots__ = (
+        "_about",
+        "_calls",
+        "_length",
+        "_machine",
+        "_partial",
+        "_sealer",
+        "_signed",
+        "_texts",
+        "_thinking",
+        "diagnostics",
+    )
+
+    def __init__(self, machine: ResponseStream, sealer: Sealer) -> None:
+        self._machine = machine
+        self._sealer = sealer
+        self.diagnostics: Diagnostics = machine.diagnostics
+        self._calls = 0
+        self._partial: _PartialCall | None = None
+        self._thinking = False  # an item of thoughts is open, not a message
+        self._length = 0  # of the open item's text, in code points
+        self._texts: list[str] = []  # the pieces of the open message
+        self._signed: list[Signed] = []  # signatures that are not sealed yet
+        self._about = Sources()
+
+    def text(self, text: str) -> list[Event]:
+        """The next piece of visible text."""
+        events = self._end_thoughts() if self._thinking else []
+        self._length += len(text)
+        self._texts.append(text)
+        return events + self._machine.text(text) if events else self._machine.text(text)
+
+    def thought(self, text: str) -> list[Event]:
+        """The next piece of a summary of the model's thoughts."""
+        events = self._begin_thoughts() if not self._thinking else []
+        self._length += len(text)
+        return (
+            events + self._machine.reasoning_summary(text)
+            if events
+            else self._machine.reasoning_summary(text)
+        )
+
+    def part(self, part: dict[str, Any], logprobs: list[LogProb], *, whole: bool) -> list[Event]:
+        """Any part, with names in camelCase. Not `whole`: the answer ended with it for a reason of its own,
+        so that a call in it may be cut."""
+        for field in sorted(part.keys() - _OF_A_PART):
+            self.diagnostics.loss(f"part.{field[:LONGEST_NAME]}", "can't be expressed")
+        if "text" not in part:  # of a text, the halves of a pair may be in two parts
+            part = repair_surrogates_json(part)
+        signature = part.get(_SIGNATURE)
+        if signature is not None and not isinstance(signature, str):
+            self.diagnostics.loss(_SIGNATURE, f"can't be read: {type(signature).__name__}")
+            signature = ""
+        kind = next((name for name in DATA if part.get(name) is not None), None)
+        if kind == "functionCall" and isinstance(part[kind], dict):
+            return self._call(part[kind], signature or "", whole)
+        events = self.end_call(whole=whole)
+        if kind is None or (kind == "text" and isinstance(part["text"], str)):
+            return events + self._words(
+                part.get("text") or "", part.get("thought") is True, signature, logprobs
+            )
+        if not isinstance(part[kind], dict):
+            self.diagnostics.loss(f"part.{kind}", f"can't be read: {type(part[kind]).__name__}")
+            return events
+        return events + self._data(kind, part, signature or "")
+
+    def _words(self, text: str, thought: bool, signature: str | None, logprobs: list[LogProb]) -> list[Event]:
+        events: list[Event] = []
+        if text or signature:
+            if thought != self._thinking and (text or thought):
+                events = self._begin_thoughts() if thought else self._end_thoughts()
+            start = self._length
+            if text and thought:
+                events += self.thought(text)
+            elif text:
+                self._length += len(text)
+                self._texts.append(text)
+                events += self._machine.text(text, logprobs or None)
+            if signature:
+                self._signed.append(Signed(signature, "thought" if thought else "text", start, len(text)))
+        return events
+
+    def _begin_thoughts(self) -> list[Event]:
+        events = self._seal()
+        self._thinking, self._length, self._texts = True, 0, []
+        return events
+
+    def _end_thoughts(self) -> list[Event]:
+        """What follows the thoughts has no signature: they are sealed by themselves."""
+        events = self._seal(always=True)
+        self._thinking, self._length = False, 0
+        return events
+
+    def _seal(self, *, always: bool = False) -> list[Event]:
+        """The sources of the open message; the signatures so far, in the open item of thoughts or in one
+        behind the message."""
+        events = [] if self._thinking else self._add_citations()
+        if not self._signed and not always:
+            return events
+        signed, self._signed = self._signed, []
+        events += self._machine.reasoning_encrypted(seal_signatures(self._sealer, signed))
+        return events + self._machine.block_done()
+
+    def _before_item(self, signature: str, call_id: str = "") -> list[Event]:
+        """What stands before an item: the signatures so far, and its own."""
+        if signature:
+            self._signed.append(Signed(signature, "next", call_id=call_id))
+        events = self._seal(always=self._thinking)
+        self._thinking, self._length, self._texts = False, 0, []
+        return events
+
+    def _call(self, given: dict[str, Any], signature: str, whole: bool) -> list[Event]:
+        goes_on = given.get("willContinue") is True
+        if self._partial is not None and not given.get("name"):
+            partial = self._partial
+            partial.signature = partial.signature or signature
+            if "partialArgs" in given:
+                partial.arguments.add(given["partialArgs"])
+            return [] if goes_on else self.end_call(whole=whole)
+        events = self.end_call(whole=True)
+        if not given:
+            self.diagnostics.ignored("functionCall", "empty, and no call is open")
+            return events
+        self._partial = _PartialCall(given, signature)
+        if "partialArgs" in given:
+            self._partial.arguments.add(given["partialArgs"])
+        return events if goes_on else events + self.end_call(whole=whole)
+
+    def end_call(self, *, whole: bool) -> list[Event]:
+        """The call whose arguments came in pieces has no more of them."""
+        partial, self._partial = self._partial, None
+        if partial is None:
+            return []
+        given = partial.fields
+        for field in sorted(given.keys() - _OF_A_CALL):
+            self.diagnostics.loss(f"functionCall.{field[:LONGEST_NAME]}", "can't be expressed")
+        call_id, name = self._word(given, "id"), self._word(given, "name")
+        arguments = self._arguments(given, partial.arguments)
+        events = self._before_item(partial.signature, call_id)
+        index, self._calls = self._calls, self._calls + 1
+        events += self._machine.tool_call(index, call_id or None, name or None, arguments)
+        if name:  # the finish reports that it never got one
+            events += self._machine.tool_call_done(index, cut=not whole or partial.arguments.malformed)
+        return events
+
+    def _word(self, given: dict[str, Any], field: str) -> str:
+        found = given.get(field)
+        if found is not None and not isinstance(found, str):
+            self.diagnostics.loss(f"functionCall.{field}", f"can't be read: {type(found).__name__}")
+            return ""
+        return found or ""
+
+    def _arguments(self, given: dict[str, Any], pieces: PartialArguments) -> str:
+        whole = given.get("args")
+        if isinstance(whole, str):
+            if json_state(whole) is JsonState.COMPLETE:
+                self.diagnostics.repair("functionCall.args", "JSON text, taken as what it says")
+                return whole
+            self.diagnostics.repair("functionCall.args", "a text, taken as it is")
+        built = pieces.whole()
+        if pieces.malformed:
+            self.diagnostics.loss("functionCall.partialArgs", "a piece has no place in the arguments")
+        if whole is None or (isinstance(whole, dict) and built):
+            whole = {**(whole or {}), **built}
+        return encode(whole).decode()
+
+    def _data(self, kind: str, part: dict[str, Any], signature: str) -> list[Event]:
+        """A part that only Gemini has: an item that holds it as it came. Images are items of their own."""
+        data = part[kind]
+        media, result = data.get("mimeType"), data.get("data")
+        if (
+            kind == "inlineData"
+            and isinstance(media, str)
+            and media.startswith(_IMAGE)
+            and isinstance(result, str)
+        ):
+            fields = {
+                "type": "image_generation_call",
+                "id": "",
+                "status": "completed",
+                "result": result,
+                "output_format": media.removeprefix(_IMAGE),
+            }
+            return self._before_item(signature) + self._machine.item(UnknownItem(fields))
+        whole = {"type": extension(SLUG, kind), "id": "", "status": "completed", "part": part}
+        return self._before_item("") + self._machine.item(UnknownItem(whole))
+
+    def close(self, *, whole: bool) -> list[Event]:
+        """The candidate has no more parts."""
+        events = self.end_call(whole=whole) + self._seal(always=self._thinking)
+        return events + self._add_citations()
+
+    def annotate(self, candidate: dict[str, Any]) -> None:
+        """Keep what a chunk says about the sources of a message, for the end of it: servers say it with more
+        than one chunk, and it is about the whole text."""
+        self._about.add(candidate)
+
+    def _add_citations(self) -> list[Event]:
+        events: list[Event] = []
+        if not self._about:
+            return events
+        about, self._about = self._about, Sources()
+        for citation in about.citations("".join(self._texts), self.diagnostics):
+            events += self._machine.annotation(citation)
+        return events

@@ -1,0 +1,236 @@
+"""Translates a request into one of `generateContent`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from msgspec import UNSET
+from msgspec.structs import replace
+
+from openresponses_bridge.calls.declarations import active_tools, present_tools
+from openresponses_bridge.calls.identity import ToolIdentityMap
+from openresponses_bridge.diagnostics import Diagnostics
+from openresponses_bridge.dialects.base import (
+    EFFORTS,
+    HISTORY,
+    NATIVE_OF_GEMINI,
+    OURS,
+    AnyItem,
+    Outcomes,
+    accepted_efforts,
+    apply,
+    built,
+    configured,
+    effort_of,
+    entries_of,
+    honoured,
+    invalid,
+    kept_there,
+    loss,
+    normalize_entries,
+    sent,
+    with_answers,
+)
+from openresponses_bridge.dialects.gemini.carried import CarriedFields, carried_by
+from openresponses_bridge.dialects.gemini.models import ModelFacts, facts_of, thinking_config
+from openresponses_bridge.dialects.gemini.options import DEFAULT_OPTIONS, GeminiOptions
+from openresponses_bridge.dialects.gemini.upstream.messages import ContentsBuilder
+from openresponses_bridge.dialects.gemini.upstream.tools import Tools, rewritten
+from openresponses_bridge.protocol.request import CreateResponse, JsonSchemaFormatParam
+from openresponses_bridge.protocol.response import JsonObjectFormat, TextFormat
+from openresponses_bridge.seal import Sealer
+
+_GENERATION: Final = "generationConfig"
+_UNSAID: Final = (
+    "parallel_tool_calls",
+    "text.verbosity",
+    "service_tier",
+    "prompt_cache_key",
+    "prompt_cache_retention",
+    "prompt_cache_options",
+    "reasoning.context",
+    "reasoning.mode",
+    "client_metadata",
+    "safety_identifier",
+    "user",
+    "logit_bias",
+    "prediction",
+)
+
+FIELDS: Final[Outcomes] = {
+    **OURS,
+    **{name: loss() for name in _UNSAID},
+    "model": honoured("the path has it"),
+    "input": built("contents"),
+    "instructions": built("systemInstruction"),
+    "include": built(f"{_GENERATION}.responseLogprobs"),
+    "tools": built("tools"),
+    "tool_choice": built("toolConfig"),
+    "text.format": built(f"{_GENERATION}.responseJsonSchema"),
+    "max_output_tokens": sent(f"{_GENERATION}.maxOutputTokens"),
+    "temperature": sent(f"{_GENERATION}.temperature"),
+    "top_p": sent(f"{_GENERATION}.topP"),
+    "top_k": sent(f"{_GENERATION}.topK"),
+    "seed": sent(f"{_GENERATION}.seed"),
+    "presence_penalty": sent(f"{_GENERATION}.presencePenalty"),
+    "frequency_penalty": sent(f"{_GENERATION}.frequencyPenalty"),
+    "top_logprobs": built(f"{_GENERATION}.logprobs"),
+    "stop": built(f"{_GENERATION}.stopSequences"),
+    "reasoning.effort": built(f"{_GENERATION}.thinkingConfig"),
+    "reasoning.summary": honoured("thoughts are summarised whenever reasoning is asked for"),
+    "stream": honoured("the path says it"),
+    "stream_options.include_obfuscation": loss("answers are not padded"),
+    NATIVE_OF_GEMINI: built("its own name"),
+    "truncation": loss("a conversation that is too long is not shortened"),
+}
+
+_LOGPROBS: Final = "message.output_text.logprobs"
+# values of `include` that are kept anyway
+_INCLUDES: Final = frozenset({_LOGPROBS, "reasoning.encrypted_content"})
+_MADE: Final = frozenset({"contents", "systemInstruction", "tools", "toolConfig", "model"})
+"""The fields of the body that the bridge makes itself, and that nothing else is taken for."""
+
+
+def to_gemini(
+    request: CreateResponse,
+    *,
+    model: str | None = None,
+    history: Sequence[AnyItem] = (),
+    tool_identities: ToolIdentityMap | None = None,
+    sealer: Sealer | None = None,
+    options: GeminiOptions = DEFAULT_OPTIONS,
+    choices: int = 1,
+    efforts: frozenset[str] | None = None,
+) -> tuple[dict[str, Any], Diagnostics]:
+    """(body, losses and repairs). The model and whether the answer is streamed are in the path.
+
+    `history` are the items of earlier turns, input and output; `model` replaces the request's;
+    `tool_identities` learns the tools, for the machine that reads the answer; `choices` go out as
+    `candidateCount` where the upstream takes it; `efforts` are the model's levels of effort, as in
+    `accepted_efforts`. Raises InvalidRequestError with `param` for a request that can't be sent: unpaired
+    calls (`unpaired_tool_call`), malformed data, tools that were not declared, nothing to answer.
+    """
+    diagnostics = Diagnostics()
+    identities = tool_identities if tool_identities is not None else ToolIdentityMap()
+    facts = facts_of(model or request.model or "")
+    carried = carried_by(request)
+    request = configured(request, history)
+    entries = normalize_entries(entries_of(request, history), diagnostics)
+    items = [entry.item for entry in entries]
+    earlier = sum(entry.param == HISTORY for entry in entries)
+    functions, others = present_tools(active_tools(request.tools, items, earlier), identities, diagnostics)
+    tools = Tools(request.tool_choice, functions, others, identities, options, facts, diagnostics)
+    if options.unanswered_calls == "answer":
+        entries = with_answers(entries, identities, diagnostics)
+    builder = ContentsBuilder(entries, identities, sealer or Sealer(), options, facts, carried, diagnostics)
+    contents = builder.build(request.instructions)
+    if not contents:
+        raise invalid("input", "there is nothing to answer")
+    body: dict[str, Any] = {"contents": contents}
+    if builder.system:
+        body["systemInstruction"] = {"parts": builder.system}
+    body |= tools.fields()
+    if carried.tool_config:
+        body["toolConfig"] = _merged(carried.tool_config, body.get("toolConfig", {}))
+    request, passed = _passed(request, options)
+    fields = apply(request, FIELDS, diagnostics)
+    generation = fields.pop(_GENERATION, {})
+    generation |= _format(request, options, diagnostics)
+    generation |= _asked_for(request, options, choices, diagnostics)
+    generation |= _thinking(request, options, facts, carried, efforts, diagnostics)
+    for given in (carried.generation, passed.pop(_GENERATION, {}), options.extra.get(_GENERATION, {})):
+        generation |= {name: value for name, value in given.items() if name not in generation}
+    for name in sorted(options.omit & generation.keys()):
+        diagnostics.loss(f"{_GENERATION}.{name}", "the upstream does not accept it")
+        del generation[name]
+    if generation:
+        body[_GENERATION] = generation
+    for given in (fields, carried.body, passed, options.extra):
+        body |= {name: value for name, value in given.items() if name not in body}
+    return body, diagnostics
+
+
+def _merged(under: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
+    """Two objects as one; what both have as objects is merged as well, else `over` goes before."""
+    both = {
+        name: _merged(under[name], over[name])
+        for name in under.keys() & over.keys()
+        if isinstance(under[name], dict) and isinstance(over[name], dict)
+    }
+    return under | over | both
+
+
+def _passed(request: CreateResponse, options: GeminiOptions) -> tuple[CreateResponse, dict[str, Any]]:
+    """(the request without the fields that go out by their own names, these fields)."""
+    if not options.passes or not request.beyond:
+        return request, {}
+    kept = kept_there(request).keys() | _MADE
+    passed: dict[str, Any] = {}
+    left = []
+    for found in request.beyond:
+        mine = {
+            name: value
+            for name, value in found.fields.items()
+            if not found.place
+            and name not in kept
+            and ("*" in options.passes or name in options.passes)
+            and (name != _GENERATION or isinstance(value, dict))
+        }
+        passed |= mine
+        rest = {name: value for name, value in found.fields.items() if name not in mine}
+        left += [found._replace(fields=rest)] if rest else []
+    return replace(request, beyond=left or UNSET), passed
+
+
+def _format(request: CreateResponse, options: GeminiOptions, diagnostics: Diagnostics) -> dict[str, Any]:
+    given = request.text.format if request.text is not None else None
+    if not given or isinstance(given, TextFormat):
+        return {}
+    if isinstance(given, JsonObjectFormat):
+        return {"responseMimeType": "application/json"}
+    if not isinstance(given, JsonSchemaFormatParam):
+        diagnostics.loss(f"text.format.{given.type[:64]}", "Gemini has no such format")
+        return {}
+    schema = rewritten(given.schema or {"type": "object"}, options, "text.format.schema", diagnostics)
+    field = "responseJsonSchema" if options.schemas == "parametersJsonSchema" else "responseSchema"
+    return {"responseMimeType": "application/json", field: schema}
+
+
+def _asked_for(
+    request: CreateResponse, options: GeminiOptions, choices: int, diagnostics: Diagnostics
+) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    if request.stop:
+        found["stopSequences"] = [request.stop] if isinstance(request.stop, str) else request.stop
+    if choices > 1 and options.candidates:
+        found["candidateCount"] = choices
+    if request.top_logprobs or _LOGPROBS in (request.include or ()):
+        found["responseLogprobs"] = True
+        if request.top_logprobs:
+            found["logprobs"] = request.top_logprobs
+    for included in request.include or ():
+        if included not in _INCLUDES:
+            diagnostics.loss("include", f"{included[:64]!r} is not known to the upstream")
+    return found
+
+
+def _thinking(
+    request: CreateResponse,
+    options: GeminiOptions,
+    facts: ModelFacts,
+    carried: CarriedFields,
+    efforts: frozenset[str] | None,
+    diagnostics: Diagnostics,
+) -> dict[str, Any]:
+    """`thinkingConfig`; of a client of this API as it wrote it."""
+    if "thinkingConfig" in carried.generation:
+        return {}
+    thinking = options.thinking or facts.thinking
+    of_server = options.efforts or facts.efforts or ModelFacts().efforts
+    accepted = frozenset(accepted_efforts(of_server, efforts))
+    effort = effort_of(request, EFFORTS | accepted)
+    config = {} if effort is None else thinking_config(effort, thinking, accepted, facts, diagnostics)
+    if request.reasoning is not None and effort != "none" and thinking != "off":
+        config["includeThoughts"] = True
+    return {"thinkingConfig": config} if config else {}

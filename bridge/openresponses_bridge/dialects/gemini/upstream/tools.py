@@ -1,0 +1,152 @@
+"""Tools and the choice among them: functions, the server's own tools, `toolConfig`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from openresponses_bridge.calls.declarations import (
+    DeclaredTool,
+    FunctionView,
+    chosen_function,
+    encode_choice,
+    named,
+)
+from openresponses_bridge.calls.identity import ToolIdentityMap
+from openresponses_bridge.diagnostics import Diagnostics
+from openresponses_bridge.dialects.base import invalid
+from openresponses_bridge.dialects.gemini.models import ModelFacts
+from openresponses_bridge.dialects.gemini.options import GeminiOptions
+from openresponses_bridge.dialects.gemini.types import SLUG, camel
+from openresponses_bridge.protocol.unknown import UnknownTool, UnknownToolChoice
+from openresponses_bridge.schemas.rewriting import Form, Schema, SchemaRewriter
+
+_MODES: Final = {"auto": "AUTO", "required": "ANY", "none": "NONE"}
+# hosted tools of OpenAI's API, without the dates of their versions → Google's
+_HOSTED: Final = {
+    "web_search": "googleSearch",
+    "web_search_preview": "googleSearch",
+    "code_interpreter": "codeExecution",
+}
+_SETTINGS: Final = {"googleSearch": frozenset({"type"}), "codeExecution": frozenset({"type", "container"})}
+_NOT_IN_SUBSET: Final = frozenset(
+    {
+        *("$schema", "$id", "$comment", "$ref", "$defs", "$anchor", "definitions", "additionalProperties"),
+        *("propertyNames", "patternProperties", "unevaluatedProperties", "unevaluatedItems", "contains"),
+        *("dependentRequired", "dependentSchemas", "if", "then", "else", "not", "examples", "oneOf", "allOf"),
+        *("exclusiveMinimum", "exclusiveMaximum", "multipleOf", "uniqueItems", "minContains", "maxContains"),
+        *("prefixItems", "contentEncoding", "contentMediaType", "readOnly", "writeOnly", "deprecated"),
+    }
+)
+_OF_SUBSET: Final[frozenset[Form]] = frozenset({"const_as_enum", "types_as_nullable", "arrays_with_items"})
+
+
+def rewritten(schema: Schema, options: GeminiOptions, where: str, diagnostics: Diagnostics) -> Schema:
+    """A schema as the server takes it; what is changed in it is a loss."""
+    subset = options.schemas == "parameters"
+    omit = options.schema_omit | (_NOT_IN_SUBSET if subset else frozenset())
+    forms = options.schema_forms | (_OF_SUBSET if subset else frozenset())
+    if not omit and not forms:
+        return schema
+    rewriter = SchemaRewriter(omit, forms)
+    found = rewriter.rewrite(schema)
+    for change in rewriter.changes:
+        diagnostics.loss(where, change)
+    return found
+
+
+class Tools:
+    """The tools of a request and the choice among them. Raises InvalidRequestError for a choice that can't be
+    kept."""
+
+    def __init__(
+        self,
+        choice: Any,
+        functions: Sequence[FunctionView],
+        others: Sequence[DeclaredTool],
+        identities: ToolIdentityMap,
+        options: GeminiOptions,
+        facts: ModelFacts,
+        diagnostics: Diagnostics,
+    ) -> None:
+        self._functions = functions
+        self._identities = identities
+        self._options = options
+        self._facts = facts
+        self._diagnostics = diagnostics
+        self._hosted = self._server_tools(others)
+        self._calling = self._choose(choice)
+
+    def fields(self) -> dict[str, Any]:
+        """`tools` and `toolConfig`; {} when there are no tools."""
+        declared = [self._declaration(view) for view in self._functions]
+        tools: list[dict[str, Any]] = [{"functionDeclarations": declared}] if declared else []
+        tools += [{name: settings} for name, settings in self._hosted.items()]
+        config: dict[str, Any] = {}
+        if declared and self._calling:
+            config["functionCallingConfig"] = self._calling
+        if declared and self._hosted:
+            config["includeServerSideToolInvocations"] = True
+        return ({"tools": tools} if tools else {}) | ({"toolConfig": config} if config else {})
+
+    def _declaration(self, view: FunctionView) -> dict[str, Any]:
+        body: dict[str, Any] = {"name": view.name, "description": view.description}
+        where = f"tools.{view.name}.parameters"
+        body[self._options.schemas] = rewritten(view.parameters, self._options, where, self._diagnostics)
+        if view.strict:
+            self._diagnostics.loss(f"tools.{view.name}.strict", "not enforced")
+        return body
+
+    def _server_tools(self, others: Sequence[DeclaredTool]) -> dict[str, dict[str, Any]]:
+        found: dict[str, dict[str, Any]] = {}
+        for tool, where in others:
+            if isinstance(tool, UnknownTool) and tool.type.startswith(SLUG):
+                settings = {name: value for name, value in tool.raw.items() if name != "type"}
+                found[camel(tool.type.removeprefix(SLUG))] = settings
+                continue
+            kind = _HOSTED.get(tool.type.partition("_20")[0])
+            if kind is None:
+                self._diagnostics.loss(where, f"{(tool.type or 'a tool')[:64]} is not known to the upstream")
+            elif self._functions and not self._facts.mixes_tools:
+                self._diagnostics.loss(where, f"{kind} can't stand beside functions at this model")
+            else:
+                found.setdefault(kind, {})
+                given = getattr(tool, "raw", {})
+                for name in sorted(name for name in given if name not in _SETTINGS[kind] and given[name]):
+                    self._diagnostics.loss(f"{where}.{name[:64]}", "can't be expressed")
+        return found
+
+    def _choose(self, choice: Any) -> dict[str, Any]:
+        """`functionCallingConfig`; {} without a choice."""
+        given = encode_choice(choice)
+        if given is None:
+            if choice == "required":
+                self._need_functions()
+            return {} if choice is None else {"mode": _MODES[choice]}
+        if given.get("type") == "allowed_tools":
+            return self._allow(given)
+        hosted = _HOSTED.get(str(given.get("type")).partition("_20")[0])
+        if isinstance(choice, UnknownToolChoice) and hosted in self._hosted:
+            self._diagnostics.loss("tool_choice", "a tool of the server can't be required")
+            return {}
+        return {"mode": _MODES["required"], "allowedFunctionNames": [self._named(given, "tool_choice")]}
+
+    def _allow(self, given: dict[str, Any]) -> dict[str, Any]:
+        """Only functions that must be called can be narrowed by name, so others are not declared."""
+        tools = enumerate(given["tools"])
+        names = [self._named(each, f"tool_choice.tools[{index}]") for index, each in tools]
+        if given["mode"] == "required" and names:
+            self._need_functions()
+            return {"mode": _MODES["required"], "allowedFunctionNames": names}
+        self._functions = [view for view in self._functions if view.name in names]
+        return {"mode": _MODES[given["mode"]]}
+
+    def _need_functions(self) -> None:
+        if not self._functions:
+            raise invalid("tool_choice", "'required' needs a tool that the upstream can call")
+
+    def _named(self, choice: dict[str, Any], param: str) -> str:
+        view = chosen_function(choice, self._functions, self._identities)
+        if view is None:
+            raise invalid(f"{param}.name", f"no tool is named {named(choice)!r}")
+        return view.name

@@ -1,0 +1,131 @@
+"""Reasoning that a model has written into its text, where no parser of its server has read it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from msgspec import UNSET
+from msgspec.structs import replace
+
+from openresponses_bridge.dialects.base import Piece, ThinkTags
+from openresponses_bridge.emitter.failures import Failure
+from openresponses_bridge.emitter.stream import ResponseStream, StreamFilter
+from openresponses_bridge.protocol.content import LogProb, OutputTextContent
+from openresponses_bridge.protocol.events import Event
+from openresponses_bridge.protocol.items import Item, Message, MessagePhase
+from openresponses_bridge.protocol.unknown import Extra
+
+
+class TaggedReasoning(StreamFilter):
+    """Makes a reasoning item of what stands between think tags at the beginning of the first text. The text
+    behind them gets the id that the upstream gave to its message."""
+
+    def __init__(self, stream: ResponseStream, tags: ThinkTags) -> None:
+        super().__init__(stream)
+        self._tags = tags
+        self._expected: Callable[[], list[Event]] | None = None  # names the next item
+        self._probabilities: list[LogProb | Mapping[str, Any]] = []
+
+    def text(self, delta: str, logprobs: Sequence[LogProb | Mapping[str, Any]] | None = None) -> list[Event]:
+        if self._tags.decided or not isinstance(delta, str):
+            named = [] if self._expected is None else self._named()
+            return named + super().text(delta, logprobs)
+        self.require("text")
+        self._probabilities += logprobs or ()
+        return self._split(self._tags.feed(delta))
+
+    def expect_item(
+        self,
+        item_id: str,
+        phase: MessagePhase | None = None,
+        *,
+        explicit_end: bool = False,
+        extra: Extra = UNSET,
+    ) -> list[Event]:
+        self.require("expect_item")
+        events = self._flush()
+        self._expected = partial(super().expect_item, item_id, phase, explicit_end=explicit_end, extra=extra)
+        return events
+
+    def item(self, item: Item | Mapping[str, Any]) -> list[Event]:
+        self.require("item")
+        events = self._flush()
+        part = item.content[0] if isinstance(item, Message) and item.content else None
+        if self._tags.decided or not isinstance(item, Message) or not isinstance(part, OutputTextContent):
+            return events + super().item(item)
+        pieces = [*self._tags.feed(part.text), *self._tags.close()]
+        thoughts, said = ("".join(text for kind, text in pieces if kind is each) for each in (True, False))
+        if said == part.text:
+            return events + super().item(item)
+        if thoughts:
+            events += super().reasoning(thoughts) + super().block_done()
+        left = [replace(part, text=said, logprobs=UNSET)] if said else []
+        content = [*left, *item.content[1:]]
+        return events + (super().item(replace(item, content=content)) if content else [])
+
+    def _split(self, pieces: Sequence[Piece]) -> list[Event]:
+        events: list[Event] = []
+        for thinking, text in pieces:
+            if thinking:
+                self._probabilities.clear()
+                events += super().reasoning(text)
+            else:
+                kept, self._probabilities = self._probabilities, []
+                events += [*self._named(), *super().text(text, kept or None)]
+        return events
+
+    def _named(self) -> list[Event]:
+        """Name the item that is about to begin."""
+        expected, self._expected = self._expected, None
+        return [] if expected is None else expected()
+
+    def _flush(self) -> list[Event]:
+        """Something else than text follows."""
+        events = [] if self._tags.is_flushed else self._split(self._tags.close())
+        return events + self._named()
+
+    def refusal(self, delta: str) -> list[Event]:
+        return self._flush() + super().refusal(delta)
+
+    def annotation(self, annotation: Any) -> list[Event]:
+        return self._flush() + super().annotation(annotation)
+
+    def reasoning(self, delta: str) -> list[Event]:
+        return self._flush() + super().reasoning(delta)
+
+    def reasoning_summary(self, delta: str, part: int = 0) -> list[Event]:
+        return self._flush() + super().reasoning_summary(delta, part)
+
+    def reasoning_encrypted(self, content: str) -> list[Event]:
+        return self._flush() + super().reasoning_encrypted(content)
+
+    def part_done(self) -> list[Event]:
+        return self._flush() + super().part_done()
+
+    def block_done(self, *, cut: bool = False) -> list[Event]:
+        return self._flush() + super().block_done(cut=cut)
+
+    def tool_call(
+        self,
+        index: int = 0,
+        id: str | None = None,
+        name: str | None = None,
+        arguments: str | None = None,
+        type: str = "function",
+        namespace: str | None = None,
+    ) -> list[Event]:
+        return self._flush() + super().tool_call(index, id, name, arguments, type, namespace)
+
+    def item_added(self, item: Item | Mapping[str, Any]) -> list[Event]:
+        return self._flush() + super().item_added(item)
+
+    def finish(self, reason: str | None = None, *, incomplete: bool = False) -> list[Event]:
+        return self._flush() + super().finish(reason, incomplete=incomplete)
+
+    def fail(self, error: Failure) -> list[Event]:
+        return self._flush() + super().fail(error)
+
+    def cancel(self) -> list[Event]:
+        return self._flush() + super().cancel()

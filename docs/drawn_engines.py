@@ -1,0 +1,82 @@
+"""docs/engines.md: what became of every case at real engines, from engines.json."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+RESULTS: Final = Path(__file__).parent / "engines.json"
+_DIALECTS: Final = {"chat": "Chat", "responses": "Responses", "anthropic": "Messages"}
+_WORDS: Final = {"passes": "yes", "reported": "reported", "limit": "no", "fails": "fails", "not asked": "–"}
+_NOT_ASKED: Final = ("not asked", "")
+
+
+class Engine(msgspec.Struct):
+    """An engine's version, and by dialect and case what became of it and why."""
+
+    version: str
+    dialects: dict[str, dict[str, tuple[str, str]]]
+
+
+class Results(msgspec.Struct):
+    """`random` counts random answers by dialect and how they ended."""
+
+    engines: dict[str, Engine]
+    random: dict[str, dict[str, int]] = {}
+
+
+def engines_page() -> str:
+    """The page of engines."""
+    results = msgspec.json.decode(RESULTS.read_bytes(), type=Results)
+    places = [(name, dialect) for name, engine in results.engines.items() for dialect in engine.dialects]
+    cases = dict.fromkeys(
+        case for engine in results.engines.values() for cells in engine.dialects.values() for case in cells
+    )
+    lines = [
+        "# Engines",
+        "",
+        "Drawn by `make docs` from what `make engines ARGS=--table` last came to: real engines with a tiny",
+        "model that answers by keyword, behind this server. Each case is asked over Responses, Chat",
+        "Completions, Messages and VS Code's interface, whole and streamed; the answers have to be the same,",
+        "and every stream valid on both wires. [upstreams.md](upstreams.md) has the profiles.",
+        "",
+        *(f"- {name} {engine.version}" for name, engine in results.engines.items()),
+        "",
+        "*reported*: not done, and every answer that lacks it says so, in `openresponses-losses` or as an",
+        "error. *no*: the engine does something else, see below. *–*: it can't be asked.",
+        "",
+        "| case | " + " | ".join(f"{name}, {_DIALECTS[dialect]}" for name, dialect in places) + " |",
+        "| --- |" + " --- |" * len(places),
+    ]
+    for case in cases:
+        found = [
+            results.engines[name].dialects[dialect].get(case, ("not asked", "")) for name, dialect in places
+        ]
+        lines.append(f"| {case} | " + " | ".join(_WORDS[kind] for kind, _ in found) + " |")
+    limits = {
+        f"- {name}, {case}: {why}.": None
+        for name, engine in results.engines.items()
+        for cells in engine.dialects.values()
+        for case, (kind, why) in cells.items()
+        if kind == "limit"
+    }
+    lines += ["", *limits, ""]
+    if results.random:
+        counted = [f"{_DIALECTS[dialect]}: {_counts(counts)}" for dialect, counts in results.random.items()]
+        lines += [
+            "A model with random weights in llama.cpp, with every character that it sent compared with what",
+            f"arrived. {'; '.join(counted)}.",
+        ]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _counts(counts: dict[str, int]) -> str:
+    """How many answers there were, and how many of them had bytes that are not UTF-8 or ended as errors."""
+    rest = dict(counts)
+    replaced = rest.pop("with replaced bytes", 0)
+    failed = rest.get("error", 0)
+    return (
+        f"{sum(rest.values())} answers, {replaced} with bytes that are not UTF-8, {failed} that failed there"
+    )

@@ -1,0 +1,88 @@
+"""Codex and Claude Code over llama.cpp's server: each runs the command that the model wants and says what it
+says then. The model, `agents.gguf`, is a tiny one that was trained to call each agent's own tool."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import pytest
+
+from tests.engines import installing
+from tests.engines.installing import NotInstalled
+from tests.engines.programs import listening, npm_program
+from tests.support.processes import free_port
+from tests.support.shared import REPOSITORY
+
+pytestmark = [pytest.mark.engines, pytest.mark.timeout(900)]
+CONTEXT: Final = 65536
+SAID: Final = "The command was run."
+
+
+class Agent(NamedTuple):
+    """Its package of npm, and what makes it do a task without asking."""
+
+    package: str
+    arguments: tuple[str, ...]
+
+
+AGENTS: Final = {
+    "codex": Agent(
+        "@openai/codex@0.169.0",
+        ("exec", "--skip-git-repo-check", "-c", 'sandbox_mode="danger-full-access"', "RUNCODEX"),
+    ),
+    "claude": Agent("@anthropic-ai/claude-code@2.1.197", ("-p", "RUNCLAUDE", "--allowedTools", "Bash")),
+}
+
+
+@pytest.fixture(scope="module")
+def llama() -> Iterator[str]:
+    """llama.cpp's server with that model, which it calls `local`."""
+    try:
+        program, template = installing.llama_server(), installing.template()
+        model = installing.weights("agents")
+    except NotInstalled as error:
+        pytest.skip(str(error))
+    port = free_port()
+    given: list[object] = ["-m", model, "--alias", "local", "--jinja", "--chat-template-file", template]
+    given += ["-c", CONTEXT, "-np", 1, "--temp", 0, "--port", port]
+    with listening([program, *given], port, "/health") as base:
+        yield base
+
+
+@pytest.mark.parametrize("dialect", ["chat", "responses", "anthropic"])
+@pytest.mark.parametrize("name", AGENTS)
+def test_an_agent_runs_a_command_over_llama_cpp(llama: str, tmp_path: Path, name: str, dialect: str) -> None:
+    agent = AGENTS[name]
+    try:
+        program = npm_program(agent.package, name)
+    except NotInstalled as error:
+        pytest.skip(str(error))
+    profile = 'profile = "llamacpp"\n' if dialect == "chat" else ""
+    config = tmp_path / "bridge.toml"
+    config.write_text(f'[[upstreams]]\n{profile}url = "{llama}/v1"\ndialect = "{dialect}"\nmodel = "local"\n')
+    work = tmp_path / "work"
+    work.mkdir()
+    command = [sys.executable, "-m", "openresponses_server", "run", name, "--program", str(program)]
+    done = subprocess.run(
+        [*command, "--config", str(config), "--model", "local", "--", *agent.arguments],
+        cwd=work,
+        env={
+            **os.environ,
+            "HOME": str(tmp_path),
+            "XDG_DATA_HOME": str(tmp_path / "data"),
+            "PYTHONPATH": str(REPOSITORY),
+        },
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    assert done.returncode == 0, (done.stdout[-2000:], done.stderr[-2000:])
+    assert (work / "ran.txt").read_text() == "ran\n"
+    assert SAID in done.stdout

@@ -1,0 +1,18 @@
+"""The official SDKs, `openai` and `anthropic`, each imported at its first use: that takes seconds, and every
+worker collects every test. Modules that annotate with them have `from __future__ import annotations`.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import anthropic as anthropic
+    import openai as openai
+
+
+def __getattr__(name: str) -> Any:
+    if name not in ("anthropic", "openai"):
+        raise AttributeError(name)
+    return import_module(name)
