@@ -49,8 +49,14 @@ def chat(frames: list[bytes]) -> tuple[float, list[Any]]:
 
 
 def grows(spent: Callable[[int], float]) -> float:
-    few = min(spent(FEW) for _ in range(3))
-    return min(spent(FEW * TIMES) for _ in range(2)) / few
+    """How many times as much the longer one costs; asked again where another process may have been in the way."""
+    few, many = [], []
+    for _ in range(4):
+        few.append(min(spent(FEW) for _ in range(3)))
+        many.append(min(spent(FEW * TIMES) for _ in range(2)))
+        if min(many) < 2 * TIMES * min(few):
+            break
+    return min(many) / min(few)
 
 
 @pytest.mark.parametrize("kind", CHAT)

@@ -54,6 +54,12 @@ class Count:
         assert self.files <= files, found
 
 
+def fewest(counts: list[Count]) -> Count:
+    """Of the same thing several times: on a busy machine one read becomes two, and what the clock begins is done
+    beside it."""
+    return min(counts, key=lambda each: each.total)
+
+
 @contextmanager
 def counting() -> Iterator[Count]:
     count = Count()
@@ -149,7 +155,7 @@ async def serving(**settings: Any) -> Any:
 
 
 async def steady(bench: Bench, **body: Any) -> Count:
-    """The dearest of several tokens that come in their time, after the first ones."""
+    """One of several tokens that come in their time, after the first ones."""
     await bench.ask(stream=True, **body)
     for number in range(5):
         await bench.token(f"first{number}")
@@ -159,7 +165,7 @@ async def steady(bench: Bench, **body: Any) -> Count:
         with counting() as count:
             await bench.token(f"token{number}")
         counts.append(count)
-    return min(counts, key=lambda each: each.total)
+    return fewest(counts)
 
 
 async def test_a_steady_token() -> None:
@@ -191,7 +197,7 @@ async def test_the_first_chunk_of_a_call() -> None:
                 async with asyncio.timeout(60):
                     await bench.reader.readuntil(b'"delta":"{\\"a"')
             counts.append(count)
-    min(counts, key=lambda each: each.total).check(48, 18)
+    fewest(counts).check(48, 18)
 
 
 async def test_a_stream_of_twenty_tokens() -> None:
@@ -201,11 +207,14 @@ async def test_a_stream_of_twenty_tokens() -> None:
         for _ in range(3):
             await bench.ask(stream=True, store=False)
             await bench.reader.readuntil(b"0\r\n\r\n")
-        await asyncio.sleep(0.05)
-        with counting() as count:
-            await bench.ask(stream=True, store=False)
-            await bench.reader.readuntil(b"0\r\n\r\n")
-        count.check(517, 78)
+        counts = []
+        for _ in range(5):
+            await asyncio.sleep(0.05)
+            with counting() as count:
+                await bench.ask(stream=True, store=False)
+                await bench.reader.readuntil(b"0\r\n\r\n")
+            counts.append(count)
+        fewest(counts).check(517, 78)
 
 
 async def test_a_plain_request() -> None:
@@ -213,7 +222,10 @@ async def test_a_plain_request() -> None:
         bench.upstream.whole = chunk(content="Hello") + chunk("stop") + DONE
         for _ in range(3):
             assert b"Hello" in await bench.ask(store=False)
-        await asyncio.sleep(0.05)
-        with counting() as count:
-            await bench.ask(store=False)
-        count.check(444, 77)
+        counts = []
+        for _ in range(5):
+            await asyncio.sleep(0.05)
+            with counting() as count:
+                await bench.ask(store=False)
+            counts.append(count)
+        fewest(counts).check(444, 77)
