@@ -36,9 +36,10 @@ DIALECTS = ("chat", "anthropic")
 
 
 class Runner:
-    """A user with a folder, a home and a data folder; `run` starts an agent over the upstream."""
+    """A user with a folder, a home and a data folder; `run` starts an agent over the upstream, or over the
+    demo."""
 
-    def __init__(self, node: Path, upstream: ScriptedUpstream, folder: Path, dialect: str) -> None:
+    def __init__(self, node: Path, upstream: ScriptedUpstream | None, folder: Path, dialect: str) -> None:
         self.programs = node / "node_modules" / ".bin"
         self._upstream = upstream
         self._dialect = dialect
@@ -65,9 +66,10 @@ class Runner:
             "--program",
             str(self.programs / agent),
         ]
-        command += ["--upstream", self._upstream.url, "--dialect", self._dialect, "--model", model]
+        if self._upstream is not None:
+            command += ["--upstream", self._upstream.url, "--dialect", self._dialect]
         done = subprocess.run(
-            [*command, "--", *arguments],
+            [*command, "--model", model, "--", *arguments],
             cwd=self.work,
             env={
                 **os.environ,
@@ -101,6 +103,7 @@ class Runner:
 
     def rule(self, rule: Rule) -> None:
         """What its model answers by."""
+        assert self._upstream is not None
         self._upstream.answer = ruled(self._dialect, rule)
 
 
@@ -341,6 +344,13 @@ def test_gemini_cli_does_a_task_with_a_command_and_an_edit(
         assert (runner.work / "notes.txt").read_text() == "changed\n"
         assert "All done." in done.stdout
         assert {each.body["model"] for each in upstream.received} == {"scripted"}
+
+
+def test_gemini_cli_calls_a_tool_of_the_demo(node: Path, npm: Any, tmp_path: Path) -> None:
+    runner = Runner(node, None, tmp_path, "chat")
+    runner.programs = npm("@google/gemini-cli")
+    done = runner.run("gemini", "--skip-trust", "-p", "Hello", model="demo")
+    assert done.stdout.strip().startswith("The tool answered:")
 
 
 def of_opencode(seen: Seen) -> Answer:

@@ -4,10 +4,9 @@ through them, and with `--table` writes what the documents show."""
 from __future__ import annotations
 
 import argparse
+import subprocess
 import sys
 import time
-
-import pytest
 
 from tests.engines import installing, results
 
@@ -22,10 +21,14 @@ def main() -> int:
             print(f"{name}: {install()}, after {time.monotonic() - began:.0f} s", flush=True)
         except installing.NotInstalled as error:
             print(f"{name} is left out: {error}", flush=True)
-    code = pytest.main(["-m", "engines", "-rs", "--durations", "5", "-q", *rest, "tests/engines"])
+    # in processes of their own, since pytest rewrites only what was not imported before; a file in one alone,
+    # so that each engine is started once
+    tests = [sys.executable, "-m", "pytest", "-m", "engines", "-n", "2", "--dist", "loadfile"]
+    tests += ["-rs", "--durations", "5", "-q"]
+    code = subprocess.run([*tests, *rest, "tests/engines"], check=False).returncode
     if given.table:
         results.show()
-    return int(code)
+    return code
 
 
 if __name__ == "__main__":

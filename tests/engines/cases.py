@@ -248,7 +248,8 @@ def _behind_relay(place: Place, after: int) -> Iterator[Place]:
 
 def _cancelled(place: Place) -> Iterable[str]:
     """A client that leaves stops the engine's work."""
-    if place.running.is_idle is None:
+    is_idle = place.running.is_idle
+    if is_idle is None:
         yield _NOT_ASKED
         return
     for name, surface in SURFACES.items():
@@ -257,7 +258,7 @@ def _cancelled(place: Place) -> Iterable[str]:
         with opened(place.base, "POST", surface.path, body) as left:
             left.read(200)
         deadline = time.monotonic() + _IDLE_WITHIN
-        while not place.running.is_idle():
+        while not is_idle():
             if time.monotonic() > deadline:
                 yield f"{name}: the engine still works"
                 break

@@ -49,7 +49,7 @@ def chat(frames: list[bytes]) -> tuple[float, list[Any]]:
 
 
 def grows(spent: Callable[[int], float]) -> float:
-    """How many times as much the longer one costs; asked again where another process may have been in the way."""
+    """How many times as much the longer one costs; measured again where another process may interfere."""
     few, many = [], []
     for _ in range(4):
         few.append(min(spent(FEW) for _ in range(3)))

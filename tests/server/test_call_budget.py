@@ -55,8 +55,7 @@ class Count:
 
 
 def fewest(counts: list[Count]) -> Count:
-    """Of the same thing several times: on a busy machine one read becomes two, and what the clock begins is done
-    beside it."""
+    """Of the same thing several times: on a busy machine one read becomes two, and timers run beside it."""
     return min(counts, key=lambda each: each.total)
 
 

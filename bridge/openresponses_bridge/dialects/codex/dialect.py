@@ -118,7 +118,7 @@ _OF_RESPONSES = ("sequence_number", "output_index")
 
 
 def _recognises(value: Mapping[str, Any]) -> bool:
-    if "method" in value or _is_record(value):
+    if ("method" in value and "response" not in value) or _is_record(value):  # JSON-RPC has no `response`
         return True
     kind = type_of(object_of(value.get("msg")) or value)
     if kind in ROUTES[Generation.RESPONSE]:

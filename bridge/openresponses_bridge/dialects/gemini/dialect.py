@@ -20,6 +20,7 @@ from openresponses_bridge.dialects.gemini.client.answer import answer
 from openresponses_bridge.dialects.gemini.client.outbound import Outbound, encode_sse
 from openresponses_bridge.dialects.gemini.client.request import from_gemini
 from openresponses_bridge.dialects.gemini.options import GeminiOptions
+from openresponses_bridge.dialects.gemini.upstream.decoding import unwrapped
 from openresponses_bridge.dialects.gemini.upstream.inbound import Inbound
 from openresponses_bridge.dialects.gemini.upstream.request import FIELDS, to_gemini
 from openresponses_bridge.emitter.stream import ResponseStream
@@ -54,28 +55,34 @@ def _whole(response: Response, sealer: Sealer) -> bytes | None:
     return None if found.error is not None else encode(found)
 
 
+def _chunks(value: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    return [each for each in unwrapped(value) if isinstance(each, dict)] or [{}]
+
+
 def _is_gemini(value: Mapping[str, Any]) -> bool:
-    return any(name in value for name in _NAMES)
+    return any(name in _chunks(value)[0] for name in _NAMES)
 
 
-def _finish_reason(value: Mapping[str, Any]) -> Any:
-    candidates = value.get("candidates")
+def _finish_reason(chunk: Mapping[str, Any]) -> Any:
+    candidates = chunk.get("candidates")
     first = candidates[0] if isinstance(candidates, list) and candidates else None
     return first.get("finishReason") if isinstance(first, dict) else None
 
 
 def _concludes(value: Mapping[str, Any]) -> bool:
-    feedback = value.get("promptFeedback")
+    last = _chunks(value)[-1]
+    feedback = last.get("promptFeedback")
     blocked = isinstance(feedback, dict) and bool(feedback.get("blockReason"))
-    return blocked or _finish_reason(value) is not None
+    return blocked or _finish_reason(last) is not None
 
 
 def _begins(value: Mapping[str, Any], before: Mapping[str, Any] | None) -> bool:
     """Each answer has an id of its own, where servers give one; else one begins behind a finish reason."""
     if before is None:
         return True
-    ids = (value.get("responseId"), before.get("responseId"))
-    return ids[0] != ids[1] if any(ids) else _finish_reason(before) is not None
+    last = _chunks(before)[-1]
+    ids = (_chunks(value)[0].get("responseId"), last.get("responseId"))
+    return ids[0] != ids[1] if any(ids) else _finish_reason(last) is not None
 
 
 DIALECT: Final = Dialect(
@@ -101,7 +108,7 @@ DIALECT: Final = Dialect(
     capture=CaptureFormat(
         recognises=_is_gemini,
         inbound=Inbound,
-        head=lambda value: (value.get("modelVersion"), None),
+        head=lambda value: (_chunks(value)[0].get("modelVersion"), None),
         concludes=_concludes,
         begins=_begins,
     ),

@@ -1,4 +1,5 @@
-"""Splits a capture into its payloads: server-sent events or JSON lines, as its first line shows.
+"""Splits a capture into its payloads: server-sent events, or JSON objects in lines or arrays, as its first line
+shows.
 
 Each payload is yielded when it is complete, so that a capture can be followed while it is written. The cost
 is linear, however the capture is cut into lines and frames.
@@ -12,6 +13,8 @@ from functools import partial
 from itertools import chain
 from typing import Any, Final, NamedTuple
 
+import msgspec
+
 from openresponses_bridge.errors import InvalidRequestError, WireError
 from openresponses_bridge.protocol.codec import decode_json
 from openresponses_bridge.sse import Frame, SSEDecoder
@@ -21,9 +24,9 @@ Numbered = Iterable[tuple[int, bytes]]
 _SSE_LINE: Final = re.compile(rb"(data|event|id|retry)?:|(data|event|id|retry)\s*\Z")
 _FIELD: Final = re.compile(rb"(data|event):")
 _STATUS_LINE: Final = b"HTTP/"
-_OPENS: Final = {b"{": b"}", b"[": b"]"}
 _BOM: Final = b"\xef\xbb\xbf"
 _DONE: Final = b"[DONE]"
+_ELEMENTS: Final = msgspec.json.Decoder(list[msgspec.Raw])
 _LINE_ENDS: Final = frozenset({b"\n", b"\r\n"})
 _STRINGS: Final = re.compile(rb'"[^"]*"?')
 _LINES_AT_ONCE: Final = 4096
@@ -110,23 +113,45 @@ def _pass_over_head(lines: Numbered) -> None:
 
 
 def _json_lines(lines: Numbered, _first: int, check: Check) -> Iterator[Payload | None]:
+    value, begins = _Data(), 0
     for number, line in lines:
-        if line.strip():
-            data = line.strip()
-            yield payload_of(number, None, _indented(data, lines) if data in _OPENS else data, check)
-        elif not line:
+        if not line:
             yield None
+            continue
+        if not value.begun:
+            begins = number
+            data = line.strip()
+            if data.startswith(b"{") and data.endswith(b"}"):  # as almost every line
+                yield payload_of(number, None, data, check)
+                continue
+        value.add(line)
+        if value.begun and value.is_closed:
+            yield from _values(begins, value.whole, check)
+            value = _Data()
+    if value.begun:
+        yield from _values(begins, value.whole, check)
 
 
-def _indented(first: bytes, lines: Numbered) -> bytes:
-    """Read a JSON value over several lines, as formatters write it: its last line begins with its bracket."""
-    closing = _OPENS[first]
-    pieces = [first]
-    for _number, line in lines:
-        pieces.append(line)
-        if line.startswith(closing):
-            break
-    return b"".join(pieces).strip()
+def _values(line: int, data: bytes, check: Check) -> Iterator[Payload]:
+    """The payload that begins at this line, or those of an array, as Google's APIs send a stream."""
+    if not data.startswith(b"[") or data == _DONE:
+        yield payload_of(line, None, data, check)
+        return
+    try:
+        check(data)
+        elements = _ELEMENTS.decode(data)
+    except InvalidRequestError as error:
+        raise UnreadableCapture(line, error.message) from error
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        yield payload_of(line, None, data)  # which says what is wrong
+        return
+    end = 0
+    for element in elements:
+        at = data.index(piece := bytes(element), end)
+        line += data.count(b"\n", end, at)
+        yield payload_of(line, None, piece)
+        line += piece.count(b"\n")
+        end = at + len(piece)
 
 
 def _frames(lines: Numbered, first: int, check: Check) -> Iterator[Payload | None]:
@@ -159,8 +184,8 @@ def _frames(lines: Numbered, first: int, check: Check) -> Iterator[Payload | Non
 
 
 class _Data:
-    """The data lines of one frame. JSON is complete when its last bracket closes, so that it is decoded only
-    once, however many lines it has."""
+    """The data lines of one frame, or the lines of one JSON value. JSON is complete when its last bracket
+    closes, so that it is decoded only once, however many lines it has."""
 
     def __init__(self) -> None:
         self._lines: list[bytes] = []
@@ -171,24 +196,34 @@ class _Data:
     def begun(self) -> bool:
         return bool(self._lines)
 
+    @property
+    def whole(self) -> bytes:
+        """All lines."""
+        return b"\n".join(self._lines).strip()
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether each bracket outside strings is closed."""
+        return self._open <= 0
+
     def add(self, line: bytes) -> None:
-        if not line.strip():
+        if not (self._lines or line.strip()):
             return
-        self._lines.append(line)
+        self._lines.append(line.rstrip(b"\r\n"))
         marks = _STRINGS.sub(b"", line.replace(rb"\\", b"").replace(rb"\"", b""))
         self._open += marks.count(b"{") + marks.count(b"[") - marks.count(b"}") - marks.count(b"]")
 
     def is_whole(self) -> bool:
         """Whether the lines are a whole payload. Once they are, or can't become one, further lines do not
         change that."""
-        if self._found is None and self._open <= 0:
-            self._found = _is_whole(b"\n".join(self._lines))
+        if self._found is None and self.is_closed:
+            self._found = _is_whole(self.whole)
         return bool(self._found)
 
 
 def _is_whole(data: bytes) -> bool:
     try:
-        return data.strip() == _DONE or decode_json(data) is not None
+        return data == _DONE or decode_json(data) is not None
     except WireError:
         return False
 

@@ -112,3 +112,35 @@ def test_a_payload_of_too_many_values_is_refused_before_it_is_decoded() -> None:
     assert list(islice(observed_file(few, check=check), 3))
     with pytest.raises(UnreadableCapture, match="line 1: The JSON has more values than the limit of 50000"):
         list(observed_file(b"data: " + CHAT % calls + b"\n\n", check=check))
+
+
+@pytest.mark.parametrize("end", [b"\n", b"\r\n"])
+def test_an_array_is_its_elements_each_at_its_line(end: bytes) -> None:
+    text = b'[{\n "a": "]["\n}\n,\n{"a": 1}, {"a": [\n\n2]}\n]\n{"a": 3}\n[DONE]\n'
+    found = list(read_capture([line + end for line in text.splitlines()]))
+    assert [each.value for each in found] == [{"a": "]["}, {"a": 1}, {"a": [2]}, {"a": 3}, None]
+    assert [each.line for each in found] == [1, 5, 5, 9, 10]
+
+
+@pytest.mark.parametrize(
+    ("text", "refused"),
+    [
+        (b'{"a": 1}\n[{"a": 1},\n2]\n', "line 3: expected a JSON object, got int"),
+        (b'{"a": 1}\n[{"a": 1},\n{"a"\n', "line 2: Input data was truncated"),
+        (b'{"a": 1}\n{\n"a": [\n', "line 2: Input data was truncated"),
+        (b'{"a": 1}\n[}\n', "line 2: JSON is "),
+    ],
+)
+def test_what_is_wrong_with_json_over_several_lines_is_said(text: bytes, refused: str) -> None:
+    read = read_capture(text.splitlines(keepends=True))
+    assert next(read).value == {"a": 1}
+    with pytest.raises(UnreadableCapture) as raised:
+        list(read)
+    assert str(raised.value).startswith(refused)
+
+
+def test_the_values_of_an_array_are_counted_before_it_is_decoded() -> None:
+    check = partial(check_json, limits=Limits(json_values=50_000))
+    array = b"[" + b",\n".join([_CALL] * 20_000) + b"]"
+    with pytest.raises(UnreadableCapture, match="line 1: The JSON has more values than the limit of 50000"):
+        list(observed_file(array, check=check))

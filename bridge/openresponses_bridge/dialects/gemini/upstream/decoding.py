@@ -61,6 +61,14 @@ def text_of(data: bytes) -> str:
     return decode_strict(data).candidates[0].content.parts[0].text
 
 
+def unwrapped(value: Any) -> list[Any]:
+    """The chunks of a payload: one object, an array of them as a server sends without `alt=sse`, or either as
+    `response` of another object, as Code Assist sends it and Gemini CLI records it."""
+    if isinstance(value, dict) and isinstance(value.get("response"), dict | list):
+        value = value["response"]
+    return value if isinstance(value, list) else [value]
+
+
 class LenientReader:
     """Reads JSON objects in either spelling of their names. A value of another type is a loss."""
 
@@ -68,10 +76,8 @@ class LenientReader:
         self._diagnostics = diagnostics
 
     def chunks(self, data: bytes) -> Iterator[dict[str, Any]]:
-        """The chunks of a payload: one object, or an array of them as a server sends without `alt=sse`.
-        Raises WireError."""
-        value = decode_frame(data)
-        for each in value if isinstance(value, list) else (value,):
+        """The chunks of a payload (`unwrapped`). Raises WireError."""
+        for each in unwrapped(decode_frame(data)):
             if not isinstance(each, dict):
                 raise WireError(WireError.INVALID_SHAPE, f"expected a JSON object, got {type(each).__name__}")
             yield spelled(each)
