@@ -146,6 +146,10 @@ class Inbound(BaseInbound):
             self.diagnostics.repair("type", "missing, taken from the frame's event name")
             repairs.clear()
             event = event_from({**decode_frame(data), "type": frame_type}, repairs)
+        elif isinstance(event, UnknownEvent) and (error := _untyped_error(event)) is not None:
+            self.diagnostics.repair("type", "missing, an error by its fields")
+            repairs.clear()
+            event = event_from({"type": "error", "error": error}, repairs)
         elif isinstance(event, UnknownEvent) and (whole := whole_answer(event.raw)) is not None:
             self.diagnostics.repair("response", "came whole, without a stream")
             repairs.clear()
@@ -308,3 +312,9 @@ class Inbound(BaseInbound):
             except BridgeError:
                 pass  # a name that no extension can have
         self.diagnostics.ignored(event.type or "event", "unknown event")
+
+
+def _untyped_error(event: UnknownEvent) -> dict[str, Any] | None:
+    """The error of an event without a type, as llama.cpp's server sends one; None if it is none."""
+    error = None if event.type else event.raw.get("error")
+    return {"message": error} if isinstance(error, str) else error if isinstance(error, dict) else None

@@ -105,6 +105,13 @@ def test_a_missing_type_is_the_frames_name() -> None:
     assert fed.texts == ["Hi"]
 
 
+@pytest.mark.parametrize("error", ["It broke.", {"code": 500, "message": "It broke.", "type": "server_error"}])
+def test_an_error_without_a_type_is_the_error(error: Any) -> None:
+    fed = Foreign([created(), {"error": error}])
+    assert fed.response.error.message == "It broke."
+    assert "type: missing, an error by its fields" in fed.repairs
+
+
 def test_without_any_type_a_frame_is_ignored() -> None:
     fed = Foreign([created(), {"delta": "Hi"}, {"type": None}, ended()])
     assert "event: unknown event" in fed.notes("ignored")
