@@ -1,5 +1,5 @@
-"""Splits a capture into its payloads: server-sent events, or JSON objects in lines or arrays, as its first line
-shows.
+"""Splits a capture into its payloads: server-sent events, or JSON objects in lines or arrays, as its first
+line shows.
 
 Each payload is yielded when it is complete, so that a capture can be followed while it is written. The cost
 is linear, however the capture is cut into lines and frames.

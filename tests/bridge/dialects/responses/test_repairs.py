@@ -105,7 +105,9 @@ def test_a_missing_type_is_the_frames_name() -> None:
     assert fed.texts == ["Hi"]
 
 
-@pytest.mark.parametrize("error", ["It broke.", {"code": 500, "message": "It broke.", "type": "server_error"}])
+@pytest.mark.parametrize(
+    "error", ["It broke.", {"code": 500, "message": "It broke.", "type": "server_error"}]
+)
 def test_an_error_without_a_type_is_the_error(error: Any) -> None:
     fed = Foreign([created(), {"error": error}])
     assert fed.response.error.message == "It broke."
