@@ -34,6 +34,22 @@ _BLOCKS = st.one_of(
     _fixed("compaction", content=_TEXT | st.none()),
 )
 _COUNT = st.integers(0, 10_000)
+_URL = st.from_regex(r"https://[a-z]{1,8}\.example/[a-z]{0,4}", fullmatch=True)
+_SEARCHES = st.tuples(
+    _TEXT,
+    st.lists(
+        _fixed(
+            "web_search_result", url=_URL, title=_TEXT, encrypted_content=_WORD, page_age=_TEXT | st.none()
+        ),
+        max_size=2,
+    )
+    | st.just({"type": "web_search_tool_result_error", "error_code": "max_uses_exceeded"}),
+)
+_CITATIONS = st.lists(
+    _fixed("web_search_result_location", url=_URL, title=_TEXT, cited_text=_TEXT, encrypted_index=_WORD),
+    min_size=1,
+    max_size=2,
+)
 
 
 @st.composite
@@ -41,13 +57,26 @@ def messages(draw: st.DrawFn) -> Json:
     """A complete message in the form of our own outbound: adjacent texts are joined, the stop reason fits,
     and every count is present."""
     content: list[Json] = []
-    for number, block in enumerate(draw(st.lists(_BLOCKS, max_size=6))):
-        if block["type"] == "text" and content and content[-1]["type"] == "text":
+    searches = 0
+    for number, block in enumerate(draw(st.lists(_BLOCKS | _SEARCHES, max_size=6))):
+        if isinstance(block, tuple):
+            query, found = block
+            own = f"srvtoolu_{number}"
+            called = {"type": "server_tool_use", "id": own, "name": "web_search", "input": {"query": query}}
+            content += [called, {"type": "web_search_tool_result", "tool_use_id": own, "content": found}]
+            searches += isinstance(found, list)
             continue
+        if block["type"] == "text":
+            if content and content[-1]["type"] == "text" and "citations" not in content[-1]:
+                continue
+            cited = draw(st.none() | _CITATIONS)
+            block = block if cited is None else {**block, "citations": cited}
         named = {field: f"id_{number}" for field in ("id", "tool_use_id") if field in block}
         content.append({**block, **named})
     calls = any(block["type"] == "tool_use" for block in content)
-    usage = {"input_tokens": draw(_COUNT), "cache_creation_input_tokens": 0}
+    usage: Json = {"input_tokens": draw(_COUNT), "cache_creation_input_tokens": 0}
+    if any(block["type"] == "web_search_tool_result" and "srv" in block["tool_use_id"] for block in content):
+        usage["server_tool_use"] = {"web_search_requests": searches}
     return {
         "content": content,
         "stop_reason": draw(st.sampled_from(["tool_use" if calls else "end_turn", "max_tokens", "refusal"])),
@@ -65,7 +94,7 @@ def streams(draw: st.DrawFn) -> tuple[Json, list[bytes]]:
     """(message, frames): the message cut into deltas anywhere, with pings between them."""
     message = draw(messages())
     early = {name: draw(_COUNT) for name in ("input_tokens", "output_tokens")}
-    if not any(number for name, number in message["usage"].items() if name != "output_tokens"):
+    if not any(message["usage"][name] for name in ("input_tokens", "cache_read_input_tokens")):
         early["input_tokens"] = 0  # a zero does not replace a count
     head = {"id": "msg_1", "type": "message", "role": "assistant", "model": "m", "content": []}
     frames = [frame("message_start", message={**head, "usage": early})]
@@ -85,6 +114,9 @@ def _block(draw: st.DrawFn, index: int, block: Json) -> list[bytes]:
     if kind in grown:
         empty[kind] = ""
         deltas = [delta(index, grown[kind], **{kind: piece}) for piece in _pieces(draw, block[kind])]
+    if "citations" in block:
+        empty["citations"] = []
+        deltas += [delta(index, "citations_delta", citation=each) for each in block["citations"]]
     if kind == "thinking":
         empty["signature"] = ""
         deltas.append(delta(index, "signature_delta", signature=block["signature"]))

@@ -22,7 +22,8 @@ _Draft = tuple[Callable[..., Event], tuple[Any, ...]]
 
 
 def events_of(response: Response) -> Iterator[Event]:
-    """Its beginning, its items, its end; each text is one delta, and what an item's end repeats is left out.
+    """Its beginning, its items, its end; each text is one delta up to each end of a citation, and what an
+    item's end repeats is left out.
 
     A call that was cut is left out too (`is_cut_call`): clients of whole answers run the calls in them.
     Raises KeyError for a response that has not ended.
@@ -80,10 +81,16 @@ def _item(index: int, item: it.Item) -> Iterator[_Draft]:
 
 def _part(part: ct.ContentPart, place: tuple[str, int, int]) -> Iterator[_Draft]:
     if isinstance(part, ct.OutputTextContent):
-        if part.text:
-            yield ev.OutputTextDelta, (*place, part.text, part.logprobs)
+        sent, size = 0, len(part.text)
         for number, annotation in enumerate(part.annotations):
+            end = 0 if part.logprobs else getattr(annotation, "end_index", 0)
+            if sent < size and (end > sent or not sent):  # the text that it cites stands before it
+                until = end if 0 < end < size else size
+                yield ev.OutputTextDelta, (*place, part.text[sent:until], part.logprobs)
+                sent = until
             yield ev.OutputTextAnnotationAdded, (*place, number, annotation)
+        if sent < size:
+            yield ev.OutputTextDelta, (*place, part.text[sent:], part.logprobs)
     elif isinstance(part, ct.RefusalContent) and part.refusal:
         yield ev.RefusalDelta, (*place, part.refusal)
     yield ev.ContentPartDone, (*place, part)

@@ -33,13 +33,15 @@ class LogProb(Struct, frozen=True):
 
 
 class UrlCitation(Extensible, frozen=True, tag="url_citation", tag_field="type"):
-    """Schema UrlCitationBody: text[start_index:end_index] cites `url`."""
+    """Schema UrlCitationBody: text[start_index:end_index] cites `url`. Our `encrypted_content` is the
+    citation as the upstream that made it wants it back, sealed."""
 
     type: ClassVar[Literal["url_citation"]] = "url_citation"
     url: str
     start_index: int
     end_index: int
     title: str
+    encrypted_content: str | UnsetType = UNSET
 
 
 class FileCitation(Extensible, frozen=True, tag="file_citation", tag_field="type"):

@@ -299,7 +299,7 @@ def test_an_effort_that_nobody_knows_is_refused(column: str, effort: str) -> Non
     assert len(caught.value.message) < 200
 
 
-@pytest.mark.parametrize("tools", [[], [{"type": "web_search"}], [{"type": "mcp", "server_label": "x"}]])
+@pytest.mark.parametrize("tools", [[], [{"type": "file_search"}], [{"type": "mcp", "server_label": "x"}]])
 @pytest.mark.parametrize("column", ["chat", "anthropic", "published"])
 def test_a_call_that_nobody_could_make_is_refused_at_once(column: str, tools: list[Any]) -> None:
     body = {"model": "m", "input": "Hi", "tools": tools, "tool_choice": "required"}
@@ -313,4 +313,5 @@ def test_the_upstreams_own_tools_can_be_required() -> None:
     searching = body | {"tools": [{"type": "anthropic:web_search_20250305", "name": "web_search"}]}
     assert drive("anthropic", decode_request(json.dumps(searching)))[0]["tool_choice"] == {"type": "any"}
     hosted = body | {"tools": [{"type": "web_search"}]}
+    assert drive("anthropic", decode_request(json.dumps(hosted)))[0]["tool_choice"] == {"type": "any"}
     assert drive("responses", decode_request(json.dumps(hosted)))[0]["tool_choice"] == "required"

@@ -14,6 +14,7 @@ USER = {"type": "message", "role": "user", "content": "Hi"}
 MARK = "marked"
 FUNCTION = {"type": "function", "name": MARK, "parameters": CLOSED}
 LOSS, KEPT, REFUSED = "loss", "kept", "refused"
+SEARCHED = {"chat": LOSS, "anthropic": KEPT, "published": LOSS}
 FUNCTIONS_ONLY = ("chat", "anthropic", "published")
 
 
@@ -92,8 +93,6 @@ ROWS: dict[str, Row] = {
             "file_search",
             "computer",
             "computer_use_preview",
-            "web_search",
-            "web_search_preview",
             "code_interpreter",
             "programmatic_tool_calling",
             "image_generation",
@@ -101,7 +100,16 @@ ROWS: dict[str, Row] = {
         )
     },
     "mcp": tool("mcp", server_label="s", tunnel_id=MARK),
-    "web_search of Codex": tool("web_search", external_web_access=True),
+    "web_search": Row({"tools": [{"type": "web_search"}]}, ("tools",), SEARCHED, shown='"web_search'),
+    "web_search_preview": Row(
+        {"tools": [{"type": "web_search_preview"}]}, ("tools",), SEARCHED, shown='"web_search'
+    ),
+    "web_search of Codex": Row(
+        {"tools": [{"type": "web_search", "external_web_access": True}]},
+        ("tools",),
+        SEARCHED,
+        shown='"web_search',
+    ),
     "function": Row({"tools": [FUNCTION]}, ("tools",), KEPT),
     "custom": Row({"tools": [{"type": "custom", "name": MARK}]}, ("tools",), KEPT),
     "namespace": Row({"tools": [NAMESPACE]}, ("tools",), KEPT),

@@ -42,6 +42,8 @@ class CarriedFields(Struct):
     others only `offered` are given."""
     offered: list[Any] = field(default_factory=list)
     """The other tools, then those that were loaded, in the order in which that was done."""
+    search: dict[str, Any] | None = None
+    """The search of the web as it was declared, without its cache breakpoint, which `tools` has."""
     blocks: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Place → fields of the block."""
     inline: set[int] = field(default_factory=set)

@@ -52,6 +52,8 @@ class MessagesOptions(Struct, frozen=True, kw_only=True):
     """Send reasoning without a signature; servers other than Anthropic's may accept it."""
     unanswered_calls: UnansweredCalls = "refuse"
     """For calls without an output: `refuse` the request, or `answer` them that there is none."""
+    web_search: bool = True
+    """The server has Anthropic's search of the web; otherwise a search is a loss."""
     betas: bool = True
     """Pass on a client's `anthropic-beta` header."""
     stream: bool = True

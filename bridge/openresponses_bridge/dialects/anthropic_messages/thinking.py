@@ -81,6 +81,8 @@ THINKING: Final = "anthropic-thinking"
 REDACTED: Final = "anthropic-redacted"
 COMPACTION: Final = "anthropic-compaction"
 REASONING: Final = "responses-reasoning"
+SEARCH: Final = "anthropic-search"
+CITATION: Final = "anthropic-citation"
 
 KIND_OF_BLOCK: Final = {
     "thinking": THINKING,
@@ -97,6 +99,38 @@ def seal_block(sealer: Sealer, block: dict[str, Any]) -> str:
 def seal_reasoning(sealer: Sealer, fields: dict[str, Any]) -> str:
     """Another upstream's reasoning item, sealed for a field in which Anthropic keeps opaque text."""
     return sealer.seal(encode(fields), REASONING)
+
+
+def seal_search(sealer: Sealer, blocks: list[dict[str, Any]]) -> str:
+    """The blocks of a search, the call and what was found if that came, for the item of the search. What was
+    found is encrypted, and the API wants it back to the byte."""
+    return sealer.seal(encode({"blocks": blocks}), SEARCH)
+
+
+def open_search(sealer: Sealer, text: str) -> list[dict[str, Any]] | None:
+    """The blocks of a search; None when they can't be opened here."""
+    blocks = _opened(sealer, text, SEARCH).get("blocks")
+    if not isinstance(blocks, list) or not all(isinstance(each, dict) and "type" in each for each in blocks):
+        return None
+    return blocks or None
+
+
+def seal_citation(sealer: Sealer, citation: dict[str, Any]) -> str:
+    """A citation as the API gave it."""
+    return sealer.seal(encode(citation), CITATION)
+
+
+def open_citation(sealer: Sealer, text: str) -> dict[str, Any] | None:
+    """The citation; None when it can't be opened here."""
+    return _opened(sealer, text, CITATION) or None
+
+
+def _opened(sealer: Sealer, text: str, wanted: str) -> dict[str, Any]:
+    try:
+        kind, value = open_sealed(sealer, text)
+    except SealError:
+        return {}
+    return value if kind == wanted else {}
 
 
 def open_sealed(sealer: Sealer, text: str) -> tuple[str, dict[str, Any]]:

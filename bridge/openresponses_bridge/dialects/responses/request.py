@@ -27,10 +27,14 @@ from openresponses_bridge.dialects.base import (
     NO_TAGS,
     OTHER,
     OURS,
+    SEARCH_CALL,
+    SEARCH_SOURCES,
     THINK_TAGS,
     Entry,
     Outcomes,
+    SearchForm,
     UnansweredCalls,
+    WebSearch,
     apply,
     built,
     configured,
@@ -38,10 +42,13 @@ from openresponses_bridge.dialects.base import (
     fitted_effort,
     honoured,
     is_answered_trigger,
+    is_search,
     kept_there,
     loss,
     normalize_entries,
     refused,
+    search_of,
+    searched,
     sent,
     with_answers,
     without_breakpoints,
@@ -51,8 +58,10 @@ from openresponses_bridge.protocol.beyond import names_of, restore_fields
 from openresponses_bridge.protocol.codec import plain, without_extra
 from openresponses_bridge.protocol.ids import accepted_id
 from openresponses_bridge.protocol.request import CreateResponse, ForeignFields
-from openresponses_bridge.protocol.unknown import UnknownItem
+from openresponses_bridge.protocol.unknown import UnknownItem, UnknownTool
 from openresponses_bridge.seal import is_envelope
+
+_Plain = dict[str, Any]
 
 
 class ResponsesOptions(Struct, frozen=True, kw_only=True):
@@ -84,6 +93,9 @@ class ResponsesOptions(Struct, frozen=True, kw_only=True):
     reports_cuts: bool = True
     """The server says that an answer was cut by the limit. Otherwise one with as many tokens as were asked
     for counts as cut, unless a call ends it."""
+    web_search: Literal["openai", "xai", "groq", "plain", "none"] | None = None
+    """How the server is asked to search the web: as OpenAI, xAI or Groq are, or by the type of the tool
+    alone. Default: `openai` of a server that knows OpenAI's tools, else `none`, with a loss."""
     think: Literal["off", "tagged", "opened"] = "off"
     """How a text that reasons begins, where no parser of the server reads that: with a think tag, or within
     one that the model's template has `opened`; with `off` tags are text."""
@@ -98,17 +110,45 @@ class ResponsesOptions(Struct, frozen=True, kw_only=True):
         if not self.think_tags or not all(map(all, self.think_tags)):
             raise ValueError(NO_TAGS)
 
+    @property
+    def search_form(self) -> SearchForm | None:
+        """How the server is asked to search; None if it can't."""
+        return _SEARCHES.get(self.web_search or ("openai" if self.supersets else "none"))
+
 
 DEFAULT_OPTIONS = ResponsesOptions()
 
 
+def _openai_search(search: WebSearch) -> _Plain:
+    return {name: value for name, value in search.tool().raw.items() if name != "max_uses"}
+
+
+def _xai_search(search: WebSearch) -> _Plain:
+    given = {"allowed_domains": search.allowed_domains, "excluded_domains": search.blocked_domains}
+    filters = {name: domains for name, domains in given.items() if domains}
+    return {"type": "web_search", **({"filters": filters} if filters else {})}
+
+
+_SEARCHES: Final[dict[str, SearchForm]] = {
+    # OpenAI's guide, Web search
+    "openai": SearchForm(
+        _openai_search, frozenset({"allowed_domains", "blocked_domains", "location", "context_size"})
+    ),
+    # docs.x.ai, Web Search, which Chat Completions there no longer has
+    "xai": SearchForm(_xai_search, frozenset({"allowed_domains", "blocked_domains"})),
+    # console.groq.com, Browser Search, which its gpt-oss models have
+    "groq": SearchForm(lambda _search: {"type": "browser_search"}),
+    "plain": SearchForm(lambda _search: {"type": "web_search"}),
+}
+
+
 _SLUG = "openai:"
+_MAX_USES: Final = "max_uses"
 # the items that every server knows, and their fields which every server knows
 PUBLISHED = frozenset(
     {"message", "function_call", "function_call_output", "reasoning", "compaction", "item_reference"}
 )
 _NULLS = frozenset({"arguments", "output"})  # where null is a value
-_Plain = dict[str, Any]
 
 
 def published(value: Any) -> Any:
@@ -178,7 +218,12 @@ class InputItems:
                 return None  # they stand with the request's tools
             if view is not None:
                 return self._function(item, view, where)
-            if item.type not in PUBLISHED and not (isinstance(item, UnknownItem) and ":" in item.type):
+            found = searched(item)
+            if found is not None and self._options.search_form is None:
+                self._diagnostics.loss(where, "a search, sent as text")
+                text = _text_part("assistant", found.text())
+                return {"type": "message", "role": "assistant", "content": [text]}
+            if found is None and item.type not in PUBLISHED and not _is_extension(item):
                 self._diagnostics.loss(where, f"an item of type {item.type[:64]!r} is not known there")
                 return None
         made: _Plain = published(item)
@@ -200,17 +245,42 @@ class InputItems:
     def _finished(self, item: _Plain, where: str) -> _Plain | None:
         if not self._options.item_statuses:
             item.pop("status", None)
+        if item.get("type") == SEARCH_CALL:
+            self._search(item, where)
         if item.get("type") == "message":
             content = item.get("content")
             if isinstance(content, list):
                 for part in content:
                     part.pop("logprobs", None)  # nothing that a request can say
+                    for cited in part.get("annotations") or ():
+                        self._unseal(cited, where)
             elif isinstance(content, str) and self._options.content_parts:
                 item["content"] = [_text_part(item.get("role"), content)]
         if item.get("type") == "reasoning" and not self._reasoning(item, where):
             return None
         self._identify(item, where)
         return {name: value for name, value in item.items() if value is not None or name in _NULLS}
+
+    def _search(self, item: _Plain, where: str) -> None:
+        """Leave out what the bridge has put into a search."""
+        self._unseal(item, where)
+        action = item.get("action")
+        sources = action.get("sources") if isinstance(action, dict) else None
+        if isinstance(action, dict) and isinstance(sources, list):
+            bare = [
+                {name: value for name, value in each.items() if name != "title"}
+                if isinstance(each, dict)
+                else each
+                for each in sources
+            ]
+            item["action"] = {**action, "sources": bare}
+
+    def _unseal(self, found: Any, where: str) -> None:
+        """Leave out what was sealed for another kind of upstream."""
+        sealed = found.get("encrypted_content") if isinstance(found, dict) else None
+        if isinstance(sealed, str) and is_envelope(sealed):
+            del found["encrypted_content"]
+            self._diagnostics.loss(where, "what was found, sealed for another upstream")
 
     def _identify(self, item: _Plain, where: str) -> None:
         """Give the item the ids that the upstream accepts."""
@@ -242,6 +312,10 @@ class InputItems:
                 self._diagnostics.loss(where, "reasoning that this upstream has not encrypted")
             return bool(item.get("encrypted_content"))
         return bool(item.get("encrypted_content") or item.get("content") or item.get("summary"))
+
+
+def _is_extension(item: Any) -> bool:
+    return isinstance(item, UnknownItem) and ":" in item.type
 
 
 def _text_part(role: Any, text: str) -> _Plain:
@@ -408,9 +482,11 @@ def _fields(
     if limit is not None and limit < SMALLEST_LIMIT:
         diagnostics.loss("max_output_tokens", f"raised to {SMALLEST_LIMIT}")
     included = list(request.include or ())
+    if not options.supersets and options.search_form is None:
+        included = [each for each in included if each != SEARCH_SOURCES]  # there is nothing to include
     if options.encrypted_reasoning and reasons and not options.stateful:
         included.append(_ENCRYPTED)
-    return body | ({"include": list(dict.fromkeys(included))} if included or request.include else {})
+    return body | ({"include": list(dict.fromkeys(included))} if included else {})
 
 
 def _response_format(text: Any) -> _Plain | None:
@@ -455,11 +531,19 @@ def _tools(
     """(tools, choice) as they go out."""
     if options.supersets:
         choice = None if request.tool_choice is None else published(request.tool_choice)
-        return [published(tool) for tool in request.tools or ()], choice
+        sent: list[Any] = []
+        for index, tool in enumerate(request.tools or ()):
+            sent += _superset(tool, f"tools[{index}]", options, diagnostics)
+        return sent, choice
     functions, others = present_tools(active, identities, diagnostics)
-    for tool, _ in others:
-        diagnostics.loss("tools", f"a tool of type {tool.type[:64]!r} is not known there")
-    tools = [
+    searches: list[Any] = []
+    form = options.search_form
+    for tool, where in others:
+        made = [] if form is None else _searching(tool, where, form, diagnostics)
+        if not made:
+            diagnostics.loss("tools", f"a tool of type {tool.type[:64]!r} is not known there")
+        searches += made
+    tools: list[Any] = [
         {
             "type": "function",
             "name": view.name,
@@ -469,16 +553,49 @@ def _tools(
         }
         for view in functions
     ]
-    return tools, _choice(request.tool_choice, functions, identities, diagnostics)
+    tools += searches
+    return tools, _choice(request.tool_choice, functions, searches, identities, diagnostics)
+
+
+def _superset(tool: Any, where: str, options: ResponsesOptions, diagnostics: Diagnostics) -> list[Any]:
+    """A tool for a server that knows OpenAI's: as it came, but a search as that server takes it."""
+    if not isinstance(tool, UnknownTool) or not is_search(tool.type):
+        return [published(tool)]
+    form = options.search_form
+    if form is None:
+        diagnostics.loss(where, "the upstream does not search the web")
+        return []
+    if form is _SEARCHES["openai"]:  # which may have settings that are not known here
+        if _MAX_USES in tool.raw:
+            diagnostics.loss(f"{where}.{_MAX_USES}", "can't be expressed")
+        return [{name: value for name, value in published(tool).items() if name != _MAX_USES}]
+    return _searching(tool, where, form, diagnostics)
+
+
+def _searching(tool: Any, where: str, form: SearchForm, diagnostics: Diagnostics) -> list[Any]:
+    """The search in the words of a server; [] for another tool."""
+    wish = search_of(tool, where)
+    if wish is None:
+        return []
+    for lost in form.lost(wish):
+        diagnostics.loss(f"{where}.{lost[:64]}", "can't be expressed")
+    return [form.make(wish)]
 
 
 def _choice(
-    given: Any, functions: list[FunctionView], identities: ToolIdentityMap, diagnostics: Diagnostics
+    given: Any,
+    functions: list[FunctionView],
+    searches: list[Any],
+    identities: ToolIdentityMap,
+    diagnostics: Diagnostics,
 ) -> Any:
-    """The choice among functions. Hosted tools can't be chosen where they are not known."""
+    """The choice among functions and searches. Other hosted tools can't be chosen where they are not
+    known."""
     choice = encode_choice(given)
     if choice is None:
-        return given if functions or given != "required" else _refuse("required")
+        return given if functions or searches or given != "required" else _refuse("required")
+    if searches and is_search(str(choice.get("type"))):
+        return {"type": searches[0]["type"]}
     if choice.get("type") != "allowed_tools":
         view = chosen_function(choice, functions, identities)
         return _refuse(named(choice)) if view is None else _function(view)

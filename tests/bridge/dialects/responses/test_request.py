@@ -214,7 +214,7 @@ def test_elsewhere_calls_of_any_kind_are_functions() -> None:
         {**CALL, "call_id": "c3", "id": "fc_3", "namespace": "files"},
         {**ANSWER, "call_id": "c3"},
         {"type": "additional_tools", "role": "developer", "tools": [FUNCTION]},
-        {"type": "web_search_call", "id": "ws", "status": "completed"},
+        {"type": "file_search_call", "id": "fs", "status": "completed"},
         {"type": "acme:note", "id": "n", "text": "x"},
     ]
     spaced = {"type": "namespace", "name": "files", "tools": [FUNCTION]}
@@ -233,7 +233,7 @@ def test_elsewhere_calls_of_any_kind_are_functions() -> None:
         {**ANSWER, "call_id": "c3"},
         {"type": "acme:note", "id": "n", "text": "x"},
     ]
-    assert losses(diagnostics) == ["input[7]: an item of type 'web_search_call' is not known there"]
+    assert losses(diagnostics) == ["input[7]: an item of type 'file_search_call' is not known there"]
     assert [tool["name"] for tool in made["tools"]] == ["files__look", "look"]
 
 

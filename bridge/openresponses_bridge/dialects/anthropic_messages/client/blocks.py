@@ -9,10 +9,12 @@ from typing import Any
 from openresponses_bridge.calls.identity import ToolIdentityMap
 from openresponses_bridge.calls.presentation import call_view
 from openresponses_bridge.diagnostics import Diagnostics
-from openresponses_bridge.dialects.anthropic_messages import thinking
+from openresponses_bridge.dialects.anthropic_messages import search, thinking
 from openresponses_bridge.dialects.anthropic_messages import types as t
 from openresponses_bridge.dialects.anthropic_messages.types import SLUG
+from openresponses_bridge.dialects.base import searched
 from openresponses_bridge.protocol.codec import encode
+from openresponses_bridge.protocol.content import UrlCitation
 from openresponses_bridge.protocol.items import CompactionItem, Item, ReasoningItem
 from openresponses_bridge.protocol.unknown import UnknownItem
 from openresponses_bridge.seal import Sealer, SealError
@@ -124,16 +126,29 @@ class ItemWriter:
         return self._blocks.whole(block, t.InputJsonDelta(view.arguments))
 
     def hosted(self, item: UnknownItem) -> list[t.Chunk]:
-        """A block of Anthropic's own, which an extension item holds unchanged; other items can't be
-        expressed."""
+        """The blocks of a search of the web, or a block of Anthropic's own, which an extension item holds
+        unchanged; other items can't be expressed."""
+        found = searched(item)
+        if found is not None and (found.sealed or found.kind == "search"):
+            blocks = thinking.open_search(self._sealer, found.sealed) if found.sealed else None
+            blocks = search.blocks_of(found, item.id) if blocks is None else blocks
+            return [chunk for block in blocks for chunk in self._hosted(block)]
         block = item.raw.get("block")
         if not item.type.startswith(SLUG) or not isinstance(block, dict) or "type" not in block:
             self._diagnostics.loss(f"item.{item.type}", "Anthropic has no such block")
             return []
+        return self._hosted(block)
+
+    def _hosted(self, block: dict[str, Any]) -> list[t.Chunk]:
         if "input" not in block:
             return self._blocks.whole(block)
         arguments = t.InputJsonDelta(encode(block["input"]).decode())
         return self._blocks.whole({**block, "input": {}}, arguments)
+
+    def citation(self, cited: UrlCitation) -> dict[str, Any] | None:
+        """A citation as Anthropic gave it; None for one of another upstream."""
+        sealed = cited.encrypted_content
+        return thinking.open_citation(self._sealer, sealed) if sealed else None
 
     def compaction(self, item: CompactionItem) -> list[t.Chunk]:
         """A compacted history, if it is Anthropic's."""

@@ -7,7 +7,7 @@ from typing import Any, Final
 from openresponses_bridge.diagnostics import Diagnostics
 from openresponses_bridge.dialects.anthropic_messages import types as t
 from openresponses_bridge.dialects.anthropic_messages.client.blocks import BlockWriter
-from openresponses_bridge.dialects.base import CANCELLED, CUT
+from openresponses_bridge.dialects.base import CANCELLED, CUT, searched
 from openresponses_bridge.protocol import events as ev
 from openresponses_bridge.protocol.response import ErrorPayload, Response
 from openresponses_bridge.protocol.usage import Usage
@@ -116,7 +116,7 @@ class MessageBounds:
             chunks += self._refuse(response, details)
         if "container" in self._extras:
             details["container"] = self._extras["container"]
-        usage = usage_body(response.usage)
+        usage = usage_body(response.usage) | _searches(response)
         delta = t.MessageDelta(details, usage, self._extras.get("context_management"))
         return [*chunks, *self._blocks.stop(), *self._held(), delta, t.MessageStop()]
 
@@ -199,6 +199,13 @@ def usage_body(usage: Usage | None) -> dict[str, Any]:
     if usage.estimated is True:
         body["estimated"] = True
     return body
+
+
+def _searches(response: Response) -> dict[str, Any]:
+    """The count of searches, which Anthropic has beside those of tokens; {} when there were none."""
+    found = [each for each in map(searched, response.output) if each is not None and each.kind == "search"]
+    done = sum(not each.failed for each in found)
+    return {"server_tool_use": {"web_search_requests": done}} if found else {}
 
 
 def error_body(code: str | None, kind: str | None, message: str, status: int | None = None) -> dict[str, Any]:

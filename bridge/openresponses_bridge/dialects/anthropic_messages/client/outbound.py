@@ -15,10 +15,12 @@ from openresponses_bridge.calls.identity import ToolIdentityMap
 from openresponses_bridge.calls.json_input import INPUT_KEY
 from openresponses_bridge.calls.presentation import called_name
 from openresponses_bridge.diagnostics import Diagnostics
+from openresponses_bridge.dialects.anthropic_messages import search
 from openresponses_bridge.dialects.anthropic_messages import types as t
 from openresponses_bridge.dialects.anthropic_messages.client.blocks import BlockWriter, ItemWriter
 from openresponses_bridge.dialects.anthropic_messages.client.ending import MessageBounds
 from openresponses_bridge.dialects.anthropic_messages.types import SLUG
+from openresponses_bridge.dialects.base import SEARCH_CALL
 from openresponses_bridge.protocol import events as ev
 from openresponses_bridge.protocol.codec import encode
 from openresponses_bridge.protocol.content import UrlCitation
@@ -65,6 +67,8 @@ class Outbound:
         self._shown = ""  # the form of the open reasoning item that is sent
         self._summary = 0
         self._hidden = ""
+        self._length = self._begins = 0  # code points of the open text, and of it before the open block
+        self._cited = False  # whether the open block has a citation
         self._within: dict[type, _Handler] = {
             ev.OutputTextDelta: self._text,
             ev.FunctionCallArgumentsDelta: self._arguments,
@@ -136,7 +140,12 @@ class Outbound:
     def _text(self, event: ev.OutputTextDelta) -> list[t.Chunk]:
         if not event.delta:
             return []
-        opened = [] if self._blocks.kind else self._blocks.start({"type": "text", "text": ""})
+        opened = self._blocks.stop() if self._cited else []
+        if not self._blocks.kind:
+            self._begins = self._length
+            opened += self._blocks.start({"type": "text", "text": ""})
+        self._cited = False
+        self._length += len(event.delta)
         return [*opened, t.ContentBlockDelta(self._blocks.index, t.TextDelta(event.delta))]
 
     def _annotation(self, event: ev.OutputTextAnnotationAdded) -> list[t.Chunk]:
@@ -144,10 +153,14 @@ class Outbound:
         if not isinstance(cited, UrlCitation) or not self._blocks.kind:
             self.diagnostics.loss("annotation", "not a web address, or without text")
             return []
-        citation = {"type": "web_search_result_location", "url": cited.url, "title": cited.title}
-        self.diagnostics.loss("annotation.range", "a citation belongs to its whole block")
-        delta = t.CitationsDelta({**citation, "cited_text": "", "encrypted_index": ""})
-        return [self._blocks.delta(delta)]
+        citation = self._items.citation(cited)
+        if citation is None:
+            there = {"type": search.CITATION, "url": cited.url, "title": cited.title}
+            citation = {**there, "cited_text": "", "encrypted_index": ""}
+        if (cited.start_index, cited.end_index) != (self._begins, self._length):
+            self.diagnostics.loss("annotation.range", "a citation belongs to its whole block")
+        self._cited = True  # what follows is another block
+        return [self._blocks.delta(t.CitationsDelta(citation))]
 
     def _refusal(self, event: ev.RefusalDelta) -> list[t.Chunk]:
         self._bounds.refusal.append(event.delta)
@@ -176,6 +189,8 @@ class Outbound:
 
     def _part_done(self, _event: ev.ContentPartDone) -> list[t.Chunk]:
         # a thinking block stays open until its item ends: then its signature comes
+        self._begins = self._length = 0
+        self._cited = False
         return self._blocks.stop() if self._blocks.kind == "text" else []
 
     def _added(self, event: ev.OutputItemAdded) -> list[t.Chunk]:
@@ -228,6 +243,8 @@ class Outbound:
         return chunks
 
     def _extension(self, event: UnknownEvent) -> list[t.Chunk]:
+        if SEARCH_CALL in event.type:
+            return []  # its progress, which blocks do not show
         name = event.type.removeprefix(SLUG)
         if not self._bounds.keep_extra(name, event.raw.get(name)):
             self.diagnostics.ignored(f"event.{event.type}", "not Anthropic's")

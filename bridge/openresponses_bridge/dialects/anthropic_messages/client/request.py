@@ -10,7 +10,7 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from openresponses_bridge.diagnostics import Diagnostics
-from openresponses_bridge.dialects.anthropic_messages import thinking
+from openresponses_bridge.dialects.anthropic_messages import search, thinking
 from openresponses_bridge.dialects.anthropic_messages.carried import (
     CACHE,
     JOINT,
@@ -20,13 +20,26 @@ from openresponses_bridge.dialects.anthropic_messages.carried import (
 )
 from openresponses_bridge.dialects.anthropic_messages.thinking import effort_from
 from openresponses_bridge.dialects.anthropic_messages.types import SLUG
-from openresponses_bridge.dialects.base import EXPLICIT, Fields, body_of, invalid
+from openresponses_bridge.dialects.base import (
+    EXPLICIT,
+    SEARCH_SOURCES,
+    Fields,
+    body_of,
+    invalid,
+    search_call,
+    sources_of,
+)
 from openresponses_bridge.protocol import content as ct
 from openresponses_bridge.protocol import input_items as it
 from openresponses_bridge.protocol import request as rq
 from openresponses_bridge.protocol.codec import encode
 from openresponses_bridge.protocol.tools import FunctionToolChoice, FunctionToolParam, ToolChoice
-from openresponses_bridge.protocol.unknown import Extensible, UnknownItem, UnknownTool
+from openresponses_bridge.protocol.unknown import (
+    Extensible,
+    UnknownItem,
+    UnknownTool,
+    UnknownToolChoice,
+)
 from openresponses_bridge.seal import Sealer, SealError
 
 _PDF: Final = "application/pdf"
@@ -50,12 +63,18 @@ class MessageReader:
         """The names of the tools that a result loaded or that were called, in order."""
         self._parts: list[Any] = []
         self._role: Any = "user"
+        self._where = ""  # of the block that is read
+        self._searches: dict[
+            str, tuple[int, dict[str, Any]]
+        ] = {}  # id of a call → its item's index, its block
         self._blocks: dict[str, Callable[[Fields], None]] = {
             "tool_use": self._tool_use,
             "tool_result": self._tool_result,
             "thinking": self._thinking,
             "redacted_thinking": self._redacted,
             "compaction": self._compaction,
+            search.USE: self._server_tool_use,
+            search.FOUND: self._search_result,
         }
         self._contents: dict[str, Callable[[Fields], Any]] = {
             "text": self._text,
@@ -113,10 +132,10 @@ class MessageReader:
             self._parts.append(self._kept(block, read(block), len(self._parts), kind))
             return
         self._flush()
-        where = place(len(self.items))
+        self._where = place(len(self.items))
         self._blocks.get(kind, self._hosted)(block)
         fields = {CACHE: block.raw(CACHE)} if block.raw(CACHE) else {}
-        self._carried.add(where, block.rest() | fields, kind)
+        self._carried.add(self._where, block.rest() | fields, kind)
 
     def _kept(self, block: Fields, part: Any, index: int, kind: str) -> Any:
         """The part of a block whose other fields are carried; with its cache breakpoint."""
@@ -133,7 +152,24 @@ class MessageReader:
         return ct.OutputTextParam(text) if self._role == "assistant" else ct.InputTextContent(text)
 
     def _text(self, block: Fields) -> Any:
-        return self._text_part(block.need("text", str))
+        part = self._text_part(block.need("text", str))
+        citations = block.get("citations", list) if isinstance(part, ct.OutputTextParam) else None
+        if not citations:
+            return part
+        annotations = [self._citation(each, len(part.text)) for each in citations]
+        if None in annotations:
+            self._carried.add(place(len(self.items), len(self._parts)), {"citations": citations}, "text")
+        return replace(part, annotations=[each for each in annotations if each is not None] or UNSET)
+
+    def _citation(self, citation: Any, length: int) -> ct.UrlCitation | None:
+        """A citation of a web page; None for another one. One that the bridge made of another upstream's has
+        nothing that the API knows."""
+        source = next(iter(sources_of([citation])), None)
+        if source is None or citation.get("type") != search.CITATION:
+            return None
+        known = citation.get("encrypted_index")
+        sealed = thinking.seal_citation(self._sealer, citation) if known else UNSET
+        return ct.UrlCitation(source.url, 0, length, source.title, sealed)
 
     def _image(self, block: Fields) -> Any:
         source = block.inner("source")
@@ -205,6 +241,36 @@ class MessageReader:
     def _compaction(self, block: Fields) -> None:
         self.items.append(it.CompactionParam(thinking.seal_block(self._sealer, _bare(block))))
 
+    def _server_tool_use(self, block: Fields) -> None:
+        """The call of a search is an item, which its result completes; that of another tool is kept whole."""
+        bare = _bare(block)
+        own = search.own_id(bare, "id")
+        if self._role != "assistant" or not search.is_use(bare) or own in self._searches:
+            self._hosted(block)
+            return
+        self._searches[own] = (len(self.items), bare)
+        self._where = place(len(self.items), 0)
+        self.items.append(self._search(own, bare, None))
+
+    def _search_result(self, block: Fields) -> None:
+        bare = _bare(block)
+        own = search.own_id(bare, "tool_use_id")
+        if self._role != "assistant" or own not in self._searches:
+            self._hosted(block)
+            return
+        index, call = self._searches.pop(own)
+        self._where = place(index, 1)
+        self.items[index] = self._search(own, call, bare)
+
+    def _search(self, own: str, call: dict[str, Any], result: dict[str, Any] | None) -> UnknownItem:
+        """What the API itself ran is sealed, for it to get it back."""
+        sources, status = ([], "failed") if result is None else search.found_in(result)
+        sealed = ""
+        if not search.is_made_here(own):
+            sealed = thinking.seal_search(self._sealer, [call] if result is None else [call, result])
+        item = search.item_id(own)
+        return search_call(item, search.query_of(call), sources, status=status, sealed=sealed)
+
     def _hosted(self, block: Fields) -> None:
         kind = block.raw("type")
         own = block.raw("id") or block.raw("tool_use_id") or ""
@@ -248,7 +314,8 @@ def from_messages(
         reader.message(message)
     if not reader.items:
         raise invalid("messages", "at least one message is required")
-    choice, parallel = _tool_choice(given)
+    tools = _tools(given, carried)
+    choice, parallel = _tool_choice(given, tools, carried)
     metadata = given.maybe_inner("metadata")
     stops = given.get("stop_sequences", list)
     if stops and not all(isinstance(each, str) for each in stops):
@@ -257,7 +324,8 @@ def from_messages(
         model=given.need("model", str),
         input=reader.items,
         instructions=_system(given, carried),
-        tools=_offered(_tools(given, carried), choice, reader.tools_used, carried),
+        tools=_offered(tools, choice, reader.tools_used, carried),
+        include=None if carried.search is None else [SEARCH_SOURCES],
         tool_choice=choice,
         parallel_tool_calls=parallel,
         max_output_tokens=_limit(given),
@@ -337,6 +405,10 @@ def _tools(given: Fields, carried: CarriedFields) -> list[Any] | None:
     found: list[Any] = []
     for tool in given.each("tools"):
         kind = tool.get("type", str)
+        if search.is_search_tool(kind):
+            found.append(search.wish_of(tool).tool())
+            _carry_search(tool, carried)
+            continue
         if kind not in _CUSTOM:
             tool.get("name", str)
             bare = {name: value for name, value in tool.whole().items() if name != CACHE}
@@ -377,6 +449,17 @@ def _offered(
     return carried.offered
 
 
+def _carry_search(tool: Fields, carried: CarriedFields) -> None:
+    """Keep the search as it was declared, in its version and with what only the API knows."""
+    tool.skip("type", "name")
+    name = tool.raw("name")
+    carried.report(tool.at(each[:64]) for each in tool.rest())
+    bare = {name: value for name, value in tool.whole().items() if name != CACHE}
+    carried.search = bare
+    if CACHE in tool.names and isinstance(name, str):
+        carried.tools[name] = {CACHE: tool.raw(CACHE)}
+
+
 def _carry_tool(tool: Fields, fields: dict[str, Any], carried: CarriedFields) -> None:
     name = tool.raw("name")
     if fields and isinstance(name, str):
@@ -385,7 +468,9 @@ def _carry_tool(tool: Fields, fields: dict[str, Any], carried: CarriedFields) ->
     carried.report(CACHE if each == CACHE else tool.at(each[:64]) for each in fields if each not in told)
 
 
-def _tool_choice(given: Fields) -> tuple[ToolChoice | None, bool | None]:
+def _tool_choice(
+    given: Fields, tools: list[Any] | None, carried: CarriedFields
+) -> tuple[ToolChoice | None, bool | None]:
     """(choice, parallel calls)."""
     choice = given.maybe_inner("tool_choice")
     if choice is None:
@@ -393,7 +478,12 @@ def _tool_choice(given: Fields) -> tuple[ToolChoice | None, bool | None]:
     parallel = False if choice.get("disable_parallel_tool_use", bool) else None
     kind = choice.need("type", str)
     if kind == "tool":
-        return FunctionToolChoice(choice.need("name", str)), parallel
+        name = choice.need("name", str)
+        if carried.search is None or name != carried.search.get("name"):
+            return FunctionToolChoice(name), parallel
+        # upstreams differ in how a tool of their own is chosen, and all know what it is to need one
+        alone = tools is not None and len(tools) == 1
+        return ("required" if alone else UnknownToolChoice({"type": "web_search"})), parallel
     if kind not in _CHOICES:
         raise invalid("tool_choice.type", "expected auto, any, tool or none")
     return _CHOICES[kind], parallel

@@ -9,13 +9,15 @@ from __future__ import annotations
 from typing import Any, Final, Protocol
 
 import msgspec
+from msgspec import UNSET
 
 from openresponses_bridge.calls.json_text import JsonState, json_state
 from openresponses_bridge.diagnostics import Diagnostics
+from openresponses_bridge.dialects.anthropic_messages import search
 from openresponses_bridge.dialects.anthropic_messages import types as t
-from openresponses_bridge.dialects.anthropic_messages.thinking import seal_block
+from openresponses_bridge.dialects.anthropic_messages.thinking import seal_block, seal_citation, seal_search
 from openresponses_bridge.dialects.anthropic_messages.types import SLUG
-from openresponses_bridge.dialects.base import extension
+from openresponses_bridge.dialects.base import SEARCH_CALL, Source, extension, search_call
 from openresponses_bridge.emitter.stream import ResponseStream
 from openresponses_bridge.errors import WireError
 from openresponses_bridge.protocol.codec import decode_json
@@ -30,7 +32,7 @@ class MessageContext:
     """The state that the blocks of one message share: the machine, the sealer, and what one block needs to
     know of another."""
 
-    __slots__ = ("calls", "diagnostics", "machine", "position", "sealer", "undecided", "unsigned")
+    __slots__ = ("calls", "diagnostics", "machine", "position", "sealer", "searches", "undecided", "unsigned")
 
     def __init__(self, machine: ResponseStream, sealer: Sealer) -> None:
         self.machine = machine
@@ -38,6 +40,7 @@ class MessageContext:
         self.diagnostics: Diagnostics = machine.diagnostics
         self.position = 0  # length of the text so far, in code points
         self.calls = 0
+        self.searches: dict[str, dict[str, Any]] = {}  # id → the call of a search whose results are to come
         # the call that ended without arguments: the next block shows whether it had none or was cut (law E6)
         self.undecided: int | None = None
         self.unsigned = False  # whether thinking ended without its signature, so that its item is still open
@@ -52,6 +55,22 @@ class MessageContext:
             index, self.undecided = self.undecided, None
             events += self.machine.tool_call_done(index)
         return events
+
+    def end_searches(self) -> list[Event]:
+        """End the searches whose results never came, as in a turn that is paused: they have failed."""
+        return [event for own in list(self.searches) for event in self.end_search(own, [], "failed")]
+
+    def end_search(
+        self, own: str, sources: list[Source], status: str, result: dict[str, Any] | None = None
+    ) -> list[Event]:
+        """End the search that was called with this id."""
+        call = self.searches.pop(own)
+        item_id, events = search.item_id(own), []
+        sealed = seal_search(self.sealer, [call] if result is None else [call, result])
+        if status == "completed":
+            events = self.machine.item_event(item_id, f"response.{SEARCH_CALL}.completed", {})
+        item = search_call(item_id, search.query_of(call), sources, status=status, sealed=sealed)
+        return events + self.machine.item(item)
 
     def text_of(self, block: dict[str, Any], field: str) -> str:
         """A text of a block; "" when it has none. A value of another type is a loss."""
@@ -115,7 +134,8 @@ class HostedBlock:
         self._json += [delta.partial_json] if delta.partial_json else []
         return []
 
-    def stop(self) -> list[Event]:
+    def _read(self) -> str:
+        """Put the input into the block; the status that this leaves it."""
         status = "completed"
         text = "".join(self._json)
         if text.strip():
@@ -127,12 +147,54 @@ class HostedBlock:
                 what = "cut" if cut else "malformed, left out"
                 self._context.diagnostics.loss(f"{self._block['type']}.input", what)
         self._context.position = 0
+        return status
+
+    def stop(self) -> list[Event]:
+        status = self._read()
         fields = {"type": extension(SLUG, self._block["type"]), "id": self._id(), "status": status}
         return self._context.machine.item(UnknownItem({**fields, "block": self._block}))
 
     def _id(self) -> str:
         own, answered = self._block.get("id"), self._block.get("tool_use_id")
         return str(own) if own else f"{answered}_result" if answered else ""
+
+
+class SearchBlock(HostedBlock):
+    """The call of a search of the web. It becomes an item that ends with the block of what was found."""
+
+    __slots__ = ("_id_of_call",)
+
+    def __init__(self, context: MessageContext, block: dict[str, Any]) -> None:
+        super().__init__(context, block)
+        self._id_of_call = search.own_id(block, "id")
+        context.searches[self._id_of_call] = self._block
+
+    def begin(self) -> list[Event]:
+        item = search.item_id(self._id_of_call)
+        machine = self._context.machine
+        begun = machine.item_added({"type": SEARCH_CALL, "id": item, "status": "in_progress"})
+        return begun + machine.item_event(item, f"response.{SEARCH_CALL}.in_progress", {})
+
+    def stop(self) -> list[Event]:
+        if self._id_of_call not in self._context.searches:
+            return []  # its results came before its end
+        if self._read() == "incomplete":
+            return self._context.end_search(self._id_of_call, [], "incomplete")
+        item = search.item_id(self._id_of_call)
+        return self._context.machine.item_event(item, f"response.{SEARCH_CALL}.searching", {})
+
+
+class FoundBlock(HostedBlock):
+    """What a search found."""
+
+    __slots__ = ()
+
+    def stop(self) -> list[Event]:
+        if self._block["tool_use_id"] not in self._context.searches:
+            return super().stop()  # another block has answered it meanwhile
+        self._read()
+        sources, status = search.found_in(self._block)
+        return self._context.end_search(self._block["tool_use_id"], sources, status, self._block)
 
 
 _COMMON = t.TextDelta
@@ -202,12 +264,13 @@ class TextBlock:
         if self._context.position == self._start:
             self._context.diagnostics.loss(f"citation.{kind}", "without text")
             return None
-        for name in ("cited_text", "encrypted_index"):
-            if given.get(name):
-                self._context.diagnostics.loss(f"citation.{name}", "can't be expressed")
-        return UrlCitation(url, self._start, self._context.position, str(given.get("title") or ""))
+        says_more = any(given[name] for name in given if name not in _SHOWN)
+        sealed = seal_citation(self._context.sealer, given) if says_more else UNSET
+        title = str(given.get("title") or "")
+        return UrlCitation(url, self._start, self._context.position, title, sealed)
 
 
+_SHOWN = frozenset({"type", "url", "source", "title"})
 _URL_OF_CITATION = {"web_search_result_location": "url", "search_result_location": "source"}
 
 
@@ -336,5 +399,9 @@ BLOCKS: dict[str, type[BlockReader]] = {
 def open_block(context: MessageContext, block: dict[str, Any]) -> BlockReader:
     """A block of the class for this kind."""
     make: Any = BLOCKS.get(block["type"], HostedBlock)
+    if search.is_use(block) and block["id"] not in context.searches:
+        make = SearchBlock
+    elif block["type"] == search.FOUND and search.own_id(block, "tool_use_id") in context.searches:
+        make = FoundBlock
     opened: BlockReader = make(context, block)
     return opened

@@ -14,6 +14,7 @@ from openresponses_bridge.protocol.usage import Usage
 _WRITTEN = "cache_creation_input_tokens"
 _CACHE_READ = "cache_read_input_tokens"
 _INPUT = ("input_tokens", _WRITTEN, _CACHE_READ)
+_SHOWN = frozenset({"web_search_requests"})  # each is an item
 
 
 class UsageCounter:
@@ -52,7 +53,7 @@ class UsageCounter:
         if isinstance(details, dict):
             self._update_count("thinking", details.get("thinking_tokens"))
         hosted = usage.get("server_tool_use")
-        if isinstance(hosted, dict) and any(hosted.values()):
+        if isinstance(hosted, dict) and any(hosted[name] for name in hosted if name not in _SHOWN):
             self._diagnostics.loss("usage.server_tool_use", "can't be expressed")
         iterations = usage.get("iterations")
         if isinstance(iterations, list) and len(iterations) > 1:

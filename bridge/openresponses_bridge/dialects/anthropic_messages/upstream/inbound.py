@@ -362,7 +362,7 @@ class Inbound(OnceBegun):
         try:
             if self._stop_state.whole:
                 # the end does not cut the message: open items are whole
-                events += self._stop_all() + self._context.close_open()
+                events += self._stop_all() + self._context.close_open() + self._context.end_searches()
             if self._stop_state.explanation:
                 events += self._machine.refusal(self._stop_state.explanation)
             if self._stop_state.sequence:

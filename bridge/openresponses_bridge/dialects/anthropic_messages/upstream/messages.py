@@ -17,7 +17,16 @@ from openresponses_bridge.dialects.anthropic_messages import thinking
 from openresponses_bridge.dialects.anthropic_messages.carried import JOINT, NOTHING, CarriedFields, place
 from openresponses_bridge.dialects.anthropic_messages.models import MessagesOptions
 from openresponses_bridge.dialects.anthropic_messages.types import SLUG
-from openresponses_bridge.dialects.base import BREAKPOINT, CONTINUE, CONTINUED, HISTORY, Entry, is_breakpoint
+from openresponses_bridge.dialects.base import (
+    BREAKPOINT,
+    CONTINUE,
+    CONTINUED,
+    HISTORY,
+    Entry,
+    Searched,
+    is_breakpoint,
+    searched,
+)
 from openresponses_bridge.errors import InvalidRequestError
 from openresponses_bridge.protocol.ids import free_id
 from openresponses_bridge.protocol.unknown import UnknownPart
@@ -33,6 +42,7 @@ _SAME_MEDIA: Final = {"image/jpg": "image/jpeg"}
 _PDF: Final = "application/pdf"
 
 
+_CITATIONS: Final = "citations"
 MARK: Final = {"cache_control": {"type": "ephemeral"}}
 _MOST_BREAKPOINTS: Final = 4
 
@@ -41,8 +51,9 @@ class BlockEncoder:
     """Encodes content parts as blocks. A part that Anthropic does not accept is a loss, a malformed one an
     error."""
 
-    def __init__(self, diagnostics: Diagnostics) -> None:
+    def __init__(self, diagnostics: Diagnostics, sealer: Sealer) -> None:
         self._diagnostics = diagnostics
+        self._sealer = sealer
         self.marked: list[Block] = []  # the blocks after which the client wants a cache breakpoint
         self._makers: dict[str, Callable[[Any, str], Block | None]] = {
             **dict.fromkeys(
@@ -65,7 +76,10 @@ class BlockEncoder:
             block = self._block(part, f"{param}[{index}]")
             breaks = is_breakpoint(getattr(part, "extra", None))
             if block is not None:
-                made.append({**block, **MARK, **marks(index)} if breaks else {**block, **marks(index)})
+                block |= {**MARK, **marks(index)} if breaks else marks(index)
+                if getattr(part, "annotations", None) and _CITATIONS not in block:
+                    self._cite(block, part.annotations)
+                made.append(block)
                 self.marked += made[-1:] if breaks else ()
             elif breaks:
                 self._diagnostics.loss(BREAKPOINT, "its part is left out")
@@ -78,9 +92,17 @@ class BlockEncoder:
             return None
         return make(part, param)
 
+    def _cite(self, block: Block, annotations: Sequence[Any]) -> None:
+        """Put the citations that the API made into the block of their text."""
+        sealed = [getattr(each, "encrypted_content", None) for each in annotations]
+        opened = [thinking.open_citation(self._sealer, each) for each in sealed if each]
+        citations = [each for each in opened if each is not None]
+        if citations:
+            block[_CITATIONS] = citations
+        if len(citations) < len(annotations):
+            self._diagnostics.loss("content.annotations", "citations that are not Anthropic's")
+
     def _text(self, part: Any, param: str) -> Block | None:
-        if getattr(part, "annotations", None):
-            self._diagnostics.loss("content.annotations", "citations can't be sent back")
         return {"type": "text", "text": part.text} if part.text.strip() else None
 
     def _refusal(self, part: Any, param: str) -> Block | None:
@@ -249,7 +271,7 @@ class MessagesBuilder:
         self._sealer = sealer
         self._options = options
         self._diagnostics = diagnostics
-        self._content = BlockEncoder(diagnostics)
+        self._content = BlockEncoder(diagnostics, sealer)
         self._turns = AlternatingMessages(diagnostics)
         self._views: list[CallView | OutputView | None] = [
             call_view(entry.item, identities) or output_view(entry.item, identities) for entry in entries
@@ -416,7 +438,19 @@ class MessagesBuilder:
     def _skip(self, _item: Any, _index: int) -> None:
         """Tools that the input declares are among the request's tools already."""
 
+    def _searched(self, found: Searched, index: int) -> None:
+        """A search of the web: as the API ran it, or what another upstream found as text."""
+        blocks = thinking.open_search(self._sealer, found.sealed) if found.sealed else None
+        if blocks is None:
+            self._diagnostics.loss(self._entries[index].where, "a search of another upstream, sent as text")
+            blocks = [{"type": "text", "text": found.text()}]
+        self._begun = True
+        self._turns.add("assistant", [block | self._marks(index, part) for part, block in enumerate(blocks)])
+
     def _other(self, item: Any, index: int) -> None:
+        if (found := searched(item)) is not None:
+            self._searched(found, index)
+            return
         raw = getattr(item, "raw", {})
         block, role = raw.get("block"), raw.get("role")
         if item.type.startswith(SLUG) and isinstance(block, dict) and "type" in block:

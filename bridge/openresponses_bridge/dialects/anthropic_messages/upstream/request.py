@@ -18,6 +18,7 @@ from openresponses_bridge.calls.declarations import (
 )
 from openresponses_bridge.calls.identity import ToolIdentityMap
 from openresponses_bridge.diagnostics import Diagnostics
+from openresponses_bridge.dialects.anthropic_messages import search
 from openresponses_bridge.dialects.anthropic_messages.carried import CarriedFields, carried_by
 from openresponses_bridge.dialects.anthropic_messages.models import (
     DEFAULT_OPTIONS,
@@ -36,7 +37,9 @@ from openresponses_bridge.dialects.base import (
     HISTORY,
     NATIVE_OF_MESSAGES,
     OURS,
+    SEARCH_SOURCES,
     Outcomes,
+    WebSearch,
     apply,
     built,
     configured,
@@ -44,8 +47,10 @@ from openresponses_bridge.dialects.base import (
     entries_of,
     fitted_effort,
     honoured,
+    is_search,
     loss,
     normalize_entries,
+    search_of,
     sent,
     with_answers,
     without_breakpoints,
@@ -66,15 +71,37 @@ def tool_bodies(
     others: Sequence[DeclaredTool],
     facts: ModelFacts,
     diagnostics: Diagnostics,
+    *,
+    searches: bool = True,
+    declared: dict[str, Any] | None = None,
 ) -> list[dict[str, Any]]:
-    """Tool definitions. Anthropic's own tools, declared as `anthropic:…`, are passed unchanged."""
+    """Tool definitions. Anthropic's own tools, declared as `anthropic:…`, are passed unchanged. `declared` is
+    the search as a client of the API has it."""
     bodies = [_function(view, facts, diagnostics) for view in functions]
-    for tool, _ in others:
-        if isinstance(tool, UnknownTool) and tool.type.startswith(SLUG):
+    taken = (tool.raw.get("name") for tool, _ in others if isinstance(tool, UnknownTool))
+    named = {view.name for view in functions} | {name for name in taken if isinstance(name, str)}
+    for tool, where in others:
+        wish = search_of(tool, where) if searches else None
+        if wish is not None and search.NAME in named:
+            diagnostics.loss(where, "the upstream has one search, under the name of another tool")
+        elif wish is not None:
+            named.add(search.NAME)
+            if declared is not None:
+                bodies.append(declared)
+                continue
+            bodies.append(search.FORM.make(wish))
+            for lost in _lost(wish):
+                diagnostics.loss(f"{where}.{lost[:64]}", "can't be expressed")
+        elif isinstance(tool, UnknownTool) and tool.type.startswith(SLUG):
             bodies.append({**tool.raw, "type": tool.type.removeprefix(SLUG)})
         else:
             diagnostics.loss(f"tools.{tool.type[:64]}", "the upstream has no such tool")
     return bodies
+
+
+def _lost(wish: WebSearch) -> list[str]:
+    both = wish.allowed_domains and wish.blocked_domains
+    return search.FORM.lost(wish) + (["filters.blocked_domains"] if both else [])
 
 
 def _function(view: FunctionView, facts: ModelFacts, diagnostics: Diagnostics) -> dict[str, Any]:
@@ -119,9 +146,12 @@ class ToolChoice:
         functions: Sequence[FunctionView],
         identities: ToolIdentityMap,
         diagnostics: Diagnostics,
+        *,
+        searches: bool = False,
     ) -> None:
         self._functions = functions
         self._identities = identities
+        self._searches = searches
         self.allowed: frozenset[str] | None = None
         self.body = self._choose(request.tool_choice, diagnostics)
         if request.parallel_tool_calls is False and (self.body or {}).get("type") != "none":
@@ -158,6 +188,8 @@ class ToolChoice:
         if isinstance(choice, UnknownToolChoice) and not chosen_function(
             given, self._functions, self._identities
         ):
+            if self._searches and is_search(choice.type):
+                return {"type": "tool", "name": search.NAME}
             diagnostics.loss(f"tool_choice.{choice.type[:64]}", "the upstream has no such tool")
             return None
         return {"type": "tool", "name": self._name(given, "tool_choice")}
@@ -244,7 +276,7 @@ FIELDS: Final[Outcomes] = {
 
 _HOTTEST = 1.0  # Anthropic's temperatures end where OpenAI's have their middle
 # values of `include` that are sent anyway
-_INCLUDES = frozenset({"reasoning.encrypted_content"})
+_INCLUDES = frozenset({"reasoning.encrypted_content", SEARCH_SOURCES})
 _UNTHINKING: Final = {"type": "disabled"}
 _PLANNED = ("enabled", "adaptive")  # kinds of thinking that are efforts in the protocol
 _TIERS = {"auto": "auto", "default": "standard_only"}
@@ -285,7 +317,8 @@ def to_messages(
     earlier = sum(entry.param == HISTORY for entry in entries)
     active = active_tools(request.tools, items, earlier)
     functions, others = present_tools(active, identities, diagnostics)
-    choice = ToolChoice(request, functions, identities, diagnostics)
+    searches = options.web_search and any(is_search(tool.type) for tool, _ in others)
+    choice = ToolChoice(request, functions, identities, diagnostics, searches=searches)
     if options.unanswered_calls == "answer":
         entries = with_answers(entries, identities, diagnostics)
     enforced, instructed = text_format(request, facts, diagnostics)
@@ -302,7 +335,10 @@ def to_messages(
     if instructed:
         builder.system.append({"type": "text", "text": instructed})
     allowed = [view for view in functions if choice.allowed is None or view.name in choice.allowed]
-    tools = [body | carried.tool_fields(body) for body in tool_bodies(allowed, others, facts, diagnostics)]
+    bodies = tool_bodies(
+        allowed, others, facts, diagnostics, searches=options.web_search, declared=carried.search
+    )
+    tools = [body | carried.tool_fields(body) for body in bodies]
     choice.check(tools)
     if choice.forces and not facts.forced_calls:
         choice.loosen(diagnostics)

@@ -380,19 +380,19 @@ def test_a_citation_hangs_on_its_block():
     sent("annotation", {"type": "file_path", "file_id": "f", "index": 0})
     (block,) = sent.end()["content"]
     assert [(c["url"], c["title"]) for c in block["citations"]] == [("https://a", "A")]
-    assert sent.lost() == ["annotation.range", "annotation"]
+    assert sent.lost() == ["annotation"]
 
 
 def test_items_that_have_no_block_are_losses():
     sent = Sent()
-    sent("item", UnknownItem({"type": "web_search_call", "id": "ws_1", "status": "completed"}))
+    sent("item", UnknownItem({"type": "file_search_call", "id": "fs_1", "status": "completed"}))
     sent("item", UnknownItem({"type": "anthropic:odd", "id": "x", "status": "completed"}))
     sent("item", it.CompactionItem("cmp_1", "opaque"))
     sent("item", it.CompactionItem("cmp_2", Sealer().seal(b"{}", "other")))
     sent("item", it.ToolSearchOutput("tso_1", []))
     assert sent.end()["content"] == []
     assert sent.lost() == [
-        "item.web_search_call",
+        "item.file_search_call",
         "item.anthropic:odd",
         "item.compaction",
         "item.tool_search_output",

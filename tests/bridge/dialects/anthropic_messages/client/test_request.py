@@ -170,7 +170,7 @@ def test_tools_and_anthropics_own():
         "parameters": schema,
         "strict": True,
     }
-    assert second == {**own, "type": "anthropic:web_search_20250305"}
+    assert second == {"type": "web_search", "max_uses": 2}
     assert third["strict"] is False
 
 
@@ -308,14 +308,14 @@ def test_our_own_seal_of_something_else_is_not_taken_for_reasoning():
 
 
 def test_hosted_blocks_and_compaction_are_kept_whole():
-    used = {"type": "server_tool_use", "id": "s1", "name": "web_search", "input": {"q": 1}}
-    result = {"type": "web_search_tool_result", "tool_use_id": "s1", "content": []}
+    used = {"type": "server_tool_use", "id": "s1", "name": "web_fetch", "input": {"q": 1}}
+    result = {"type": "web_fetch_tool_result", "tool_use_id": "s1", "content": []}
     compaction = {"type": "compaction", "content": "so far"}
     found = items(USER, assistant(compaction, used, result, {"type": "text", "text": "x"}), USER)
     assert open_sealed(Sealer(), found[1]["encrypted_content"]) == ("anthropic-compaction", compaction)
     assert [(item["type"], item["block"]) for item in found[2:4]] == [
         ("anthropic:server_tool_use", used),
-        ("anthropic:web_search_tool_result", result),
+        ("anthropic:web_fetch_tool_result", result),
     ]
 
 

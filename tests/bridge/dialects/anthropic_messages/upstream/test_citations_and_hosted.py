@@ -58,8 +58,6 @@ def test_a_citation_of_a_search_result_with_an_address_is_a_url_citation():
         ({"type": "char_location", "document_index": 0}, "citation.char_location"),
         ({"type": "search_result_location", "source": "a file"}, "citation.search_result_location"),
         (None, "citation.None"),
-        (web(cited_text="words"), "citation.cited_text"),
-        (web(encrypted_index="Eo8"), "citation.encrypted_index"),
     ],
 )
 def test_what_a_citation_loses_is_reported(citation, where):
@@ -79,7 +77,7 @@ def test_a_hosted_call_is_an_extension_item_with_its_block(kind):
     pieces = [delta(0, "input_json_delta", partial_json=piece) for piece in ("", '{"query":', '"x"}')]
     fed = run(
         start(),
-        opened(0, kind, id="srv_1", name="web_search", input={}),
+        opened(0, kind, id="srv_1", name="code_execution", input={}),
         pieces,
         closed(0),
         text(1, "a"),
@@ -87,7 +85,7 @@ def test_a_hosted_call_is_an_extension_item_with_its_block(kind):
     )
     item = fed.output[0]
     assert (item["type"], item["id"], item["status"]) == (f"anthropic:{kind}", "srv_1", "completed")
-    assert item["block"] == {"type": kind, "id": "srv_1", "name": "web_search", "input": {"query": "x"}}
+    assert item["block"] == {"type": kind, "id": "srv_1", "name": "code_execution", "input": {"query": "x"}}
 
 
 @pytest.mark.parametrize(

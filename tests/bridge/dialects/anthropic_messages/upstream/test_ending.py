@@ -247,7 +247,7 @@ def test_thinking_tokens_are_reasoning_tokens_and_other_counts_are_reported():
     counts = {
         "output_tokens": 9,
         "output_tokens_details": {"thinking_tokens": 4},
-        "server_tool_use": {"web_search_requests": 2},
+        "server_tool_use": {"web_search_requests": 2, "web_fetch_requests": 1},
         "iterations": [{}, {}],
     }
     end = frame("message_delta", delta={"stop_reason": "end_turn"}, usage=counts)

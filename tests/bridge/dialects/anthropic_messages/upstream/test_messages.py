@@ -103,10 +103,10 @@ def test_an_item_reference_is_refused_with_its_place():
 def test_items_that_have_no_block_are_losses():
     items = [
         said("user", "x"),
-        {"type": "web_search_call", "id": "ws_1"},
+        {"type": "file_search_call", "id": "fs_1"},
         {"type": "anthropic:odd", "block": 1},
     ]
-    assert out(items)[1] == ["item.web_search_call", "item.anthropic:odd"]
+    assert out(items)[1] == ["item.file_search_call", "item.anthropic:odd"]
 
 
 # ── calls ────────────────────────────────────────────────────────────────────────────────────────────

@@ -1,0 +1,120 @@
+"""Anthropic's own search of the web: the tool `web_search_20250305`, and the two blocks of a search. Both
+sides read and write them."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from openresponses_bridge.dialects.base import (
+    Fields,
+    Searched,
+    SearchForm,
+    Source,
+    WebSearch,
+    invalid,
+    location_of,
+    sources_of,
+)
+
+NAME: Final = "web_search"
+USE: Final = "server_tool_use"
+FOUND: Final = "web_search_tool_result"
+CITATION: Final = "web_search_result_location"
+_VERSION: Final = "web_search_20250305"
+_VERSIONS: Final = "web_search_2"
+_ERROR: Final = "web_search_tool_result_error"
+_ID: Final = "srvtoolu_"
+_OURS: Final = "ws_"
+
+
+def is_search_tool(kind: str | None) -> bool:
+    """Whether a tool of this type searches, in any version of it."""
+    return kind is not None and kind.startswith(_VERSIONS)
+
+
+def wish_of(tool: Fields) -> WebSearch:
+    """What a client's tool wants. Raises InvalidRequestError with the path of what can't be read."""
+    place = tool.maybe_inner("user_location")
+    return WebSearch(
+        allowed_domains=_texts(tool, "allowed_domains"),
+        blocked_domains=_texts(tool, "blocked_domains"),
+        location={} if place is None else location_of(place),
+        max_uses=tool.get("max_uses", int),
+    )
+
+
+def _texts(tool: Fields, name: str) -> list[str]:
+    found = tool.get(name, list) or []
+    if not all(isinstance(each, str) for each in found):
+        raise invalid(tool.at(name), "expected strings")
+    return found
+
+
+def _tool(search: WebSearch) -> dict[str, Any]:
+    said: dict[str, Any] = {
+        "max_uses": search.max_uses,
+        "allowed_domains": search.allowed_domains,
+        # the API refuses both together, and the first of them is the narrower
+        "blocked_domains": [] if search.allowed_domains else search.blocked_domains,
+        "user_location": {"type": "approximate", **search.location} if search.location else None,
+    }
+    return {"type": _VERSION, "name": NAME, **{name: value for name, value in said.items() if value}}
+
+
+# Anthropic's documentation, Web search tool
+FORM: Final = SearchForm(_tool, frozenset({"allowed_domains", "blocked_domains", "location", "max_uses"}))
+
+
+def is_use(block: dict[str, Any]) -> bool:
+    """Whether a block calls the search."""
+    return block.get("type") == USE and block.get("name") == NAME and bool(own_id(block, "id"))
+
+
+def own_id(block: dict[str, Any], field: str) -> str:
+    """An id in a block; "" if it has none."""
+    found = block.get(field)
+    return found if isinstance(found, str) else ""
+
+
+def query_of(block: dict[str, Any]) -> str:
+    """What a call asked for."""
+    given = block.get("input")
+    query = given.get("query") if isinstance(given, dict) else None
+    return query if isinstance(query, str) else ""
+
+
+def found_in(block: dict[str, Any]) -> tuple[list[Source], str]:
+    """(the pages, the status of the item) of a block of results."""
+    content = block.get("content")
+    return list(sources_of(content)), "completed" if isinstance(content, list) else "failed"
+
+
+def item_id(own: str) -> str:
+    """The id of the item of a call: for one that `blocks_of` made, the item's own."""
+    return own.removeprefix(_ID) if is_made_here(own) else f"{_OURS}{own}"
+
+
+def is_made_here(own: str) -> bool:
+    """Whether `blocks_of` made the call with this id, so that the API can't know what it found."""
+    return own.startswith(_ID + _OURS)
+
+
+def blocks_of(found: Searched, item: str) -> list[dict[str, Any]]:
+    """The blocks of a search that another upstream ran."""
+    own = f"{_ID}{item}" if item.startswith(_OURS) else f"{_ID}{_OURS}{item}"
+    pages: Any = [
+        {
+            "type": "web_search_result",
+            "url": each.url,
+            "title": each.title or each.url,
+            "encrypted_content": "",
+            "page_age": None,
+        }
+        for each in found.sources
+    ]
+    if found.failed:
+        pages = {"type": _ERROR, "error_code": "unavailable"}
+    return [
+        {"type": USE, "id": own, "name": NAME, "input": {"query": found.query}},
+        {"type": FOUND, "tool_use_id": own, "content": pages},
+    ]

@@ -1,0 +1,217 @@
+"""Searches of the web that an upstream runs itself: what a client wants of them, and what was found.
+
+Both are in OpenAI's words in the middle, the tool `web_search` and the item `web_search_call`, and each
+dialect translates to its own and back. A tool for which an upstream has no form is a loss: whoever runs
+searches in its place has to take the tool out of the request before it is translated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final, NamedTuple
+
+from msgspec import Struct
+
+from openresponses_bridge.dialects.base.fields import Fields, invalid
+from openresponses_bridge.protocol.unknown import UnknownItem, UnknownTool
+
+SEARCH_CALL: Final = "web_search_call"
+SEARCH_SOURCES: Final = "web_search_call.action.sources"
+"""The value of `include` that asks OpenAI for the addresses that a search found."""
+_TOOL: Final = "web_search"
+_TOOLS: Final = (_TOOL, "web_search_preview")
+_SLUG: Final = "openai:"
+_PLACE: Final = ("country", "region", "city", "timezone")
+_MOST_SHOWN: Final = 20  # sources in a text
+_LONGEST: Final = 500  # characters of a query, a title or an address in a text
+# settings by the attribute that has them → their places in the tool
+SETTINGS: Final = {
+    "allowed_domains": "filters.allowed_domains",
+    "blocked_domains": "filters.blocked_domains",
+    "location": "user_location",
+    "context_size": "search_context_size",
+    "max_uses": "max_uses",
+}
+
+
+class WebSearch(Struct, frozen=True, kw_only=True):
+    """What a client wants of the search."""
+
+    allowed_domains: list[str] = []
+    """Only these, with their subdomains."""
+    blocked_domains: list[str] = []
+    """None of these."""
+    location: dict[str, str] = {}
+    """Of the user: `country`, `region`, `city`, `timezone`, as far as they are known."""
+    context_size: str | None = None
+    """How much of what is found the model reads: low, medium or high."""
+    max_uses: int | None = None
+    """How many searches an answer may take."""
+    others: tuple[str, ...] = ()
+    """Names of further settings, which OpenAI alone has."""
+
+    def tool(self) -> UnknownTool:
+        """As OpenAI spells it, but `max_uses`, which is not OpenAI's."""
+        filters = {
+            name: value for name in ("allowed_domains", "blocked_domains") if (value := getattr(self, name))
+        }
+        said: dict[str, Any] = {
+            "filters": filters,
+            "user_location": {"type": "approximate", **self.location} if self.location else None,
+            "search_context_size": self.context_size,
+            "max_uses": self.max_uses,
+        }
+        return UnknownTool({"type": _TOOL, **{name: value for name, value in said.items() if value}})
+
+
+class SearchForm(NamedTuple):
+    """How one kind of server is asked for a search. `make` gives what is sent, `kept` are the attributes of
+    `WebSearch` that it can say."""
+
+    make: Callable[[WebSearch], dict[str, Any]]
+    kept: frozenset[str] = frozenset()
+
+    def lost(self, search: WebSearch) -> list[str]:
+        """The places in the tool of the settings that are not sent."""
+        unsaid = (
+            place for name, place in SETTINGS.items() if name not in self.kept and getattr(search, name)
+        )
+        return [*unsaid, *search.others]
+
+
+def is_search(kind: str) -> bool:
+    """Whether a type of a tool is that of OpenAI's search, in any version of it."""
+    return kind.removeprefix(_SLUG).partition("_20")[0] in _TOOLS
+
+
+def search_of(tool: Any, where: str) -> WebSearch | None:
+    """The wish of a tool at this path; None for another tool. Raises InvalidRequestError with the path of a
+    setting that can't be read."""
+    if not isinstance(tool, UnknownTool) or not is_search(tool.type):
+        return None
+    given = Fields(tool.raw, where)
+    given.skip("type", "name")
+    filters = given.maybe_inner("filters") or Fields({}, f"{where}.filters")
+    place = given.maybe_inner("user_location") or Fields({}, f"{where}.user_location")
+    live = given.get("external_web_access", bool)
+    others = ["external_web_access"] if live is False else []
+    search = WebSearch(
+        allowed_domains=_texts(filters, "allowed_domains"),
+        blocked_domains=_texts(filters, "blocked_domains"),
+        location=location_of(place),
+        context_size=given.get("search_context_size", str),
+        max_uses=given.get("max_uses", int),
+    )
+    unread = [*given.unread_here, *filters.unread_here, *place.unread_here]
+    others += [path.removeprefix(f"{where}.") for path in unread]
+    return WebSearch(**{name: getattr(search, name) for name in SETTINGS}, others=tuple(others))
+
+
+def location_of(place: Fields) -> dict[str, str]:
+    """A user's approximate place, as OpenAI's Responses and Anthropic have it."""
+    place.skip("type")
+    found = {name: place.get(name, str) for name in _PLACE}
+    return {name: value for name, value in found.items() if value}
+
+
+def _texts(given: Fields, name: str) -> list[str]:
+    found = given.get(name, list) or []
+    if not all(isinstance(each, str) for each in found):
+        raise invalid(given.at(name), "expected strings")
+    return found
+
+
+class Source(NamedTuple):
+    """A page that was found. The title may be empty."""
+
+    url: str
+    title: str = ""
+
+
+class Searched(NamedTuple):
+    """A `web_search_call` as far as it can be read: `kind` is search, open_page or find_in_page, `failed`
+    that nothing came of it, `sealed` what only one upstream can read of it."""
+
+    kind: str
+    query: str
+    sources: list[Source]
+    url: str = ""
+    pattern: str = ""
+    failed: bool = False
+    sealed: str = ""
+
+    def text(self) -> str:
+        """What was done, for a model that did not do it: what it found, so that it need not ask again."""
+        if self.kind == "open_page":
+            return f"[opened the page {_cut(self.url)}]"
+        if self.kind == "find_in_page":
+            return f"[looked for {_cut(self.pattern)!r} in the page {_cut(self.url)}]"
+        asked = f"searched the web for {_cut(self.query)!r}" if self.query else "searched the web"
+        if self.failed:
+            return f"[{asked}, which failed]"
+        if not self.sources:
+            return f"[{asked}]"
+        shown = self.sources[:_MOST_SHOWN]
+        lines = [
+            f"- {_cut(each.title)} {_cut(each.url)}" if each.title else f"- {_cut(each.url)}"
+            for each in shown
+        ]
+        return "\n".join([f"[{asked} and found", *lines]) + "]"
+
+
+def searched(item: Any) -> Searched | None:
+    """What an item of a search says; None for another item. What has another type than it should is left
+    out."""
+    if not isinstance(item, UnknownItem) or item.type.removeprefix(_SLUG) != SEARCH_CALL:
+        return None
+    raw = item.raw
+    given = raw.get("action")
+    action: dict[str, Any] = given if isinstance(given, dict) else {}
+    queries = action.get("queries")
+    several = [each for each in queries if isinstance(each, str)] if isinstance(queries, list) else []
+    return Searched(
+        _text(action.get("type")) or "search",
+        _text(action.get("query")) or " / ".join(several),
+        list(sources_of(action.get("sources"))),
+        _text(action.get("url")),
+        _text(action.get("pattern")),
+        raw.get("status") in ("failed", "incomplete"),
+        _text(raw.get("encrypted_content")),
+    )
+
+
+def search_call(
+    item_id: str, query: str, sources: Iterable[Source], *, status: str = "completed", sealed: str = ""
+) -> UnknownItem:
+    """The item of a search. A page that is found twice is listed once."""
+    found: dict[str, dict[str, str]] = {}
+    for each in sources:
+        titled = {"title": each.title} if each.title else {}
+        found.setdefault(each.url, {"type": "url", "url": each.url, **titled})
+    action: dict[str, Any] = {"type": "search", "query": query}
+    action |= {"sources": list(found.values())} if found else {}
+    raw = {"type": SEARCH_CALL, "id": item_id, "status": status, "action": action}
+    return UnknownItem(raw | {"encrypted_content": sealed} if sealed else raw)
+
+
+def sources_of(given: Any, url: str = "url") -> Iterable[Source]:
+    """The web pages in a list of objects, or of addresses, that a server gave. `url` is the name of the field
+    with the address."""
+    for each in given if isinstance(given, list) else ():
+        found = {url: each} if isinstance(each, str) else each if isinstance(each, dict) else {}
+        address = found.get(url)
+        if isinstance(address, str) and address.startswith(("http://", "https://")):
+            yield Source(address, _text(found.get("title")))
+
+
+def domains_and_not(search: WebSearch) -> Sequence[str]:
+    """One list of both: what begins with `-` is blocked."""
+    return [*search.allowed_domains, *(f"-{each}" for each in search.blocked_domains)]
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
