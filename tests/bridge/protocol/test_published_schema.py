@@ -153,6 +153,7 @@ OURS: dict[type[Any], set[str]] = {
     rq.CompactRequest: {f"{OURS_PREFIX}beyond"},
     rq.ReasoningOptions: {"context", "mode"},  # OpenAI
     ev.ErrorEvent: {"code", "message", "param"},  # OpenAI has them at top level
+    ct.UrlCitation: {"encrypted_content"},  # a citation as its upstream wants it back
     us.InputTokensDetails: {"cache_write_tokens"},  # Anthropic, OpenRouter
     # the request's stop sequence that its text ended at, and the upstream's own name of its model
     rs.Response: {rs.STOP_SEQUENCE, rs.UPSTREAM_MODEL},

@@ -198,7 +198,7 @@ def test_required_with_hosted_tools_alone_is_one_answer(
 ) -> None:
     given = UpstreamSettings(url=upstream.url, dialect=dialect, models=["plain"])
     with serving(Settings(upstreams=[given])) as base:
-        asked = {"tools": [{"type": "web_search"}], "tool_choice": "required", "stream": streamed}
+        asked = {"tools": [{"type": "file_search"}], "tool_choice": "required", "stream": streamed}
         reply = respond(base, model="plain", **asked)
     assert (reply.status, reply.error["param"]) == (400, "tool_choice")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from openresponses_bridge.dialects.anthropic_messages.thinking import SEARCH_BLOCKS
 from openresponses_bridge.dialects.base import (
     Fields,
     Searched,
@@ -17,8 +18,7 @@ from openresponses_bridge.dialects.base import (
 )
 
 NAME: Final = "web_search"
-USE: Final = "server_tool_use"
-FOUND: Final = "web_search_tool_result"
+USE, FOUND = SEARCH_BLOCKS
 CITATION: Final = "web_search_result_location"
 _VERSION: Final = "web_search_20250305"
 _VERSIONS: Final = "web_search_2"

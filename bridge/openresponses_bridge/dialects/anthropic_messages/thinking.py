@@ -82,6 +82,7 @@ REDACTED: Final = "anthropic-redacted"
 COMPACTION: Final = "anthropic-compaction"
 REASONING: Final = "responses-reasoning"
 SEARCH: Final = "anthropic-search"
+SEARCH_BLOCKS: Final = ["server_tool_use", "web_search_tool_result"]
 CITATION: Final = "anthropic-citation"
 
 KIND_OF_BLOCK: Final = {
@@ -110,9 +111,12 @@ def seal_search(sealer: Sealer, blocks: list[dict[str, Any]]) -> str:
 def open_search(sealer: Sealer, text: str) -> list[dict[str, Any]] | None:
     """The blocks of a search; None when they can't be opened here."""
     blocks = _opened(sealer, text, SEARCH).get("blocks")
-    if not isinstance(blocks, list) or not all(isinstance(each, dict) and "type" in each for each in blocks):
-        return None
-    return blocks or None
+    kinds = (
+        [each.get("type") if isinstance(each, dict) else None for each in blocks]
+        if isinstance(blocks, list)
+        else []
+    )
+    return blocks if kinds in (SEARCH_BLOCKS[:1], SEARCH_BLOCKS) else None
 
 
 def seal_citation(sealer: Sealer, citation: dict[str, Any]) -> str:

@@ -444,6 +444,17 @@ def test_a_client_that_keeps_known_fields_only_sends_a_text():
     assert [case.where for case in lost] == ["input[1]"]
 
 
+@pytest.mark.parametrize(
+    "blocks", [[], 3, [3], [{"type": ["x"]}], [{"type": "tool_use"}], [CALL, CALL], [RESULT]]
+)
+def test_what_was_forged_is_no_block(blocks):
+    forged = Sealer().seal(encode({"blocks": blocks}), "anthropic-search")
+    item = {"type": "web_search_call", "id": "ws_1", "status": "completed", "encrypted_content": forged}
+    asked = {"type": "message", "role": "user", "content": "hi"}
+    body, _ = to_messages(decode_request(encode({"model": "m", "input": [asked, item, asked]})))
+    assert body["messages"][1]["content"] == [{"type": "text", "text": "[searched the web]"}]
+
+
 def test_an_odd_item_is_read_as_far_as_it_can_be():
     outbound = Outbound()
     machine = ResponseStreamStateMachine("m", wire="openai")

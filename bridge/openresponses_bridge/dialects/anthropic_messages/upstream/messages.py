@@ -78,7 +78,7 @@ class BlockEncoder:
             if block is not None:
                 block |= {**MARK, **marks(index)} if breaks else marks(index)
                 if getattr(part, "annotations", None) and _CITATIONS not in block:
-                    self._cite(block, part.annotations)
+                    self._annotate(block, part.annotations)
                 made.append(block)
                 self.marked += made[-1:] if breaks else ()
             elif breaks:
@@ -92,7 +92,7 @@ class BlockEncoder:
             return None
         return make(part, param)
 
-    def _cite(self, block: Block, annotations: Sequence[Any]) -> None:
+    def _annotate(self, block: Block, annotations: Sequence[Any]) -> None:
         """Put the citations that the API made into the block of their text."""
         sealed = [getattr(each, "encrypted_content", None) for each in annotations]
         opened = [thinking.open_citation(self._sealer, each) for each in sealed if each]
