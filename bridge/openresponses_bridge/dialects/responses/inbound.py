@@ -315,6 +315,6 @@ class Inbound(BaseInbound):
 
 
 def _untyped_error(event: UnknownEvent) -> dict[str, Any] | None:
-    """The error of an event without a type, as llama.cpp's server sends one; None if it is none."""
+    """The error of an event without a type, as llama.cpp's server sends one; None for another event."""
     error = None if event.type else event.raw.get("error")
     return {"message": error} if isinstance(error, str) else error if isinstance(error, dict) else None
