@@ -386,6 +386,9 @@ PROFILES: dict[str, dict[str, tuple[str, str, tuple[str, Any]]]] = {
         ),
         "responses": ("https://ark.cn-beijing.volces.com/api/v3/responses", OPENAI, ("supersets", False)),
     },
+    "perplexity": {
+        "chat": ("https://api.perplexity.ai/chat/completions", OPENAI, ("web_search", "perplexity")),
+    },
     "stepfun": {
         "chat": ("https://api.stepfun.com/v1/chat/completions", OPENAI, ("reasoning_field", "reasoning")),
     },

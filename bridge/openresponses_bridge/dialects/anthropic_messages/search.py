@@ -54,15 +54,16 @@ def _tool(search: WebSearch) -> dict[str, Any]:
     said: dict[str, Any] = {
         "max_uses": search.max_uses,
         "allowed_domains": search.allowed_domains,
-        # the API refuses both together, and the first of them is the narrower
-        "blocked_domains": [] if search.allowed_domains else search.blocked_domains,
+        "blocked_domains": search.blocked_domains,
         "user_location": {"type": "approximate", **search.location} if search.location else None,
     }
     return {"type": _VERSION, "name": NAME, **{name: value for name, value in said.items() if value}}
 
 
 # Anthropic's documentation, Web search tool
-FORM: Final = SearchForm(_tool, frozenset({"allowed_domains", "blocked_domains", "location", "max_uses"}))
+FORM: Final = SearchForm(
+    _tool, frozenset({"allowed_domains", "blocked_domains", "location", "max_uses"}), either=True
+)
 
 
 def is_use(block: dict[str, Any]) -> bool:

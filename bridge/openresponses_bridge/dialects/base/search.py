@@ -7,11 +7,14 @@ searches in its place has to take the tool out of the request before it is trans
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any, Final, NamedTuple
 
 from msgspec import Struct
+from msgspec.structs import replace
 
+from openresponses_bridge.diagnostics import Diagnostics
+from openresponses_bridge.dialects.base.failures import LONGEST_NAME
 from openresponses_bridge.dialects.base.fields import Fields, invalid
 from openresponses_bridge.protocol.unknown import UnknownItem, UnknownTool
 
@@ -66,17 +69,21 @@ class WebSearch(Struct, frozen=True, kw_only=True):
 
 class SearchForm(NamedTuple):
     """How one kind of server is asked for a search. `make` gives what is sent, `kept` are the attributes of
-    `WebSearch` that it can say."""
+    `WebSearch` that it can say; with `either` domains are allowed or blocked, and the allowed count."""
 
     make: Callable[[WebSearch], dict[str, Any]]
     kept: frozenset[str] = frozenset()
+    either: bool = False
 
-    def lost(self, search: WebSearch) -> list[str]:
-        """The places in the tool of the settings that are not sent."""
-        unsaid = (
-            place for name, place in SETTINGS.items() if name not in self.kept and getattr(search, name)
-        )
-        return [*unsaid, *search.others]
+    def made(self, search: WebSearch, where: str, diagnostics: Diagnostics) -> dict[str, Any]:
+        """What is sent for the tool at this path. Settings that are not sent are losses."""
+        unsaid = [name for name in SETTINGS if name not in self.kept and getattr(search, name)]
+        if self.either and search.allowed_domains and search.blocked_domains:
+            unsaid.append("blocked_domains")
+            search = replace(search, blocked_domains=[])
+        for lost in (*(SETTINGS[name] for name in unsaid), *search.others):
+            diagnostics.loss(f"{where}.{lost[:LONGEST_NAME]}", "can't be expressed")
+        return self.make(search)
 
 
 def is_search(kind: str) -> bool:
@@ -202,11 +209,6 @@ def sources_of(given: Any, url: str = "url") -> Iterable[Source]:
         address = found.get(url)
         if isinstance(address, str) and address.startswith(("http://", "https://")):
             yield Source(address, _text(found.get("title")))
-
-
-def domains_and_not(search: WebSearch) -> Sequence[str]:
-    """One list of both: what begins with `-` is blocked."""
-    return [*search.allowed_domains, *(f"-{each}" for each in search.blocked_domains)]
 
 
 def _text(value: Any) -> str:

@@ -103,6 +103,11 @@ class ChatOptions(Struct, frozen=True, kw_only=True):
     call_ids: str | None = None
     """The form of the call ids that the server accepts, as `[a-zA-Z0-9]{9}`; others are replaced.
     None: any of up to 64 characters."""
+    web_search: Literal[
+        "none", "openai", "perplexity", "openrouter", "groq", "groq_compound", "google", "qwen", "zai"
+    ] = "none"
+    """How the server is asked to search the web, by whose way of it; what it says of its sources becomes
+    items then. With `none` a search is a loss."""
     passes: frozenset[str] = frozenset()
     """Names of fields that a client may give although the Responses API does not have them, which go out as
     they are, as `top_k` or `guided_json`; with `*` all of them. What a client of Chat Completions gives goes

@@ -104,6 +104,7 @@ class ChatDelta(Struct, omit_defaults=True, gc=False):
     annotations: list[ChatAnnotation] | None = None
     audio: dict[str, Any] | None = None
     images: list[Any] | None = None
+    executed_tools: list[Any] | None = None
     extra_content: dict[str, Any] | None = None
 
 
@@ -169,6 +170,8 @@ class ChatOutput(Struct, omit_defaults=True, gc=False):
     usage: ChatUsage | None = None
     error: Any = None
     citations: list[Any] | None = None
+    search_results: list[Any] | None = None
+    web_search: list[Any] | None = None
     x_groq: GroqExtras | None = None
 
 
@@ -224,7 +227,7 @@ class ChatRequest(Struct, omit_defaults=True, kw_only=True):
     model: str
     messages: list[ChatMessage]
     n: int | None = None
-    tools: list[ChatTool] | None = None
+    tools: list[ChatTool | dict[str, Any]] | None = None
     tool_choice: str | dict[str, Any] | None = None
     parallel_tool_calls: bool | None = None
     functions: list[ChatFunctionDefinition] | None = None

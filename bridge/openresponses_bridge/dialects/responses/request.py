@@ -135,7 +135,7 @@ _SEARCHES: Final[dict[str, SearchForm]] = {
         _openai_search, frozenset({"allowed_domains", "blocked_domains", "location", "context_size"})
     ),
     # docs.x.ai, Web Search, which Chat Completions there no longer has
-    "xai": SearchForm(_xai_search, frozenset({"allowed_domains", "blocked_domains"})),
+    "xai": SearchForm(_xai_search, frozenset({"allowed_domains", "blocked_domains"}), either=True),
     # console.groq.com, Browser Search, which its gpt-oss models have
     "groq": SearchForm(lambda _search: {"type": "browser_search"}),
     "plain": SearchForm(lambda _search: {"type": "web_search"}),
@@ -534,6 +534,9 @@ def _tools(
         sent: list[Any] = []
         for index, tool in enumerate(request.tools or ()):
             sent += _superset(tool, f"tools[{index}]", options, diagnostics)
+        alone = len(sent) == 1 and is_search(str(sent[0].get("type")))
+        if alone and isinstance(choice, dict) and is_search(str(choice.get("type"))):
+            choice = "required"  # the same, and known for longer
         return sent, choice
     functions, others = present_tools(active, identities, diagnostics)
     searches: list[Any] = []
@@ -575,11 +578,7 @@ def _superset(tool: Any, where: str, options: ResponsesOptions, diagnostics: Dia
 def _searching(tool: Any, where: str, form: SearchForm, diagnostics: Diagnostics) -> list[Any]:
     """The search in the words of a server; [] for another tool."""
     wish = search_of(tool, where)
-    if wish is None:
-        return []
-    for lost in form.lost(wish):
-        diagnostics.loss(f"{where}.{lost[:64]}", "can't be expressed")
-    return [form.make(wish)]
+    return [] if wish is None else [form.made(wish, where, diagnostics)]
 
 
 def _choice(

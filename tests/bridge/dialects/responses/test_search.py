@@ -40,11 +40,11 @@ def test_what_only_anthropic_has_does_not_reach_openai() -> None:
 
 
 def test_each_server_is_asked_in_its_own_words() -> None:
-    filters = {"allowed_domains": ["a.example"], "excluded_domains": ["b.example"]}
+    filters = {"allowed_domains": ["a.example"]}
     kept = {name: value for name, value in WISH.items() if name != "external_web_access"}
     forms = {
         "openai": (kept, []),
-        "xai": ({"type": "web_search", "filters": filters}, ["user_location", "search_context_size"]),
+        "xai": ({"type": "web_search", "filters": filters}, [*kept][1:]),
         "groq": ({"type": "browser_search"}, [*kept][1:]),
         "plain": ({"type": "web_search"}, [*kept][1:]),
     }
@@ -61,6 +61,18 @@ def test_a_server_without_one_loses_it(supersets: bool) -> None:
     assert [tool["type"] for tool in body["tools"]] == ["function"]
     assert len(lost) == 1
     assert "include" not in sent({"include": [SEARCH_SOURCES]}, supersets=False)[0]
+
+
+def test_xai_has_a_name_of_its_own_for_what_is_blocked() -> None:
+    blocked = {"type": "web_search", "filters": {"blocked_domains": ["b.example"]}}
+    body, lost = sent({"tools": [blocked]}, supersets=False, web_search="xai")
+    assert (body["tools"][0]["filters"], lost) == ({"excluded_domains": ["b.example"]}, [])
+
+
+def test_a_search_alone_that_is_chosen_is_required() -> None:
+    chosen = {"type": "web_search"}
+    assert sent({"tools": [WISH], "tool_choice": chosen})[0]["tool_choice"] == "required"
+    assert sent({"tools": [WISH, FUNCTION], "tool_choice": chosen})[0]["tool_choice"] == chosen
 
 
 def test_it_can_be_chosen_where_it_is_known() -> None:

@@ -315,7 +315,7 @@ def from_messages(
     if not reader.items:
         raise invalid("messages", "at least one message is required")
     tools = _tools(given, carried)
-    choice, parallel = _tool_choice(given, tools, carried)
+    choice, parallel = _tool_choice(given, carried)
     metadata = given.maybe_inner("metadata")
     stops = given.get("stop_sequences", list)
     if stops and not all(isinstance(each, str) for each in stops):
@@ -468,9 +468,7 @@ def _carry_tool(tool: Fields, fields: dict[str, Any], carried: CarriedFields) ->
     carried.report(CACHE if each == CACHE else tool.at(each[:64]) for each in fields if each not in told)
 
 
-def _tool_choice(
-    given: Fields, tools: list[Any] | None, carried: CarriedFields
-) -> tuple[ToolChoice | None, bool | None]:
+def _tool_choice(given: Fields, carried: CarriedFields) -> tuple[ToolChoice | None, bool | None]:
     """(choice, parallel calls)."""
     choice = given.maybe_inner("tool_choice")
     if choice is None:
@@ -481,9 +479,7 @@ def _tool_choice(
         name = choice.need("name", str)
         if carried.search is None or name != carried.search.get("name"):
             return FunctionToolChoice(name), parallel
-        # upstreams differ in how a tool of their own is chosen, and all know what it is to need one
-        alone = tools is not None and len(tools) == 1
-        return ("required" if alone else UnknownToolChoice({"type": "web_search"})), parallel
+        return UnknownToolChoice({"type": "web_search"}), parallel
     if kind not in _CHOICES:
         raise invalid("tool_choice.type", "expected auto, any, tool or none")
     return _CHOICES[kind], parallel

@@ -39,7 +39,6 @@ from openresponses_bridge.dialects.base import (
     OURS,
     SEARCH_SOURCES,
     Outcomes,
-    WebSearch,
     apply,
     built,
     configured,
@@ -86,22 +85,12 @@ def tool_bodies(
             diagnostics.loss(where, "the upstream has one search, under the name of another tool")
         elif wish is not None:
             named.add(search.NAME)
-            if declared is not None:
-                bodies.append(declared)
-                continue
-            bodies.append(search.FORM.make(wish))
-            for lost in _lost(wish):
-                diagnostics.loss(f"{where}.{lost[:64]}", "can't be expressed")
+            bodies.append(search.FORM.made(wish, where, diagnostics) if declared is None else declared)
         elif isinstance(tool, UnknownTool) and tool.type.startswith(SLUG):
             bodies.append({**tool.raw, "type": tool.type.removeprefix(SLUG)})
         else:
             diagnostics.loss(f"tools.{tool.type[:64]}", "the upstream has no such tool")
     return bodies
-
-
-def _lost(wish: WebSearch) -> list[str]:
-    both = wish.allowed_domains and wish.blocked_domains
-    return search.FORM.lost(wish) + (["filters.blocked_domains"] if both else [])
 
 
 def _function(view: FunctionView, facts: ModelFacts, diagnostics: Diagnostics) -> dict[str, Any]:

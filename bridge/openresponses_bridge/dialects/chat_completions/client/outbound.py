@@ -16,7 +16,7 @@ from msgspec import UNSET
 from openresponses_bridge.calls.identity import ToolIdentityMap
 from openresponses_bridge.calls.presentation import call_view
 from openresponses_bridge.diagnostics import Diagnostics
-from openresponses_bridge.dialects.base import CANCELLED, CUT, failure
+from openresponses_bridge.dialects.base import CANCELLED, CUT, SEARCH_CALL, failure, searched
 from openresponses_bridge.dialects.chat_completions.carried import open_carried
 from openresponses_bridge.dialects.chat_completions.client.chunks import (
     CHUNK,
@@ -444,6 +444,9 @@ class Outbound:
         image = _image_of(item)
         if image is not None:
             return self._content(ChatDelta(images=[image]))
+        if searched(item) is not None:
+            self.diagnostics.ignored(f"item.{item.type}", "shows in its citations")
+            return []
         view = call_view(item, _NOBODY)
         if view is None or getattr(item, "status", None) == "incomplete":
             self.diagnostics.loss(f"item.{item.type}", "has no form in a chunk")
@@ -455,6 +458,8 @@ class Outbound:
         return begun + grown
 
     def _on_unknown(self, event: UnknownEvent) -> list[Chunk]:
+        if SEARCH_CALL in event.type:
+            return []  # its progress
         self.diagnostics.ignored(event.type or "event", "has no form in a chunk")
         return []
 

@@ -27,10 +27,21 @@ def tools_of(body: Fields) -> list[Any] | None:
     """`tools`, the older `functions`, and web search; None when nothing is offered."""
     found = [_tool(tool) for tool in body.each("tools")]
     found += [_function(function) for function in body.each("functions")]
-    search = body.get("web_search_options", dict)
+    search = body.maybe_inner("web_search_options")
     if search is not None:
-        found.append(UnknownTool({"type": "web_search", **search}))
+        found.append(_search(search))
     return found or None
+
+
+def _search(search: Fields) -> UnknownTool:
+    """The search as Responses has it: there the place of the user is not nested."""
+    place = search.maybe_inner("user_location")
+    within = None if place is None else place.maybe_inner("approximate")
+    given = search.whole()
+    if place is not None and within is not None:
+        place.skip("type")
+        given["user_location"] = {"type": "approximate", **within.whole()}
+    return UnknownTool({**given, "type": "web_search"})
 
 
 def _tool(tool: Fields) -> Any:

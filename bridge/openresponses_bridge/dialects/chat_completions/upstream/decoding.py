@@ -51,6 +51,7 @@ class StrictDelta(Struct, gc=False):
     annotations: None = None
     audio: None = None
     images: None = None
+    executed_tools: None = None
     extra_content: None = None
 
 
@@ -73,6 +74,8 @@ class StrictChunk(Struct, gc=False):
     usage: ChatUsage | None = None
     error: None = None
     citations: None = None
+    search_results: None = None
+    web_search: None = None
     x_groq: None = None
 
 

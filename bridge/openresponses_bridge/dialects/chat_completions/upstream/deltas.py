@@ -30,6 +30,7 @@ from openresponses_bridge.dialects.chat_completions.upstream.decoding import (
     content_of,
     logprobs_of,
 )
+from openresponses_bridge.dialects.chat_completions.upstream.search import FoundSources
 from openresponses_bridge.dialects.chat_completions.upstream.text_calls import TextCall, TextCalls
 from openresponses_bridge.dialects.chat_completions.upstream.tool_calls import (
     LEGACY_INDEX,
@@ -59,6 +60,7 @@ class DeltaReader:
         "_probabilities",
         "_resolver",
         "_sealer",
+        "_sources",
         "_text_calls",
         "_think",
         "text",
@@ -73,6 +75,7 @@ class DeltaReader:
         self._extra: dict[str, Any] | None = None  # of the message
         self._carried: set[int] = set()  # slots of the calls whose extra content was sent
         self._diagnostics = machine.diagnostics
+        self._sources = None if options.web_search == "none" else FoundSources()
         self._resolver = ToolCallResolver(machine.diagnostics)
         self._think: ThinkTags | None = None
         if options.think != "off":
@@ -207,6 +210,8 @@ class DeltaReader:
             events += self._machine.refusal(delta.refusal)
         for annotation in delta.annotations or ():
             self._annotate(annotation, events)
+        if delta.executed_tools:
+            self._executed(delta.executed_tools)
         if delta.audio:
             self._diagnostics.loss("delta.audio", "can't be expressed")
         for image in delta.images or ():
@@ -282,7 +287,27 @@ class DeltaReader:
             return
         events += self.flush()
         citation = UrlCitation(cited.url, cited.start_index or 0, cited.end_index or 0, cited.title or "")
+        if self._sources is not None:
+            self._sources.cite(citation)
         events += self._machine.annotation(citation)
+
+    def _executed(self, tools: list[Any]) -> None:
+        if self._sources is None:
+            self._diagnostics.loss("executed_tools", "what the server ran by itself")
+        else:
+            self._sources.run(tools)
+
+    def list_sources(self, given: list[Any], where: str, url: str = "url") -> None:
+        """A list of sources beside the choices. `url` is the name of the field with their addresses."""
+        if self._sources is None:
+            self._diagnostics.loss(where, "a list of sources without their places in the text")
+        else:
+            self._sources.list(given, url)
+
+    def searches(self) -> list[Event]:
+        """The items of the searches that the server told of, behind all else of a whole answer."""
+        found = () if self._sources is None else self._sources.items()
+        return [event for item in found for event in self._machine.item(item)]
 
     # Log probabilities are kept until their text comes.
     def _keep_probabilities(self, delta: ChatDelta, logprobs: ChatLogProbs) -> None:

@@ -41,6 +41,7 @@ from openresponses_bridge.dialects.chat_completions.upstream.decoding import (
     usage_of,
 )
 from openresponses_bridge.dialects.chat_completions.upstream.deltas import DeltaReader
+from openresponses_bridge.emitter.failures import outcome
 from openresponses_bridge.emitter.stream import ResponseStream
 from openresponses_bridge.errors import BridgeError, WireError
 from openresponses_bridge.protocol.codec import decode_frame
@@ -121,6 +122,8 @@ def is_error_object(frame: dict[str, Any]) -> bool:
 
 
 _DONE = b"[DONE]"
+_LISTS = {"citations": "url", "search_results": "url", "web_search": "link"}
+"""Lists of sources, of Perplexity and Z.AI, and the names of the fields with the addresses in them."""
 _CALLS = (FunctionCall, CustomToolCall)
 
 
@@ -278,8 +281,9 @@ class Inbound(BaseInbound):
         usage = output.usage or (output.x_groq.usage if output.x_groq is not None else None)
         if usage is not None:
             self._record_usage(usage)
-        if output.citations:
-            self.diagnostics.loss("citations", "a list of sources without their places in the text")
+        for field, url in _LISTS.items():
+            if listed := getattr(output, field):
+                self._deltas.list_sources(listed, field, url)
 
     def _read_choice(self, choice: ChatChoice, events: list[Event]) -> None:
         if choice.delta is not None:
@@ -334,6 +338,8 @@ class Inbound(BaseInbound):
             if finish.failure is not None:
                 return events + self._fail(finish.failure)
             self._report_usage()
+            if outcome(finish.reason)[0] is None:  # nothing may stand behind what was cut
+                events += self._deltas.searches()
             events += self._machine.finish(finish.reason)
             self._mark_ended()
         except BridgeError as error:

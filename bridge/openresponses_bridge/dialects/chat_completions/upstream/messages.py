@@ -17,7 +17,7 @@ from openresponses_bridge.calls.identity import ToolIdentityMap
 from openresponses_bridge.calls.json_text import WRAPPED, is_wrapped, tool_input
 from openresponses_bridge.calls.presentation import CallView, OutputView, call_view, output_view, pair
 from openresponses_bridge.diagnostics import Diagnostics
-from openresponses_bridge.dialects.base import CONTINUE, CONTINUED, Entry, is_breakpoint
+from openresponses_bridge.dialects.base import CONTINUE, CONTINUED, Entry, is_breakpoint, searched
 from openresponses_bridge.dialects.chat_completions.carried import open_carried, placeholder
 from openresponses_bridge.dialects.chat_completions.options import ChatOptions
 from openresponses_bridge.dialects.chat_completions.types import ChatFunction, ChatMessage, ChatToolCall
@@ -334,6 +334,10 @@ class MessagesBuilder:
 
     def _unknown(self, entry: Entry) -> None:
         unknown: Any = entry.item
+        if (found := searched(unknown)) is not None:
+            self._diagnostics.loss(entry.where, "a search, sent as text")
+            self._assistant(params.MessageParam("assistant", found.text()), entry.where)
+            return
         self._diagnostics.loss(entry.where, f"an item of type {unknown.type[:64]!r} can't be expressed")
 
     def _open_turn(self) -> ChatMessage:

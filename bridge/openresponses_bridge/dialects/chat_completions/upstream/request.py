@@ -27,6 +27,7 @@ from openresponses_bridge.dialects.base import (
     METADATA_OF_CHAT,
     NATIVE_OF_CHAT,
     OURS,
+    SEARCH_SOURCES,
     STORE_OF_CHAT,
     AnyItem,
     Entry,
@@ -38,9 +39,11 @@ from openresponses_bridge.dialects.base import (
     effort_of,
     entries_of,
     fitted_effort,
+    is_search,
     kept_there,
     loss,
     normalize_entries,
+    search_of,
     sent,
     with_answers,
     without_breakpoints,
@@ -48,6 +51,7 @@ from openresponses_bridge.dialects.base import (
 from openresponses_bridge.dialects.chat_completions.options import DEFAULT_OPTIONS, MADE, ChatOptions
 from openresponses_bridge.dialects.chat_completions.types import ChatFunctionDefinition, ChatRequest, ChatTool
 from openresponses_bridge.dialects.chat_completions.upstream.messages import MessagesBuilder
+from openresponses_bridge.dialects.chat_completions.upstream.search import FORMS
 from openresponses_bridge.errors import InvalidRequestError
 from openresponses_bridge.protocol.request import CreateResponse, JsonSchemaFormatParam, TextParam
 from openresponses_bridge.protocol.response import JsonObjectFormat, TextFormat
@@ -66,10 +70,19 @@ class Chosen(NamedTuple):
 
 
 def choose(
-    choice: Any, functions: Sequence[FunctionView], identities: ToolIdentityMap, diagnostics: Diagnostics
+    choice: Any,
+    functions: Sequence[FunctionView],
+    identities: ToolIdentityMap,
+    diagnostics: Diagnostics,
+    *,
+    searches: bool = False,
 ) -> Chosen:
-    """Raises InvalidRequestError (`tool_choice`) when the choice can't be kept."""
+    """Raises InvalidRequestError (`tool_choice`) when the choice can't be kept. `searches`: the upstream
+    searches the web, which it can't be made to."""
     given = encode_choice(choice)
+    if searches and (is_search(named(given)) if given else choice == "required" and not functions):
+        diagnostics.loss("tool_choice", "a search can't be required")
+        return _chosen(functions, "auto")
     if given is None:
         if choice == "required" and not functions:
             raise _error("required", "needs a tool that the upstream can call")
@@ -178,7 +191,7 @@ FIELDS: Final[Outcomes] = {
 
 _LOGPROBS = "message.output_text.logprobs"
 # what may stand in `include` and is either kept or nothing that an upstream could add
-_INCLUDES = frozenset({_LOGPROBS, "reasoning.encrypted_content"})
+_INCLUDES = frozenset({_LOGPROBS, "reasoning.encrypted_content", SEARCH_SOURCES})
 
 
 def to_chat(
@@ -207,7 +220,7 @@ def to_chat(
     identities = ToolIdentityMap() if tool_identities is None else tool_identities
     request = configured(request, history)
     entries = normalize_entries(entries_of(request, history), diagnostics)
-    chosen = _tools(request, entries, identities, options, diagnostics)
+    chosen, search = _tools(request, entries, identities, options, diagnostics)
     if options.unanswered_calls == "answer":
         entries = with_answers(entries, identities, diagnostics)
     builder = MessagesBuilder(identities, options, diagnostics, sealer or Sealer())
@@ -223,6 +236,8 @@ def to_chat(
     fields = apply(request, FIELDS, diagnostics)
     if chosen.tools is not None:
         fields |= _offered(request, chosen, options, diagnostics)
+    if search:
+        fields["tools"] = [*(fields.get("tools") or ()), *search.pop("tools", ())] or None
     fields["n"] = choices if choices > 1 and options.takes_n else None
     fields[options.max_tokens_field] = request.max_output_tokens
     if request.top_logprobs or _LOGPROBS in (request.include or ()):
@@ -240,6 +255,7 @@ def to_chat(
         fields |= {"stream": True, "stream_options": usage}
     if request.include:
         _check_include(request.include, diagnostics)
+    extra = {**extra, **search}
     for field in sorted(options.omit & (fields.keys() | extra.keys())):
         if fields.pop(field, None) is not None or extra.pop(field, None) is not None:
             diagnostics.loss(field, "the upstream does not accept it")
@@ -292,19 +308,30 @@ def _tools(
     identities: ToolIdentityMap,
     options: ChatOptions,
     diagnostics: Diagnostics,
-) -> Chosen:
+) -> tuple[Chosen, dict[str, Any]]:
+    """(the functions and the choice among them, the fields that ask for a search)."""
     items = list(map(_item_of, entries))
     earlier = list(map(_param_of, entries)).count(HISTORY)
     declared = active_tools(request.tools, items, earlier)
     if not declared and request.tool_choice is None:
-        return Chosen(None, None)
+        return Chosen(None, None), {}
     functions, others = present_tools(declared, identities, diagnostics)
+    form = FORMS.get(options.web_search)
+    search: dict[str, Any] | None = None
     for tool, where in others:
+        if form is not None and request.tool_choice == "none" and is_search(tool.type):
+            continue  # as asked
+        wish = None if form is None or search is not None else search_of(tool, where)
+        if form is not None and wish is not None:
+            search = form.made(wish, where, diagnostics)
+            continue
         kind = tool.type or "a tool without a type"
         diagnostics.loss(where, f"{kind} is not known to the upstream")
     if options.schema_omit or options.schema_forms:
         functions = [_rewritten(view, options, diagnostics) for view in functions]
-    return choose(request.tool_choice, functions, identities, diagnostics)
+    searches = search is not None
+    chosen = choose(request.tool_choice, functions, identities, diagnostics, searches=searches)
+    return chosen, search or {}
 
 
 def _rewritten(view: FunctionView, options: ChatOptions, diagnostics: Diagnostics) -> FunctionView:

@@ -268,7 +268,7 @@ def test_shells_and_patches_are_function_calls(item: Json, name: str, arguments:
 @pytest.mark.parametrize(
     "item",
     [
-        {"type": "web_search_call", "id": "ws", "status": "completed"},
+        {"type": "file_search_call", "id": "fs", "status": "completed"},
         {"type": "compaction", "id": "cmp", "encrypted_content": "x"},
     ],
 )

@@ -434,8 +434,8 @@ def test_compaction_that_nobody_opened_is_refused() -> None:
 
 
 def test_hosted_items_are_losses() -> None:
-    searched = {"type": "web_search_call", "id": "ws_1", "status": "completed"}
-    assert losses(USER, searched) == ["input[1]: an item of type 'web_search_call' can't be expressed"]
+    searched = {"type": "file_search_call", "id": "fs_1", "status": "completed"}
+    assert losses(USER, searched) == ["input[1]: an item of type 'file_search_call' can't be expressed"]
 
 
 @pytest.mark.parametrize("fields", [{"input": None}, {"input": []}])

@@ -189,6 +189,8 @@ IN_CHUNK: dict[str, Any] = {
     "usage": USAGE,
     "error": FAILED,
     "citations": ["https://a.example"],
+    "search_results": [{"url": "https://a.example"}],
+    "web_search": [{"link": "https://a.example"}],
     "x_groq": {"usage": USAGE},
 }
 IN_CHOICE: dict[str, Any] = {
@@ -215,6 +217,7 @@ IN_DELTA: dict[str, Any] = {
     "annotations": [CITED],
     "audio": {"id": "x"},
     "images": [{"type": "image_url"}],
+    "executed_tools": [{"type": "search"}],
 }
 WITHOUT_WORDS = frozenset({"role"})  # says nothing that an answer would not say by itself
 FIELDS = {
