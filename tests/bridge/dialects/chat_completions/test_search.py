@@ -279,3 +279,12 @@ def test_a_client_reads_of_a_search_in_the_citations(wire: str) -> None:
     chunks = [each for event in ran.events for each in outbound.feed(event)] + outbound.close()
     assert b"https://a.example" in encode(chunks)
     assert not list(outbound.diagnostics.of("loss"))
+
+
+def test_what_no_text_cites_is_a_loss_to_its_client() -> None:
+    listed = frame(choices=[], search_results=[{"url": "https://b.example"}])
+    ran = run(chunk(content="Hi"), listed, chunk("stop"), DONE, reading=ChatOptions(web_search="perplexity"))
+    outbound = Outbound()
+    for event in ran.events:
+        outbound.feed(event)
+    assert [case.where for case in outbound.diagnostics] == ["item.web_search_call"]

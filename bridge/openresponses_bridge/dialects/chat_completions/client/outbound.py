@@ -16,7 +16,7 @@ from msgspec import UNSET
 from openresponses_bridge.calls.identity import ToolIdentityMap
 from openresponses_bridge.calls.presentation import call_view
 from openresponses_bridge.diagnostics import Diagnostics
-from openresponses_bridge.dialects.base import CANCELLED, CUT, SEARCH_CALL, failure, searched
+from openresponses_bridge.dialects.base import CANCELLED, CUT, SEARCH_CALL, Source, failure, searched
 from openresponses_bridge.dialects.chat_completions.carried import open_carried
 from openresponses_bridge.dialects.chat_completions.client.chunks import (
     CHUNK,
@@ -285,6 +285,8 @@ class Outbound:
         self._call = self._function_call if legacy_functions else self._tool_call
         self._begun = False
         self._ended = False
+        self._found: list[Source] = []
+        self._cited: set[str] = set()
         self._length = 0  # of the content so far, in code points
         self._starts: dict[tuple[int, int], int] = {}
         self._handlers: dict[type[Any], Callable[[Any], list[Chunk]]] = {
@@ -371,6 +373,7 @@ class Outbound:
             return []
         # indexes count in the whole content there
         start = self._starts.get((event.output_index, event.content_index), self._length)
+        self._cited.add(cited.url)
         there = ChatUrlCitation(cited.url, cited.title, start + cited.start_index, start + cited.end_index)
         return self._content(ChatDelta(annotations=[ChatAnnotation("url_citation", there)]))
 
@@ -444,8 +447,8 @@ class Outbound:
         image = _image_of(item)
         if image is not None:
             return self._content(ChatDelta(images=[image]))
-        if searched(item) is not None:
-            self.diagnostics.ignored(f"item.{item.type}", "shows in its citations")
+        if (found := searched(item)) is not None:
+            self._found += found.sources  # which the citations show
             return []
         view = call_view(item, _NOBODY)
         if view is None or getattr(item, "status", None) == "incomplete":
@@ -487,6 +490,8 @@ class Outbound:
         if error is not None:
             return self._fail(error)
         self._ended = True
+        if self._found and not self._cited.issuperset([each.url for each in self._found]):
+            self.diagnostics.loss("item.web_search_call", "it found more than the answer cites")
         finish = ChatDelta()
         chunks = [*([] if self._begun else self._begin(finish)), self._chunk(finish, reason)]
         if self._include_usage and response.usage is not None:

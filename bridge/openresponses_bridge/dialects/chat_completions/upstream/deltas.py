@@ -60,9 +60,9 @@ class DeltaReader:
         "_probabilities",
         "_resolver",
         "_sealer",
-        "_sources",
         "_text_calls",
         "_think",
+        "sources",
         "text",
     )
 
@@ -75,7 +75,8 @@ class DeltaReader:
         self._extra: dict[str, Any] | None = None  # of the message
         self._carried: set[int] = set()  # slots of the calls whose extra content was sent
         self._diagnostics = machine.diagnostics
-        self._sources = None if options.web_search == "none" else FoundSources()
+        self.sources = None if options.web_search == "none" else FoundSources()
+        """What the chunks say of searches; None where the server is not asked for any."""
         self._resolver = ToolCallResolver(machine.diagnostics)
         self._think: ThinkTags | None = None
         if options.think != "off":
@@ -287,27 +288,22 @@ class DeltaReader:
             return
         events += self.flush()
         citation = UrlCitation(cited.url, cited.start_index or 0, cited.end_index or 0, cited.title or "")
-        if self._sources is not None:
-            self._sources.cite(citation)
+        if self.sources is not None:
+            self.sources.annotate(citation)
         events += self._machine.annotation(citation)
 
     def _executed(self, tools: list[Any]) -> None:
-        if self._sources is None:
+        if self.sources is None:
             self._diagnostics.loss("executed_tools", "what the server ran by itself")
         else:
-            self._sources.run(tools)
+            self.sources.run(tools)
 
     def list_sources(self, given: list[Any], where: str, url: str = "url") -> None:
         """A list of sources beside the choices. `url` is the name of the field with their addresses."""
-        if self._sources is None:
+        if self.sources is None:
             self._diagnostics.loss(where, "a list of sources without their places in the text")
         else:
-            self._sources.list(given, url)
-
-    def searches(self) -> list[Event]:
-        """The items of the searches that the server told of, behind all else of a whole answer."""
-        found = () if self._sources is None else self._sources.items()
-        return [event for item in found for event in self._machine.item(item)]
+            self.sources.list(given, url)
 
     # Log probabilities are kept until their text comes.
     def _keep_probabilities(self, delta: ChatDelta, logprobs: ChatLogProbs) -> None:

@@ -338,8 +338,10 @@ class Inbound(BaseInbound):
             if finish.failure is not None:
                 return events + self._fail(finish.failure)
             self._report_usage()
-            if outcome(finish.reason)[0] is None:  # nothing may stand behind what was cut
-                events += self._deltas.searches()
+            if self._deltas.sources is not None and outcome(finish.reason)[0] is None:
+                # behind all else; behind what was cut nothing may stand
+                for item in self._deltas.sources.items():
+                    events += self._machine.item(item)
             events += self._machine.finish(finish.reason)
             self._mark_ended()
         except BridgeError as error:

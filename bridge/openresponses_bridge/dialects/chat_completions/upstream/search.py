@@ -1,5 +1,5 @@
-"""Searches of the web at servers of Chat Completions: each has its own way to be asked, and tells in its own
-place what was found."""
+"""Searches of the web at servers of Chat Completions: each has its own way to be asked, and reports in its
+own place what was found."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class FoundSources:
         self._listed: list[Source] = []
         self._run: dict[object, tuple[str, list[Source]]] = {}  # by index, since each comes more than once
 
-    def cite(self, citation: UrlCitation) -> None:
+    def annotate(self, citation: UrlCitation) -> None:
         """A place in the text cites a page."""
         if len(self._cited) < MOST:
             self._cited.setdefault(citation.url, Source(citation.url, citation.title))
