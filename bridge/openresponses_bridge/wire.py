@@ -80,8 +80,10 @@ def wire_for(request: CreateResponse, headers: Mapping[str, str], chosen: str) -
     if chosen != AUTO:
         return chosen
     items = request.input if isinstance(request.input, list) else ()
-    asks = (request.tools and _beyond(request.tools, _PUBLISHED_TOOLS)) or (
-        items and _beyond(items, _PUBLISHED_INPUT)
+    asks = (
+        request.conversation is not None
+        or (request.tools and _beyond(request.tools, _PUBLISHED_TOOLS))
+        or (items and _beyond(items, _PUBLISHED_INPUT))
     )
     known = not _KNOWN_HEADERS.isdisjoint(headers) or (
         "user-agent" in headers and _KNOWN_CLIENTS.search(headers["user-agent"])

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 from typing import Any, cast
 
-from openresponses_server.store.base import ResponseStore, StoreError
+from openresponses_server.store.base import ConversationStore, ResponseStore, StoreError
 from openresponses_server.store.listing import ListingStore
 from openresponses_server.store.memory import MemoryStore
 from openresponses_server.store.usage import UsageStore
@@ -32,6 +32,11 @@ class FailingStore:
     def listing(self) -> ListingStore:
         """The same."""
         return cast(ListingStore, self)
+
+    @property
+    def conversations(self) -> ConversationStore:
+        """They never fail by themselves."""
+        return self.kept.conversations
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         parts: dict[str, Any] = {"heads": self.kept.listing}

@@ -61,7 +61,7 @@ class LaterPlace(Place):
 def emptied(url: str) -> str:
     """The database, without the data of the previous test."""
     with psycopg.connect(url.replace("+psycopg", ""), autocommit=True) as admin:
-        admin.execute("TRUNCATE responses, usage_days, usage_agents, usage_writers CASCADE")
+        admin.execute("TRUNCATE responses, conversations, usage_days, usage_agents, usage_writers CASCADE")
     return url
 
 

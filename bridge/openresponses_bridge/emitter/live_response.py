@@ -18,7 +18,12 @@ from openresponses_bridge.protocol import tools as tl
 from openresponses_bridge.protocol.codec import with_whole_characters
 from openresponses_bridge.protocol.events import Event
 from openresponses_bridge.protocol.items import Item
-from openresponses_bridge.protocol.request import CreateResponse, JsonSchemaFormatParam, TextParam
+from openresponses_bridge.protocol.request import (
+    CreateResponse,
+    JsonSchemaFormatParam,
+    TextParam,
+    conversation_of,
+)
 from openresponses_bridge.protocol.response import (
     RESPONSE_DEFAULTS,
     ErrorPayload,
@@ -73,6 +78,8 @@ _PLAIN = (
     "prompt_cache_key",
 )
 _plain_of = attrgetter(*_PLAIN)
+_CONVERSATION = "conversation"
+"""OpenAI's field of a response for the conversation that its request named."""
 
 
 def initial_response(
@@ -91,6 +98,8 @@ def initial_response(
             fields["reasoning"] = _reasoning(
                 request.reasoning.effort or None, request.reasoning.summary or None, wire
             )
+        if wire.openai_items and (conversation := conversation_of(request)) is not None:
+            fields["extra"] = {_CONVERSATION: {"id": conversation}}
     return Response(id=response_id, created_at=created_at, model=model, status="queued", **fields)
 
 
@@ -210,6 +219,7 @@ class LiveResponse:
         "_at_end",
         "_clock",
         "_diagnostics",
+        "_echoed",
         "_fields",
         "_output",
         "_usage_reported",
@@ -235,6 +245,7 @@ class LiveResponse:
         self._wire = wire
         self._output = output
         self._fields = initial_response(repair_surrogates(model), request, response_id, int(clock()), wire)
+        self._echoed = self._fields.extra or {}
         self.phase = ResponseStreamPhase.IDLE
         self.usage: Usage | None = None
         self.settle_usage: SettleUsage | None = None
@@ -287,7 +298,7 @@ class LiveResponse:
         if response.reasoning is not None:
             facts["reasoning"] = _reasoning_for_wire(response.reasoning, own.reasoning, self._wire)
         if response.extra:
-            facts["extra"] = {**(own.extra or {}), **response.extra}
+            facts["extra"] = {**(own.extra or {}), **response.extra, **self._echoed}
         if response.text.extra:
             facts["text"] = replace_fields(own.text, extra=response.text.extra)
         name = response.upstream_model or response.model

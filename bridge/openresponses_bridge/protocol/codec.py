@@ -35,7 +35,14 @@ from openresponses_bridge.protocol.lenient import (
     with_flat_tools,
     with_types,
 )
-from openresponses_bridge.protocol.request import CompactRequest, CreateResponse, ResponseCreateMessage
+from openresponses_bridge.protocol.request import (
+    CompactRequest,
+    CreateConversation,
+    CreateConversationItems,
+    CreateResponse,
+    ResponseCreateMessage,
+    UpdateConversation,
+)
 from openresponses_bridge.protocol.response import Response
 from openresponses_bridge.protocol.tools import FunctionToolChoice
 from openresponses_bridge.protocol.unknown import EXTRA, Extensible, Unknown, UnknownEvent, enc_hook
@@ -86,6 +93,11 @@ _items: msgspec.json.Decoder[Any] = msgspec.json.Decoder(KnownItem)
 _response: msgspec.json.Decoder[Response] = msgspec.json.Decoder(Response)
 _create: msgspec.json.Decoder[CreateResponse] = msgspec.json.Decoder(CreateResponse)
 _compact: msgspec.json.Decoder[CompactRequest] = msgspec.json.Decoder(CompactRequest)
+_conversation: msgspec.json.Decoder[CreateConversation] = msgspec.json.Decoder(CreateConversation)
+_conversation_update: msgspec.json.Decoder[UpdateConversation] = msgspec.json.Decoder(UpdateConversation)
+_conversation_items: msgspec.json.Decoder[CreateConversationItems] = msgspec.json.Decoder(
+    CreateConversationItems
+)
 _message: msgspec.json.Decoder[ResponseCreateMessage] = msgspec.json.Decoder(ResponseCreateMessage)
 _tagged: msgspec.json.Decoder[_Tagged] = msgspec.json.Decoder(_Tagged)
 _anything: msgspec.json.Decoder[Any] = msgspec.json.Decoder()
@@ -344,6 +356,21 @@ def decode_request(data: bytes | str) -> CreateResponse:
 def decode_compact_request(data: bytes | str) -> CompactRequest:
     """The body of a compact request. Raises InvalidRequestError with `param`."""
     return _request(_compact, CompactRequest, data)
+
+
+def decode_create_conversation(data: bytes | str) -> CreateConversation:
+    """The body that creates a conversation. Raises InvalidRequestError with `param`."""
+    return _request(_conversation, CreateConversation, data)
+
+
+def decode_update_conversation(data: bytes | str) -> UpdateConversation:
+    """The body that replaces a conversation's metadata. Raises InvalidRequestError with `param`."""
+    return _request(_conversation_update, UpdateConversation, data)
+
+
+def decode_conversation_items(data: bytes | str) -> CreateConversationItems:
+    """The body that adds items to a conversation. Raises InvalidRequestError with `param`."""
+    return _request(_conversation_items, CreateConversationItems, data)
 
 
 def decode_create_message(data: bytes | str) -> ResponseCreateMessage:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, Name
 
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
+from openresponses_bridge.errors import InvalidRequestError
 from openresponses_bridge.protocol.input_items import InputItem, LongText
 from openresponses_bridge.protocol.response import JsonObjectFormat, TextFormat, Truncation, Verbosity
 from openresponses_bridge.protocol.tools import ToolChoice, ToolParam
@@ -86,6 +87,11 @@ class StreamOptions(Struct, frozen=True):
     include_obfuscation: bool | UnsetType = UNSET
 
 
+Metadata = Annotated[
+    dict[Annotated[str, Meta(max_length=64)], Annotated[str, Meta(max_length=512)]], Meta(max_length=16)
+]
+
+
 class CreateResponse(Struct, frozen=True, kw_only=True):
     """Schema CreateResponseBody. No field is required; limits are the schema's."""
 
@@ -99,13 +105,7 @@ class CreateResponse(Struct, frozen=True, kw_only=True):
     include: list[str] | None = None
     tools: list[ToolParam] | None = None
     tool_choice: ToolChoice | None = None
-    metadata: (
-        Annotated[
-            dict[Annotated[str, Meta(max_length=64)], Annotated[str, Meta(max_length=512)]],
-            Meta(max_length=16),
-        ]
-        | None
-    ) = None
+    metadata: Metadata | None = None
     text: TextParam | None = None
     temperature: float | None = None
     top_p: float | None = None
@@ -143,6 +143,41 @@ class CreateResponse(Struct, frozen=True, kw_only=True):
     restart: Restart | None = field(default=None, name=RESTART)
     beyond: list[ForeignFields] | UnsetType = field(default=UNSET, name=f"{OURS}beyond")
     native: Native | UnsetType = field(default=UNSET, name=f"{OURS}native")
+
+
+def conversation_of(request: CreateResponse) -> str | None:
+    """The id of the request's `conversation`, which is a string or an object with an `id`; None without one.
+    Raises InvalidRequestError for anything else."""
+    given = request.conversation
+    if given is None:
+        return None
+    found = given if isinstance(given, str) else given.get("id") if given.keys() == {"id"} else None
+    if isinstance(found, str) and found:
+        return found
+    what = "conversation is an id, or an object with an `id` alone"
+    raise InvalidRequestError(InvalidRequestError.INVALID_VALUE, what, param="conversation")
+
+
+class CreateConversation(Struct, frozen=True, kw_only=True):
+    """OpenAI: the body that creates a conversation."""
+
+    items: list[InputItem] | None = None
+    metadata: Metadata | None = None
+    beyond: list[ForeignFields] | UnsetType = field(default=UNSET, name=f"{OURS}beyond")
+
+
+class UpdateConversation(Struct, frozen=True, kw_only=True):
+    """OpenAI: the body that replaces a conversation's metadata."""
+
+    metadata: Metadata | None
+    beyond: list[ForeignFields] | UnsetType = field(default=UNSET, name=f"{OURS}beyond")
+
+
+class CreateConversationItems(Struct, frozen=True, kw_only=True):
+    """OpenAI: the body that adds items to a conversation."""
+
+    items: list[InputItem]
+    beyond: list[ForeignFields] | UnsetType = field(default=UNSET, name=f"{OURS}beyond")
 
 
 class CompactRequest(Struct, frozen=True, kw_only=True):

@@ -18,6 +18,7 @@ from openresponses_bridge.errors import BridgeError
 from openresponses_server.api import (
     chat_completions,
     compaction,
+    conversations,
     gemini,
     health,
     messages,
@@ -58,6 +59,10 @@ _ROUTES: list[BaseRoute] = [
     Route("/v1/responses/{id}/cancel", responses.cancel, methods=["POST"]),
     Route("/v1/responses/{id}/trace", responses.trace, methods=["GET"]),
     Route("/v1/responses/{id}/input_items", responses.input_items, methods=["GET"]),
+    Route("/v1/conversations", conversations.create, methods=["POST"]),
+    Route("/v1/conversations/{id}", conversations.ConversationEndpoint),
+    Route("/v1/conversations/{id}/items", conversations.ItemsEndpoint),
+    Route("/v1/conversations/{id}/items/{item_id:path}", conversations.ItemEndpoint),
     Route("/vscode/v1/models", vscode.models, methods=["GET"]),
     Route("/v1/messages/count_tokens", messages.count_tokens, methods=["POST"]),
     Route("/v1/usage", models.usage, methods=["GET"]),

@@ -168,6 +168,5 @@ async def input_tokens(request: Request) -> HttpResponse:
 
 def _check_countable(asked: CreateResponse) -> None:
     """Raises InvalidRequestError for input that is stored elsewhere and can't be counted here."""
-    for name in ("conversation", "prompt"):
-        if getattr(asked, name) is not None:
-            raise invalid(name, "it is stored elsewhere, so its tokens can't be counted")
+    if asked.prompt is not None:
+        raise invalid("prompt", "it is stored elsewhere, so its tokens can't be counted")

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 import anyio
-import msgspec
 from starlette.datastructures import QueryParams
 from starlette.endpoints import HTTPEndpoint
 from starlette.requests import Request
@@ -19,10 +18,9 @@ from starlette.responses import Response, StreamingResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from openresponses_bridge.errors import InvalidRequestError
-from openresponses_bridge.protocol.codec import decode_request, encode, encode_sse
+from openresponses_bridge.protocol.codec import decode_request, encode, encode_sse, plain
 from openresponses_bridge.protocol.events import ErrorEvent
 from openresponses_bridge.protocol.response import ErrorPayload
-from openresponses_bridge.protocol.unknown import enc_hook
 from openresponses_server.api.responders import (
     ResponseForm,
     RunJsonResponder,
@@ -73,20 +71,24 @@ async def _page(request: Request) -> Response:
         request.state.owner,
         after=asked.get("after"),
         before=asked.get("before"),
-        limit=_limit(asked.get("limit", "20")),
-        order=_order(asked.get("order", "desc")),
+        limit=limit_of(asked.get("limit", "20")),
+        order=order_of(asked.get("order", "desc")),
     )
     if page is None:
         raise unknown_response(response_id)
-    data = [_input_item(listed) for listed in page.items]
-    shown = {
+    shown = page_shown([input_item(listed) for listed in page.items], has_more=page.has_more)
+    return Response(encode(shown), media_type="application/json")
+
+
+def page_shown(data: list[dict[str, Any]], *, has_more: bool) -> dict[str, Any]:
+    """A page of items as a list object."""
+    return {
         "object": "list",
         "data": data,
         "first_id": data[0]["id"] if data else None,
         "last_id": data[-1]["id"] if data else None,
-        "has_more": page.has_more,
+        "has_more": has_more,
     }
-    return Response(encode(shown), media_type="application/json")
 
 
 async def cancel(request: Request) -> Response:
@@ -103,13 +105,15 @@ def unknown_response(response_id: str) -> HttpError:
     return HttpError(404, f"Response with id '{response_id[:80]}' not found.", code="response_not_found")
 
 
-def _limit(text: str) -> int:
+def limit_of(text: str) -> int:
+    """The number of elements of a page. Raises InvalidRequestError."""
     if text.isascii() and text.isdecimal() and len(text) < 10 and 1 <= int(text) <= _MAX_LIMIT:
         return int(text)
     raise _invalid_param("limit", f"a number from 1 to {_MAX_LIMIT}", text)
 
 
-def _order(text: str) -> Order:
+def order_of(text: str) -> Order:
+    """The order of a page. Raises InvalidRequestError."""
     if text not in _ORDERS:
         raise _invalid_param("order", " or ".join(_ORDERS), text)
     return cast(Order, text)
@@ -120,9 +124,9 @@ def _invalid_param(param: str, wanted: str, got: str) -> InvalidRequestError:
     return InvalidRequestError(InvalidRequestError.INVALID_VALUE, what, param=param)
 
 
-def _input_item(listed: ListedItem) -> dict[str, Any]:
+def input_item(listed: ListedItem) -> dict[str, Any]:
     """The item with its id and, for a message, its content as parts."""
-    raw: dict[str, Any] = {**msgspec.to_builtins(listed.item, enc_hook=enc_hook), "id": listed.id}
+    raw: dict[str, Any] = {**plain(listed.item), "id": listed.id}
     if raw.get("type") == "message":
         if isinstance(raw["content"], str):
             kind = _TEXT_PART_TYPES.get(raw["role"], "input_text")

@@ -15,7 +15,7 @@ from openresponses_bridge.protocol.input_items import (
     MessageParam,
     ReasoningParam,
 )
-from openresponses_bridge.protocol.request import CreateResponse
+from openresponses_bridge.protocol.request import CreateResponse, conversation_of
 from openresponses_bridge.protocol.tools import FunctionToolParam
 from openresponses_bridge.protocol.unknown import Unknown
 from openresponses_server.errors import HttpError
@@ -24,6 +24,7 @@ from openresponses_server.settings import Limits
 _LONGEST_NAME: Final = 1024
 """Characters of the name of a model or tool, or of an id."""
 _NONE: Final[list[Any]] = []
+_CONVERSATION: Final = "conversation"
 _NAME_FIELDS: Final = ("id", "call_id", "name")
 # the types of almost all items and tools, none of which contain tools
 _HAVE_NO_TOOLS: Final = frozenset(
@@ -51,12 +52,26 @@ def check_request(request: CreateResponse, limits: Limits, *, param: str = "inpu
                 name = getattr(each, field, None)
                 if isinstance(name, str) and len(name) > _LONGEST_NAME:
                     check_name(name, f"{where}[{index}].{field}")
+    if request.conversation is not None:
+        _check_conversation_field(request)
     if len(own) > limits.items:
         raise _refused(f"The request has {len(own)} items; the limit is {limits.items}.", param)
     declared = _count(request.tools) if request.tools else 0
     declared += sum(map(_count, filter(None, map(_nested, own))))
     if declared > limits.tools:
         raise _refused(f"The request declares {declared} tools; the limit is {limits.tools}.", "tools")
+
+
+def _check_conversation_field(request: CreateResponse) -> None:
+    """Raises InvalidRequestError for a conversation that is not named by an id, or together with what
+    excludes it."""
+    check_name(conversation_of(request) or "", _CONVERSATION)
+    if request.previous_response_id is not None:
+        what = "conversation and previous_response_id exclude each other: both name what came before"
+        raise _refused(what, _CONVERSATION)
+    if request.store is False:
+        what = "a response in a conversation has to be stored: its items are appended with it"
+        raise _refused(what, "store")
 
 
 def check_choices(n: int, owner: str, limits: Limits) -> None:
@@ -74,7 +89,7 @@ def check_conversation(request: CreateResponse, earlier: int, limits: Limits) ->
     items = earlier + (len(request.input) if isinstance(request.input, list) else 1)
     if earlier and items > limits.items:
         what = f"The conversation has {items} items with this request; the limit is {limits.items}."
-        raise _refused(what, "previous_response_id")
+        raise _refused(what, _CONVERSATION if request.conversation is not None else "previous_response_id")
 
 
 def check_name(name: str, param: str) -> None:

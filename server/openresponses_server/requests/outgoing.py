@@ -270,6 +270,8 @@ def translate_request(
         sent = sent if key is None else replace(sent, prompt_cache_key=key)
     if isinstance(body.input, list):
         sent = replace(sent, input=list(fit.own))
+    if sent.conversation is not None:  # it is kept here, and its items are in the history
+        sent = replace(sent, conversation=None)
     if target.traits.keeps_responses:
         sent = replace(sent, previous_response_id=previous_id, store=body.store is not False)
     mode = _tool_call_mode(able.tools is not False, able.streaming_tool_calls is not False)

@@ -219,7 +219,7 @@ class Settler:
         else:
             closing, ended = None, tail
         try:
-            await self._store.finish(response.id, worker, response, ended)
+            await self._store.finish(response.id, worker, response, ended, conversation=record.conversation)
         except LeaseLost:
             return None
         log_ended(response, _SETTLED if ending is None else _NOT_BEGUN)

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from openresponses_bridge.errors import WireError
 from openresponses_bridge.protocol.beyond import restore_fields
 from openresponses_bridge.protocol.codec import decode_json, encode
-from openresponses_bridge.protocol.request import CreateResponse
+from openresponses_bridge.protocol.request import CreateResponse, conversation_of
 from openresponses_bridge.protocol.secrets import items_without_secrets, request_without_secrets
 from openresponses_bridge.protocol.unknown import OURS
 from openresponses_bridge.state import WIRES
@@ -188,6 +188,7 @@ class RunSupport:
             request=stored_request(request, wire) if request.background else None,
             created_at=now,
             expires_at=self.expires_at(now),
+            conversation=conversation_of(request),
         )
         return ResponseSessionPersistenceTransformer(
             record,

@@ -295,7 +295,7 @@ class Limits(Struct, frozen=True, forbid_unknown_fields=True):
     json_values: Count = 500_000
     """The values in a request's JSON, including containers and their values."""
     items: Count = 10_000
-    """The items of the input and of the turns that it continues."""
+    """The items of the input and of the turns that it continues, and of a conversation."""
     output_bytes: Count = 256 * 1024 * 1024
     """The bytes that an upstream sends for a response. Frames without an event count more."""
     choices: Count = 8
@@ -314,7 +314,9 @@ class Limits(Struct, frozen=True, forbid_unknown_fields=True):
     readers_per_key: Count = 200
     """Readers of stored responses, of one key."""
     conversation_bytes: Count = 32 * 1024 * 1024
-    """The conversation that `previous_response_id` names."""
+    """The conversation that `previous_response_id` or `conversation` names."""
+    conversations_per_key: Count = 10_000
+    """Stored conversations of one key or, without keys, of all."""
     reference_bytes: Count = 4 * 1024 * 1024
     """The items that the `item_reference`s of a request name."""
     stored_reference_bytes: Count = 64 * 1024
@@ -360,7 +362,7 @@ class Limits(Struct, frozen=True, forbid_unknown_fields=True):
     tokens_per_minute_per_key: Annotated[int, Meta(ge=1, le=10**12)] | None = None
     """Tokens in and out, of one key, counted when a response has ended. Default: any number."""
     stored_bytes_per_key: Count | None = None
-    """Stored responses with their input and events, of one key. Default: any number."""
+    """Stored responses with their input and events, and conversations, of one key. Default: any number."""
 
 
 _RECORDING: Final = "recording:"

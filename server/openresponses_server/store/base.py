@@ -6,7 +6,7 @@ another owner's responses. Times are Unix seconds as floats.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from typing import Final, Literal, Protocol
 
 from msgspec import Struct
@@ -45,7 +45,8 @@ class StoredResponse(Struct, frozen=True):
     `response.previous_response_id` links to the previous turn. `request` is the request's body as JSON.
     `lease` exists as long as the run, from `queued` to its end. `last_sequence` is the number of the last
     event whose frame is stored, or -1. The store itself sets `last_sequence` and `updated_at`; a `created_at`
-    of 0 means now.
+    of 0 means now. `conversation` is the id of the owner's conversation to which input and output are
+    appended at the end.
     """
 
     response: Response
@@ -57,6 +58,7 @@ class StoredResponse(Struct, frozen=True):
     expires_at: float | None = None
     lease: Lease | None = None
     last_sequence: int = -1
+    conversation: str | None = None
 
 
 class ResponseProgress(Struct, frozen=True):
@@ -78,11 +80,13 @@ class UpstreamResponse(Struct, frozen=True):
 
 
 class StoredTurn(Struct, frozen=True):
-    """One link of a chain; `upstream` is its response at the upstream, if the upstream keeps it."""
+    """One link of a chain; `upstream` is its response at the upstream, if the upstream keeps it;
+    `conversation` is the id of the conversation that it was made in."""
 
     response: Response
     input: list[InputItem]
     upstream: UpstreamResponse | None = None
+    conversation: str | None = None
 
 
 class ListedItem(Struct, frozen=True):
@@ -97,6 +101,101 @@ class InputPage(Struct, frozen=True):
 
     items: list[ListedItem]
     has_more: bool
+
+
+class StoredConversation(Struct, frozen=True):
+    """A conversation without its items; `metadata` is JSON. It expires when nothing has changed it for the
+    time that the server keeps responses."""
+
+    id: str
+    owner: str
+    created_at: float
+    expires_at: float | None
+    metadata: bytes
+
+
+class ConversationSize(Struct, frozen=True):
+    """The number of a conversation's items, and the bytes of their JSON."""
+
+    items: int
+    bytes: int
+
+
+class ConversationStore(Protocol):
+    """Stores conversations: lists of items under an id, to which responses append what they end with. Calls
+    fail as those of `ResponseStore` do. For an id that no conversation of this owner has, or one that has
+    expired, they return None or False."""
+
+    async def create(self, conversation: StoredConversation, items: Sequence[ListedItem]) -> None:
+        """Store a new conversation with its first items, which have different ids."""
+        ...
+
+    async def get(self, conversation_id: str, owner: str) -> StoredConversation | None:
+        """The conversation."""
+        ...
+
+    async def count(self, owner: str, most: int) -> int:
+        """The number of this owner's conversations; counts up to `most`."""
+        ...
+
+    async def update(
+        self, conversation_id: str, owner: str, metadata: bytes, expires_at: float | None
+    ) -> StoredConversation | None:
+        """Replace the metadata; returns the conversation."""
+        ...
+
+    async def delete(self, conversation_id: str, owner: str) -> bool:
+        """Delete the conversation with its items; the responses that were made in it stay."""
+        ...
+
+    async def add(
+        self,
+        conversation_id: str,
+        owner: str,
+        items: Sequence[ListedItem],
+        most: ConversationSize,
+        expires_at: float | None,
+    ) -> bool:
+        """Append all of these items, or none; of several writers, one comes after the other. Raises HttpError
+        `conversation_full` beyond `most`, and `item_exists` if the conversation has an item with one of the
+        ids."""
+        ...
+
+    async def page(
+        self,
+        conversation_id: str,
+        owner: str,
+        *,
+        after: str | None = None,
+        limit: int = 20,
+        order: Order = "desc",
+    ) -> InputPage | None:
+        """A page of the items, which begins after the item with the id `after`. Raises CursorError if there
+        is no such item."""
+        ...
+
+    async def item(self, conversation_id: str, item_id: str, owner: str) -> ListedItem | None:
+        """One item."""
+        ...
+
+    async def remove(
+        self, conversation_id: str, item_id: str, owner: str, expires_at: float | None
+    ) -> StoredConversation | None:
+        """Delete one item, the others keep their order; returns the conversation, None if it has no such
+        item."""
+        ...
+
+    async def size(self, conversation_id: str, owner: str) -> ConversationSize | None:
+        """The size, without reading the items."""
+        ...
+
+    async def items(self, conversation_id: str, owner: str) -> list[ListedItem] | None:
+        """All items in order."""
+        ...
+
+    async def sweep(self, now: float) -> int:
+        """Delete the conversations that had expired at `now`; returns how many."""
+        ...
 
 
 class ResponseStore(Protocol):
@@ -125,6 +224,11 @@ class ResponseStore(Protocol):
         """These responses as lists."""
         ...
 
+    @property
+    def conversations(self) -> ConversationStore:
+        """The conversations that these responses are appended to."""
+        ...
+
     async def now(self) -> float:
         """The time that decides whether leases in this store have expired: the same for all workers that
         share it, whatever their machines' clocks say."""
@@ -141,8 +245,9 @@ class ResponseStore(Protocol):
 
     async def put(self, record: StoredResponse, frames: Frames | None = None) -> None:
         """Store the turn under its response's id, with the frames sent so far, and replace the owner's
-        whole record of that id. Raises StoreError `store_conflict` if the id is another owner's or not a
-        valid id."""
+        whole record of that id. A turn that has ended is appended to its conversation, if that still exists,
+        unless the replaced record was. Raises StoreError `store_conflict` if the id is another owner's or not
+        a valid id."""
         ...
 
     async def checkpoint(
@@ -163,10 +268,17 @@ class ResponseStore(Protocol):
         ...
 
     async def finish(
-        self, response_id: str, worker: str, response: Response, frames: Frames | None = None
+        self,
+        response_id: str,
+        worker: str,
+        response: Response,
+        frames: Frames | None = None,
+        *,
+        conversation: str | None = None,
     ) -> None:
-        """Store the end of the run and release its lease. May be repeated: the first end stays, since others
-        may have read it. Raises LeaseLost if `worker` does not hold the run."""
+        """Store the end of the run, release its lease and, in the same step, append the turn to the record's
+        `conversation`, if that still exists. May be repeated: the first end stays, since others may have read
+        it. Raises LeaseLost if `worker` does not hold the run."""
         ...
 
     async def acquire(self, response_id: str, lease: Lease, now: float) -> StoredResponse | None:
@@ -226,9 +338,9 @@ class ResponseStore(Protocol):
         ...
 
     async def stock(self) -> dict[str, int]:
-        """The stored bytes of each owner: requests, responses, input and frames, and deleted turns kept for
-        later ones. The sizes are computed without reading the data; the cost grows with the number of
-        records."""
+        """The stored bytes of each owner: requests, responses, input and frames, deleted turns kept for later
+        ones, and conversations. The sizes are computed without reading the data; the cost grows with the
+        number of records."""
         ...
 
     async def missing(
@@ -272,11 +384,13 @@ class ResponseStore(Protocol):
         ...
 
     async def sweep(self, now: float) -> int:
-        """Delete the responses that had expired at `now`; returns how many. Runs in progress stay."""
+        """Delete the responses that had expired at `now`, and the conversations; returns how many responses.
+        Runs in progress stay."""
         ...
 
     def export(self) -> AsyncIterator[bytes]:
-        """Every record of every owner as lines of JSON (see `export_lines`), line ends included."""
+        """Every record and conversation of every owner as lines of JSON (see `export_lines`), line ends
+        included."""
         ...
 
     async def probe(self) -> None:
@@ -349,9 +463,9 @@ class TooLarge(HttpError):
     CONVERSATION = "conversation_too_large"
     REFERENCES = "references_too_large"
 
-    def __init__(self, code: str, size: int, most: int) -> None:
-        what, param = _LARGE[code]
-        super().__init__(400, f"{what} {size} bytes; the limit is {most}.", code=code, param=param)
+    def __init__(self, code: str, size: int, most: int, param: str | None = None) -> None:
+        what, usual = _LARGE[code]
+        super().__init__(400, f"{what} {size} bytes; the limit is {most}.", code=code, param=param or usual)
 
 
 _LARGE: Final = {
@@ -364,6 +478,4 @@ class CursorError(HttpError):
     """The page should begin at an item that the response does not have: 400."""
 
     def __init__(self, param: str, item_id: str) -> None:
-        super().__init__(
-            400, f"No input item has the id '{item_id[:80]}'.", code="invalid_value", param=param
-        )
+        super().__init__(400, f"No item here has the id '{item_id[:80]}'.", code="invalid_value", param=param)

@@ -1,7 +1,8 @@
 """Records as lines of JSON, written by `db export` and read by `db import`.
 
 A line is a record with its frames; long frames follow the record in lines of their own. A record in progress
-has a `lease`. A `hidden` record was deleted and is kept for later turns.
+has a `lease`. A `hidden` record was deleted and is kept for later turns. A line that begins with
+`conversation` is a conversation, whose items follow in lines of their own.
 """
 
 from __future__ import annotations
@@ -15,9 +16,10 @@ from msgspec import Raw, Struct
 
 from openresponses_bridge.errors import WireError
 from openresponses_bridge.protocol.codec import decode_json, decode_response, encode
+from openresponses_bridge.protocol.request import Metadata
 from openresponses_bridge.protocol.response import Response
 from openresponses_bridge.state import TERMINAL_EVENT
-from openresponses_server.store.base import Lease
+from openresponses_server.store.base import Lease, StoredConversation
 from openresponses_server.store.frames import Frames, joined
 from openresponses_server.store.records import (
     HIDDEN,
@@ -34,6 +36,9 @@ from openresponses_server.store.records import (
 FRAMES_IN_LINE: Final = 1024 * 1024
 """The most bytes of frames that are written into their record's line."""
 
+_FRAMES_OF: Final = b'{"frames_of":'
+_CONVERSATION: Final = b'{"conversation":'
+_ITEMS_OF: Final = b'{"items_of":'
 _LATEST: Final = 1e12  # seconds: no response was made so late
 _HIGHEST: Final = 2**62
 _UNREADABLE: Final = (msgspec.MsgspecError, WireError, RecursionError, UnicodeError)
@@ -58,6 +63,7 @@ class _RecordLine(Struct, forbid_unknown_fields=True):
     frames: str
     hidden: bool = False
     last_sequence: int | None = None
+    conversation_id: str | None = None
 
 
 class _FramesLine(Struct, forbid_unknown_fields=True):
@@ -65,6 +71,34 @@ class _FramesLine(Struct, forbid_unknown_fields=True):
     first_sequence: int
     last_sequence: int
     frames: str
+
+
+class _ConversationLine(Struct, forbid_unknown_fields=True):
+    conversation: str
+    owner: str
+    created_at: float
+    expires_at: float | None
+    metadata: Metadata
+    items: int
+
+
+class _ItemsLine(Struct, forbid_unknown_fields=True):
+    items_of: str
+    items: list[tuple[str, Raw]]
+
+
+class ReadConversation(Struct, frozen=True):
+    """A conversation read from its line, which is followed by so many items."""
+
+    conversation: StoredConversation
+    items: int
+
+
+class ReadItems(Struct, frozen=True):
+    """Items of the preceding conversation."""
+
+    conversation_id: str
+    rows: list[InputRow]
 
 
 class ReadRecord(Struct, frozen=True):
@@ -84,9 +118,42 @@ class ReadFrames(Struct, frozen=True):
 
 
 def is_record(line: bytes) -> bool:
-    """Whether this line of an export is a record's; the other lines are further frames of the preceding
-    one."""
-    return not line.startswith(b'{"frames_of":')
+    """Whether this line of an export is a response's, and neither of further frames of the preceding one nor
+    of a conversation."""
+    return not line.startswith((_FRAMES_OF, _CONVERSATION, _ITEMS_OF))
+
+
+def conversation_line(conversation: StoredConversation, items: int) -> bytes:
+    """The line of a conversation, which so many items follow."""
+    fields = {
+        "conversation": conversation.id,
+        "owner": conversation.owner,
+        "created_at": conversation.created_at,
+        "expires_at": conversation.expires_at,
+        "metadata": Raw(conversation.metadata),
+        "items": items,
+    }
+    return encode(fields) + b"\n"
+
+
+def items_line(conversation_id: str, rows: Iterable[InputRow]) -> bytes:
+    """A line of items, behind that of their conversation."""
+    items = [(row.item_id.decode(), Raw(row.item)) for row in rows]
+    return encode({"items_of": conversation_id, "items": items}) + b"\n"
+
+
+def in_lines(rows: Iterable[InputRow]) -> Iterator[list[InputRow]]:
+    """The items in portions for one line each."""
+    some: list[InputRow] = []
+    size = 0
+    for row in rows:
+        some.append(row)
+        size += len(row.item)
+        if size > FRAMES_IN_LINE:
+            yield some
+            some, size = [], 0
+    if some:
+        yield some
 
 
 def export_lines(row: Row, items: Iterable[bytes], frames: list[Frames]) -> Iterator[bytes]:
@@ -115,6 +182,7 @@ def record_line(row: Row, items: Iterable[bytes], frames: Frames | None) -> byte
         "input": [Raw(item) for item in items],
         "response": Raw(row.response),
         "last_sequence": row.last_sequence,
+        "conversation_id": row.conversation_id,
         "frames": "" if frames is None else frames.data.decode(),
     }
     return encode(fields) + b"\n"
@@ -126,15 +194,43 @@ def frames_line(response_id: str, frames: Frames) -> bytes:
     return msgspec.json.encode(line) + b"\n"
 
 
-def read_line(data: bytes) -> ReadRecord | ReadFrames:
+ReadLine = ReadRecord | ReadFrames | ReadConversation | ReadItems
+
+
+def read_line(data: bytes) -> ReadLine:
     """The contents of a line. Raises BadLine."""
     try:
-        if data.startswith(b'{"frames_of":'):
+        if data.startswith(_FRAMES_OF):
             line = msgspec.json.decode(data, type=_FramesLine)
             return ReadFrames(line.frames_of, _frames(line.first_sequence, line.last_sequence, line.frames))
+        if data.startswith(_CONVERSATION):
+            return _conversation(msgspec.json.decode(data, type=_ConversationLine))
+        if data.startswith(_ITEMS_OF):
+            return _items(msgspec.json.decode(data, type=_ItemsLine))
         return _record(msgspec.json.decode(data, type=_RecordLine))
     except _UNREADABLE as error:
         raise BadLine(f"can't be read: {error}") from error
+
+
+def _conversation(line: _ConversationLine) -> ReadConversation:
+    if not can_be_id(line.conversation):
+        raise BadLine("conversation can't be the id of a conversation")
+    _check_owner(line.owner)
+    _check_times(line)
+    if line.items < 0:
+        raise BadLine("items is not a number of items")
+    metadata = encode(line.metadata)
+    return ReadConversation(
+        StoredConversation(line.conversation, line.owner, line.created_at, line.expires_at, metadata),
+        line.items,
+    )
+
+
+def _items(line: _ItemsLine) -> ReadItems:
+    decode_input(bytes(item) for _, item in line.items)
+    if not all(can_be_id(name) for name, _ in line.items):
+        raise BadLine("items has an id that can't be the id of an item")
+    return ReadItems(line.items_of, [InputRow(id_bytes(name), bytes(item)) for name, item in line.items])
 
 
 def _record(line: _RecordLine) -> ReadRecord:
@@ -162,6 +258,7 @@ def _record(line: _RecordLine) -> ReadRecord:
         last_sequence=last,
         request=_request(line.request),
         response=bytes(line.response),
+        conversation_id=line.conversation_id,
     )
     rows = [InputRow(id_bytes(name), item) for name, item in zip(names, items, strict=True)]
     frames = _frames(last - count + 1, last, line.frames) if count else None
@@ -177,14 +274,24 @@ def _check_columns(line: _RecordLine) -> None:
         raise BadLine("id can't be the id of a response")
     if link is not None and not can_be_id(link):
         raise BadLine("previous_response_id can't be the id of a response")
-    if is_hidden(line.owner) or not (line.owner == "" or can_be_id(line.owner)):
-        raise BadLine("owner can't be an owner")
+    if line.conversation_id is not None and not can_be_id(line.conversation_id):
+        raise BadLine("conversation_id can't be the id of a conversation")
+    _check_owner(line.owner)
     if line.lease is None and line.status not in TERMINAL_EVENT:
         raise BadLine("status is not that of a response that has ended, and nobody makes it")
     if line.lease is not None and line.hidden:
         raise BadLine("is in progress and deleted")
+    _check_times(line)
+
+
+def _check_owner(owner: str) -> None:
+    if is_hidden(owner) or not (owner == "" or can_be_id(owner)):
+        raise BadLine("owner can't be an owner")
+
+
+def _check_times(line: _RecordLine | _ConversationLine) -> None:
     for name in ("created_at", "updated_at", "expires_at"):
-        seconds: Any = getattr(line, name)
+        seconds: Any = getattr(line, name, None)
         if seconds is not None and not (math.isfinite(seconds) and 0 <= seconds < _LATEST):
             raise BadLine(f"{name} is not a time")
 

@@ -1,4 +1,5 @@
-"""The history of a request: the chain that `previous_response_id` refers to."""
+"""The history of a request: the chain that `previous_response_id` refers to, or the items of its
+`conversation`."""
 
 from __future__ import annotations
 
@@ -13,12 +14,14 @@ from openresponses_bridge.protocol.codec import encode
 from openresponses_bridge.protocol.content import InputTextContent, OutputTextParam
 from openresponses_bridge.protocol.input_items import InputItem, ItemReference, MessageParam, items_of
 from openresponses_bridge.protocol.items import Item
-from openresponses_bridge.protocol.request import CreateResponse
+from openresponses_bridge.protocol.request import CreateResponse, conversation_of
 from openresponses_server.errors import HttpError
 from openresponses_server.limits.memory import Available, Reservation
 from openresponses_server.store.base import ResponseStore, StoredTurn, TooLarge, UpstreamResponse
+from openresponses_server.store.conversations import unknown_conversation
 from openresponses_server.store.records import decode_input, listed_ids
 
+_CONVERSATION: Final = "conversation"
 _UNENDED: Final = ("queued", "in_progress")
 
 
@@ -92,7 +95,36 @@ async def history_of(
             code="previous_response_in_progress",
             param="previous_response_id",
         )
+    if turns[-1].conversation is not None:  # what came before it is there, and may have changed
+        raise HttpError(
+            400,
+            f"Response '{turns[-1].response.id}' was made in conversation '{turns[-1].conversation}': name "
+            "that as `conversation` to continue it.",
+            code="response_in_conversation",
+            param="previous_response_id",
+        )
     return await with_usable_upstream(store, Conversation().with_turns(turns, size), owner)
+
+
+async def items_of_conversation(
+    store: ResponseStore, conversation_id: str, owner: str, available: Available, reservation: Reservation
+) -> Conversation:
+    """The items of this conversation. `reservation` grows by their size before they are read.
+
+    Raises HttpError `conversation_not_found` if it does not exist or is another owner's, TooLarge, and 429 if
+    too much is in memory.
+    """
+    size = await store.conversations.size(conversation_id, owner)
+    if size is None:
+        raise unknown_conversation(conversation_id, _CONVERSATION)
+    if size.bytes > available.conversation:
+        raise TooLarge(TooLarge.CONVERSATION, size.bytes, available.conversation, _CONVERSATION)
+    reservation.grow(size.bytes)
+    found = await store.conversations.items(conversation_id, owner)
+    if found is None:
+        raise unknown_conversation(conversation_id, _CONVERSATION)
+    items: list[InputItem | Item] = [each.item for each in found]
+    return Conversation(items, {each.id: each.item for each in found}, size=size.bytes)
 
 
 async def with_usable_upstream(store: ResponseStore, before: Conversation, owner: str) -> Conversation:
@@ -123,15 +155,17 @@ class Continued(NamedTuple):
 async def continued(
     store: ResponseStore, request: CreateResponse, owner: str, available: Available, *, accepted: bool = False
 ) -> Continued:
-    """The request with the turns before it, which are read from the store. A request that was `accepted`
+    """The request with what came before it, which is read from the store. A request that was `accepted`
     before is not refused for lack of memory.
 
-    Raises HttpError `previous_response_not_found` and `item_not_found`, also for what belongs to another
-    owner, TooLarge, and 429 if too much is in memory.
+    Raises HttpError `previous_response_not_found`, `conversation_not_found` and `item_not_found`, also for
+    what belongs to another owner, TooLarge, and 429 if too much is in memory.
     """
     reservation = available.budget.reserve(owner, accepted=accepted)
     before, previous_id = Conversation(), request.previous_response_id
-    if previous_id is not None:
+    if (conversation := conversation_of(request)) is not None:
+        before = await items_of_conversation(store, conversation, owner, available, reservation)
+    elif previous_id is not None:
         before = await history_of(store, previous_id, owner, available, reservation)
     return Continued(await resolved(store, request, owner, before, available), before, reservation)
 

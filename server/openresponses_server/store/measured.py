@@ -39,6 +39,20 @@ _OF_STORE: Final = (
 )
 _USAGE: Final = "usage"
 _OF_USAGE: Final = ("add_usage", "remove_usage", "usage_of")
+_CONVERSATIONS: Final = "conversations"
+_OF_CONVERSATIONS: Final = (
+    "add",
+    "count",
+    "create",
+    "delete",
+    "get",
+    "item",
+    "items",
+    "page",
+    "remove",
+    "size",
+    "update",
+)
 # not `append` and `add`: a token waits for them
 _OF_LOG: Final = ("check", "open", "close", "discard")
 _UNMEASURED: Final = ("add", "at_hand")  # found immediately
@@ -46,14 +60,16 @@ _TIMEOUT: Final = "timeout"
 
 
 class _Measured:
-    """Everything of `inner`; the calls of these names are measured."""
+    """Everything of `inner`; the calls of these names are measured, with this prefix to their names."""
 
-    def __init__(self, part: str, inner: Any, names: tuple[str, ...], called: Called) -> None:
+    def __init__(
+        self, part: str, inner: Any, names: tuple[str, ...], called: Called, prefix: str = ""
+    ) -> None:
         self._inner = inner
         for name in names:
-            setattr(self, name, _timed(part, name, getattr(inner, name), called))
+            setattr(self, name, _timed(part, f"{prefix}{name}", getattr(inner, name), called))
         for name in _UNMEASURED:
-            if hasattr(inner, name):
+            if name not in names and hasattr(inner, name):
                 setattr(self, name, getattr(inner, name))
 
     def __getattr__(self, name: str) -> Any:
@@ -64,6 +80,8 @@ def measured_store(store: ResponseStore, called: Called) -> ResponseStore:
     """The same store."""
     measured = _Measured("store", store, _OF_STORE, called)
     setattr(measured, _USAGE, _Measured("store", store.usage, _OF_USAGE, called))
+    kept = _Measured("store", store.conversations, _OF_CONVERSATIONS, called, "conversation_")
+    setattr(measured, _CONVERSATIONS, kept)
     return cast(ResponseStore, measured)
 
 

@@ -27,7 +27,7 @@ from openresponses_server.store.base import (
     StoreError,
     TooLarge,
 )
-from openresponses_server.store.export_lines import export_lines
+from openresponses_server.store.export_lines import conversation_line, export_lines, in_lines, items_line
 from openresponses_server.store.frames import Frames, Piece, pieces
 from openresponses_server.store.listing import HEAD_BYTES, ListFilter, ResponseRow
 from openresponses_server.store.lookups import (
@@ -39,6 +39,7 @@ from openresponses_server.store.lookups import (
     position,
     window,
 )
+from openresponses_server.store.memory_conversations import MemoryConversations
 from openresponses_server.store.presence import Presence, SingleProcess
 from openresponses_server.store.records import (
     HIDDEN,
@@ -292,6 +293,7 @@ class MemoryStore:
         self._clock = clock
         self.usage = MemoryUsage()
         self.listing = MemoryListing(self._records, clock)
+        self.conversations = MemoryConversations(limit, clock)
 
     async def now(self) -> float:
         return self._clock()
@@ -312,9 +314,11 @@ class MemoryStore:
         if there is not None and there.row.owner != row.owner:
             raise StoreError(StoreError.CONFLICT, "A response with this id already exists.")
         output = [] if record.lease else output_names(record.response)
-        self._records.add(
-            MemoryRecord(row, input_rows(record), {frames.first: frames} if frames else {}, output)
-        )
+        had_ended = there is not None and there.row.lease_until is None
+        kept = MemoryRecord(row, input_rows(record), {frames.first: frames} if frames else {}, output)
+        self._records.add(kept)
+        if record.lease is None and not had_ended:
+            self._append_turn(kept, record.response, record.conversation)
 
     async def checkpoint(
         self,
@@ -339,12 +343,19 @@ class MemoryStore:
         return lost
 
     async def finish(
-        self, response_id: str, worker: str, response: Response, frames: Frames | None = None
+        self,
+        response_id: str,
+        worker: str,
+        response: Response,
+        frames: Frames | None = None,
+        *,
+        conversation: str | None = None,
     ) -> None:
         kept = self._held_by(response_id, worker)
         if kept.row.lease_until is not None:
             self._records.name_output(kept, output_names(response))
             self._update(kept, response, frames, None)
+            self._append_turn(kept, response, conversation)
 
     async def acquire(self, response_id: str, lease: Lease, now: float) -> StoredResponse | None:
         kept = self._records.get(response_id)
@@ -412,6 +423,8 @@ class MemoryStore:
         held: Counter[str] = Counter()
         for kept in self._records.all():
             held[owner_of(kept)] += kept.size
+        for owner, size in self.conversations.stock():
+            held[owner] += size
         return held
 
     async def missing(
@@ -470,6 +483,7 @@ class MemoryStore:
         expired = [kept for kept in self._records.all() if not kept.is_readable(now)]
         for kept in reversed(expired):  # newest first: turns before it may be kept for it alone
             self._records.remove(kept)
+        await self.conversations.sweep(now)
         return len(expired)
 
     async def export(self) -> AsyncIterator[bytes]:
@@ -477,12 +491,17 @@ class MemoryStore:
             frames = [kept.frames[first] for first in sorted(kept.frames)]
             for line in export_lines(kept.row, [row.item for row in kept.input], frames):
                 yield line
+        for conversation, rows in self.conversations.all():
+            yield conversation_line(conversation, len(rows))
+            for some in in_lines(rows):
+                yield items_line(conversation.id, some)
 
     async def probe(self) -> None:
         return None
 
     async def close(self) -> None:
         self._records.clear()
+        self.conversations.clear()
 
     def _of(self, response_id: str, owner: str) -> MemoryRecord | None:
         kept = self._records.get(response_id)
@@ -502,6 +521,11 @@ class MemoryStore:
             turns[kept.row.id] = kept
             kept = self._context(kept.row.previous_response_id or "", owner)
         return turns
+
+    def _append_turn(self, kept: MemoryRecord, response: Response, conversation: str | None) -> None:
+        if conversation is not None:
+            row = kept.row
+            self.conversations.append_turn(conversation, row.owner, response, kept.input, row.expires_at)
 
     def _held_by(self, response_id: str, worker: str) -> MemoryRecord:
         kept = self._records.get(response_id)
@@ -536,4 +560,5 @@ def _record(kept: MemoryRecord) -> StoredResponse:
 
 
 def _turn(kept: MemoryRecord) -> StoredTurn:
-    return turn_of(kept.row.id, kept.row.response, (row.item for row in kept.input))
+    items = (row.item for row in kept.input)
+    return turn_of(kept.row.id, kept.row.response, items, kept.row.conversation_id)

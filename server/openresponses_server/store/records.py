@@ -70,6 +70,7 @@ class Row(Struct, frozen=True, kw_only=True):
     last_sequence: int
     request: bytes | None
     response: bytes
+    conversation_id: str | None = None
 
 
 class InputRow(Struct, frozen=True):
@@ -111,6 +112,7 @@ def row_of(record: StoredResponse, now: float, last_sequence: int) -> Row:
         last_sequence=last_sequence,
         request=record.request,
         response=encode(response),
+        conversation_id=record.conversation,
     )
 
 
@@ -149,6 +151,7 @@ def hidden_row(row: Row) -> Row:
         last_sequence=-1,
         request=None,
         response=_context_of(row.response),
+        conversation_id=None,
     )
 
 
@@ -174,7 +177,7 @@ def _context_of(body: bytes) -> bytes:
 
 def record_of(row: Row, items: Iterable[bytes]) -> StoredResponse:
     """The record in these columns and input items. Raises UnreadableRecord."""
-    turn = turn_of(row.id, row.response, items)
+    turn = turn_of(row.id, row.response, items, row.conversation_id)
     return StoredResponse(
         response=turn.response,
         input=turn.input,
@@ -185,16 +188,19 @@ def record_of(row: Row, items: Iterable[bytes]) -> StoredResponse:
         expires_at=row.expires_at,
         lease=lease_of(row),
         last_sequence=row.last_sequence,
+        conversation=row.conversation_id,
     )
 
 
-def turn_of(response_id: str, body: bytes, items: Iterable[bytes]) -> StoredTurn:
+def turn_of(
+    response_id: str, body: bytes, items: Iterable[bytes], conversation_id: str | None = None
+) -> StoredTurn:
     """The turn in this JSON. Raises UnreadableRecord."""
     with reading(response_id):
         response = decode_response(body)
         if response.id != response_id:
             raise UnreadableRecord(response_id)
-        return StoredTurn(response, decode_input(items), _upstream_of(body))
+        return StoredTurn(response, decode_input(items), _upstream_of(body), conversation_id)
 
 
 @contextmanager

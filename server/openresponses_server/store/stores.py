@@ -50,6 +50,7 @@ class _LaterStore(_MeasuredCalls):
         self.name = name_of_file(path)
         self.usage = _MeasuredCalls(self._usage)
         self.listing = _MeasuredCalls(self._listing)
+        self.conversations = _MeasuredCalls(self._conversations)
         self._path = path
         self._build = build
         self._pause = pause
@@ -85,6 +86,9 @@ class _LaterStore(_MeasuredCalls):
 
     async def _listing(self) -> Any:
         return (await self._loaded()).listing
+
+    async def _conversations(self) -> Any:
+        return (await self._loaded()).conversations
 
 
 def build_store(settings: Settings) -> ResponseStore:

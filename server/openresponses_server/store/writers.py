@@ -336,7 +336,10 @@ class RecordWriter:
         frames = joined(self.pending)
         response = linked(response, self._upstream())
         if self.stored:
-            await self._store.finish(self._record.response.id, self._worker, response, frames)
+            conversation = self._record.conversation
+            await self._store.finish(
+                self._record.response.id, self._worker, response, frames, conversation=conversation
+            )
         else:
             await self._store.put(replace(self._record, response=response, lease=None), frames)
         self.pending.clear()

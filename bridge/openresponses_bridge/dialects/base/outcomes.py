@@ -105,7 +105,7 @@ OURS: Final[Outcomes] = {
     "store": honoured("the bridge stores the response"),
     "metadata": honoured("kept with the response"),
     "max_tool_calls": honoured("calls beyond it are kept back"),
-    "conversation": refused("conversations are not kept here; use previous_response_id"),
+    "conversation": honoured("the conversation's items are sent along"),
     "prompt": refused("stored prompts are not known to this upstream"),
     "background_options": loss("no completion window is kept"),
     "context_management": loss("nothing is compacted unless asked for"),

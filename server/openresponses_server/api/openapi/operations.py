@@ -8,7 +8,13 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from openresponses_bridge.dialects.vscode import LanguageModelErrorBody
-from openresponses_bridge.protocol.request import CompactRequest, CreateResponse
+from openresponses_bridge.protocol.request import (
+    CompactRequest,
+    CreateConversation,
+    CreateConversationItems,
+    CreateResponse,
+    UpdateConversation,
+)
 from openresponses_bridge.protocol.response import CompactResource, ErrorBody, Response
 from openresponses_server.api.openapi import schemas
 from openresponses_server.api.openapi.schemas import STREAM_EVENT
@@ -62,6 +68,10 @@ _TIME: Final[dict[str, Any]] = {"type": "integer", "minimum": 0}
 _STRING: Final = {"type": "string", "maxLength": 200}
 _BODY: Final = (400, 401, 403, 404, 408, 413, 415, 422, 429, 500, 502, 503, 504, 529)
 _STORED: Final = (400, 401, 403, 404, 409, 429, 500, 503)
+
+_KEPT: Final = (400, 401, 403, 404, 408, 413, 415, 422, 429, 500, 503)
+_CONVERSATION: Final = Parameter("id", "Id of a conversation.", {"type": "string"}, "path")
+_ITEM: Final = Parameter("item_id", "Id of an item of the conversation.", {"type": "string"}, "path")
 
 INSPECTOR: Final[dict[tuple[str, str], Operation]] = {
     ("post", "/inspector/v1/responses"): Operation(
@@ -288,6 +298,74 @@ OPERATIONS: Final[dict[tuple[str, str], Operation]] = {
         answer=schemas.InputTokens,
         errors=_BODY,
         examples={"whole": {"model": "demo", "input": "Hello"}},
+    ),
+    ("post", "/v1/conversations"): Operation(
+        id="create_conversation",
+        summary="Create a conversation",
+        request=CreateConversation,
+        answer=schemas.Conversation,
+        errors=_KEPT,
+        leads_to=("retrieve_conversation", "list_conversation_items", "delete_conversation"),
+        examples={"with an item": {"items": [_USER], "metadata": {"topic": "demo"}}},
+    ),
+    ("get", "/v1/conversations/{id}"): Operation(
+        id="retrieve_conversation",
+        summary="Retrieve a conversation",
+        answer=schemas.Conversation,
+        parameters=(_CONVERSATION,),
+        errors=_STORED,
+    ),
+    ("post", "/v1/conversations/{id}"): Operation(
+        id="update_conversation",
+        summary="Replace a conversation's metadata",
+        request=UpdateConversation,
+        answer=schemas.Conversation,
+        parameters=(_CONVERSATION,),
+        errors=_KEPT,
+        examples={"metadata": {"metadata": {"topic": "demo"}}},
+    ),
+    ("delete", "/v1/conversations/{id}"): Operation(
+        id="delete_conversation",
+        summary="Delete a conversation with its items",
+        answer=schemas.DeletedConversation,
+        parameters=(_CONVERSATION,),
+        errors=_STORED,
+    ),
+    ("get", "/v1/conversations/{id}/items"): Operation(
+        id="list_conversation_items",
+        summary="List a conversation's items",
+        answer=schemas.InputItemList,
+        parameters=(
+            _CONVERSATION,
+            Parameter("limit", "Items per page.", {"type": "integer", "minimum": 1, "maximum": 100}),
+            Parameter("order", "The order by age.", {"type": "string", "enum": ["asc", "desc"]}),
+            Parameter("after", "The id of the item before the page.", {"type": "string"}),
+            Parameter("include", "Changes nothing: items are shown whole.", {"type": "string"}),
+        ),
+        errors=_STORED,
+    ),
+    ("post", "/v1/conversations/{id}/items"): Operation(
+        id="create_conversation_items",
+        summary="Append items to a conversation",
+        request=CreateConversationItems,
+        answer=schemas.InputItemList,
+        parameters=(_CONVERSATION,),
+        errors=_KEPT,
+        examples={"message": {"items": [_USER]}},
+    ),
+    ("get", "/v1/conversations/{id}/items/{item_id}"): Operation(
+        id="retrieve_conversation_item",
+        summary="Retrieve an item of a conversation",
+        answer=schemas.ConversationItem,
+        parameters=(_CONVERSATION, _ITEM),
+        errors=_STORED,
+    ),
+    ("delete", "/v1/conversations/{id}/items/{item_id}"): Operation(
+        id="delete_conversation_item",
+        summary="Delete an item of a conversation",
+        answer=schemas.Conversation,
+        parameters=(_CONVERSATION, _ITEM),
+        errors=_STORED,
     ),
     ("get", "/v1/models"): Operation(
         id="list_models",

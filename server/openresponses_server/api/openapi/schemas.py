@@ -18,10 +18,13 @@ from openresponses_bridge.protocol import vocabulary
 from openresponses_bridge.protocol.events import KnownEvent
 from openresponses_bridge.protocol.request import (
     CompactRequest,
+    CreateConversation,
+    CreateConversationItems,
     CreateResponse,
     ForeignFields,
     Native,
     ResponseCreateMessage,
+    UpdateConversation,
     WebSocketError,
 )
 from openresponses_bridge.protocol.response import CompactResource, ErrorBody, Response
@@ -54,8 +57,32 @@ class DeletedResponse(Struct, frozen=True):
     deleted: Literal[True]
 
 
+class Conversation(Struct, frozen=True):
+    """A conversation without its items. `created_at` is in Unix seconds."""
+
+    id: str
+    object: Literal["conversation"]
+    created_at: int
+    metadata: dict[str, str]
+
+
+class DeletedConversation(Struct, frozen=True):
+    """The conversation was deleted."""
+
+    id: str
+    object: Literal["conversation.deleted"]
+    deleted: Literal[True]
+
+
+class ConversationItem(Struct, frozen=True):
+    """An item with the id that it has in its conversation, and the fields of its type."""
+
+    id: str
+    type: str
+
+
 class InputItemList(Struct, frozen=True):
-    """A page of a response's input items, each with its id."""
+    """A page of the input items of a response, or of the items of a conversation, each with its id."""
 
     object: Literal["list"]
     data: list[dict[str, Any]]
@@ -336,6 +363,12 @@ ROOTS: Final[tuple[type[Any], ...]] = (
     Model,
     ModelList,
     DeletedResponse,
+    CreateConversation,
+    CreateConversationItems,
+    UpdateConversation,
+    Conversation,
+    DeletedConversation,
+    ConversationItem,
     InputItemList,
     InputTokens,
     ListedResponses,

@@ -335,7 +335,8 @@ class Lanes:
             with suppress(BridgeError):
                 before = await decode_body(lane.turns.message, limits, request_object)
             said = [each for steer in lane.sent for each in steer.messages]
-            return encode(before | {"previous_response_id": lane.turns.response_id, "input": said})
+            link = {} if before.get("conversation") else {"previous_response_id": lane.turns.response_id}
+            return encode(before | link | {"input": said})
         if not lane.held:
             return message
         held, lane.held = lane.held, []

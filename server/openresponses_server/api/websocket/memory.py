@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from openresponses_bridge.protocol.codec import encode
-from openresponses_bridge.protocol.request import CreateResponse
+from openresponses_bridge.protocol.request import CreateResponse, conversation_of
 from openresponses_bridge.protocol.response import Response
 from openresponses_server.errors import HttpError
 from openresponses_server.limits.memory import Available, Reservation
@@ -14,6 +14,7 @@ from openresponses_server.store.history import (
     Continued,
     Conversation,
     history_of,
+    items_of_conversation,
     own_input,
     resolved,
     with_usable_upstream,
@@ -65,6 +66,9 @@ class ConnectionMemory:
     ) -> None:
         """Remember the latest response with its request and the conversation before. `upstream` is the
         response as the upstream stores it."""
+        if request.conversation is not None:  # it has what is to be remembered
+            self._clear()
+            return
         if request.previous_response_id is None or request.previous_response_id != self._id:
             self._clear()
         turns = [
@@ -97,9 +101,9 @@ class ConnectionMemory:
     async def resolve(self, store: ResponseStore, request: CreateResponse) -> Continued:
         """The request and what came before it. What it refers to may be remembered or stored.
 
-        Raises HttpError `previous_response_not_found` and `item_not_found`, 429 when too much is in memory,
-        and TooLarge, also when a turn that is not stored would make the conversation too large to be
-        remembered.
+        Raises HttpError `previous_response_not_found`, `conversation_not_found` and `item_not_found`, 429
+        when too much is in memory, and TooLarge, also when a turn that is not stored would make the
+        conversation too large to be remembered.
         """
         reservation = self._available.budget.reserve(self._owner)
         before = await self._load_history(store, request, reservation)
@@ -117,6 +121,8 @@ class ConnectionMemory:
     ) -> Conversation:
         """The conversation from memory, else from the store if the request is stored too."""
         wanted = request.previous_response_id
+        if (conversation := conversation_of(request)) is not None:
+            return await items_of_conversation(store, conversation, self._owner, self._available, reservation)
         if wanted is None:
             return Conversation()
         if wanted == self._id:

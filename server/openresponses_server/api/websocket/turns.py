@@ -30,7 +30,7 @@ from openresponses_bridge.protocol.codec import (
     encode_sse,
 )
 from openresponses_bridge.protocol.events import TERMINAL_EVENTS, ErrorEvent, Event, ResponseFailed
-from openresponses_bridge.protocol.request import CreateResponse, ResponseCreateMessage
+from openresponses_bridge.protocol.request import CreateResponse, ResponseCreateMessage, conversation_of
 from openresponses_bridge.protocol.response import Response
 from openresponses_bridge.protocol.secrets import items_without_secrets
 from openresponses_bridge.protocol.usage import Usage
@@ -369,7 +369,13 @@ class TurnRunner:
             frames = Frames(0, len(events) - 1, encode_sse(events))
             expires_at = self._service.runs.expires_at(time.time())
             items = items_without_secrets(own_input(request))
-            record = StoredResponse(response, items, owner=self._owner, expires_at=expires_at)
+            record = StoredResponse(
+                response,
+                items,
+                owner=self._owner,
+                expires_at=expires_at,
+                conversation=conversation_of(request),
+            )
             await self._service.store.put(record, frames)
         release_received()
         self._memory.remember(request, response, before)

@@ -134,7 +134,7 @@ def check_usable(connection: Connection, revision: str) -> None:
 
 
 def make_tables(url: URL) -> None:
-    """Run the migrations in an empty database. Blocks. Raises StoreError."""
+    """Run the missing migrations, in an empty database all. Blocks. Raises StoreError."""
     from openresponses_server.store.sql.migrate import (
         upgrade,  # Alembic takes a while to load, and is seldom needed
     )

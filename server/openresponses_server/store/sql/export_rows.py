@@ -10,17 +10,22 @@ from typing import Any, Final
 
 from sqlalchemy import bindparam, func, literal, select, union_all
 
+from openresponses_server.store.base import StoredConversation
 from openresponses_server.store.export_lines import (
     FRAMES_IN_LINE,
+    conversation_line,
     frames_line,
+    in_lines,
+    items_line,
     record_line,
 )
 from openresponses_server.store.frames import Frames, joined
+from openresponses_server.store.records import InputRow
 from openresponses_server.store.sql import queries
 from openresponses_server.store.sql.record_rows import Rows, row_in
+from openresponses_server.store.sql.tables import conversation_items, conversations, responses
 from openresponses_server.store.sql.tables import response_frames as frames
 from openresponses_server.store.sql.tables import response_pieces as pieces
-from openresponses_server.store.sql.tables import responses
 
 _ROWS_AT_ONCE: Final = 10
 _SOME: Final = (
@@ -66,6 +71,23 @@ _PIECES: Final = union_all(
 _DATA: Final = select(_PIECES.c.data).order_by(_PIECES.c.piece)
 """The data of one checkpoint's frames."""
 
+_CONVERSATIONS: Final = (
+    select(conversations.c.id)
+    .where(conversations.c.id > bindparam("after"))
+    .order_by(conversations.c.id)
+    .limit(bindparam("most"))
+)
+_CONVERSATION: Final = (
+    select(
+        *(getattr(conversations.c, name) for name in StoredConversation.__struct_fields__),
+        conversation_items.c.item_id,
+        conversation_items.c.item,
+    )
+    .outerjoin(conversation_items, conversation_items.c.conversation_id == conversations.c.id)
+    .where(conversations.c.id == bindparam("of_id"))
+    .order_by(conversation_items.c.position)
+)
+
 
 async def exported(rows: Rows) -> AsyncIterator[bytes]:
     """As `ResponseStore.export`."""
@@ -82,6 +104,23 @@ async def exported(rows: Rows) -> AsyncIterator[bytes]:
                 for part in parts:
                     yield frames_line(row.id, await _stored(rows, row.id, part))
             after = row.id
+    after = ""
+    while found := await rows(_CONVERSATIONS, {"after": after, "most": _ROWS_AT_ONCE}):
+        for each in found:
+            async for line in _conversation(rows, each.id):
+                yield line
+            after = each.id
+
+
+async def _conversation(rows: Rows, conversation_id: str) -> AsyncIterator[bytes]:
+    """The conversation as it is at one moment, unless it was deleted meanwhile."""
+    found = await rows(_CONVERSATION, {"of_id": conversation_id})
+    if found:
+        of_items = [InputRow(row.item_id.encode(), row.item) for row in found if row.item_id is not None]
+        fields = {name: getattr(found[0], name) for name in StoredConversation.__struct_fields__}
+        yield conversation_line(StoredConversation(**fields), len(of_items))
+        for some in in_lines(of_items):
+            yield items_line(conversation_id, some)
 
 
 async def _stored(rows: Rows, response_id: str, part: Any) -> Frames:

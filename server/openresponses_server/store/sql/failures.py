@@ -11,7 +11,7 @@ from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from openresponses_server.store.base import StoreError
-from openresponses_server.store.sql.sqlite_file import REVISION
+from openresponses_server.store.sql.sqlite_file import BASELINE, REVISION
 
 FAILURES: Final = (DBAPIError, PoolTimeout, TimeoutError, OSError, sqlite3.Error)
 """The exceptions of a failed call to a database."""
@@ -97,7 +97,7 @@ def outdated(revision: str) -> StoreError:
     """The tables are of another version of this program."""
     way_out = (
         "run `openresponses-bridge db upgrade` of the newest version."
-        if revision > REVISION
+        if revision >= BASELINE
         else "export it by `openresponses-bridge db export` of the version that made it, and import that "
         "into a new one by `openresponses-bridge db import`."
     )

@@ -198,15 +198,19 @@ def turns_of(response_id: str, rows: Iterable[Any]) -> list[StoredTurn]:
     ChainError and UnreadableRecord."""
     links: dict[str, str | None] = {}
     bodies: dict[str, bytes] = {}
+    places: dict[str, str | None] = {}
     items: dict[str, list[tuple[int, bytes]]] = {}
-    for turn_id, position, link, data in rows:
+    for turn_id, position, link, data, conversation_id in rows:
         if position < 0:
             links[turn_id] = link
+            places[turn_id] = conversation_id
             bodies[turn_id] = data
         else:
             items.setdefault(turn_id, []).append((position, data))
     return [
-        turn_of(turn_id, bodies[turn_id], (item for _, item in sorted(items.get(turn_id, ()))))
+        turn_of(
+            turn_id, bodies[turn_id], (item for _, item in sorted(items.get(turn_id, ()))), places[turn_id]
+        )
         for turn_id in in_order(response_id, links)
     ]
 

@@ -21,11 +21,13 @@ from openresponses_bridge.protocol.secrets import json_without_secrets, request_
 from openresponses_server.store.base import StoreError
 from openresponses_server.store.sql.failures import FAILURES, file_error, outdated, store_error
 from openresponses_server.store.sql.locations import file_of, is_sqlite, make_private_file
-from openresponses_server.store.sql.sqlite_file import REVISION, VERSION_TABLE
+from openresponses_server.store.sql.sqlite_file import BASELINE, REVISION, VERSION_TABLE
 from openresponses_server.store.sql.tables import (
     NAMED_INPUT,
     WAITING,
     agents,
+    conversation_items,
+    conversations,
     days,
     metadata,
     response_frames,
@@ -58,6 +60,17 @@ Index(
     postgresql_where=NAMED_INPUT,
 )
 Index("ix_response_output_item_id", response_output.c.item_id)
+_FADING: Final = conversations.c.expires_at.is_not(None)
+Index("ix_conversations_owner", conversations.c.owner)
+Index(
+    "ix_conversations_expires_at", conversations.c.expires_at, sqlite_where=_FADING, postgresql_where=_FADING
+)
+Index(
+    "ix_conversation_items_item_id",
+    conversation_items.c.conversation_id,
+    conversation_items.c.item_id,
+    unique=True,
+)
 Index("ix_usage_days_day", days.c.day)
 Index("ix_usage_agents_used_at", agents.c.used_at)
 
@@ -236,7 +249,7 @@ def _upgrade(url: URL) -> str | None:
             before = _revision(connection)
             if before is None:
                 _refuse_tables_of_others(connection)
-            elif before < REVISION:
+            elif before < BASELINE:
                 raise outdated(before)
             command.upgrade(_config(connection), "head")
             return before

@@ -30,7 +30,7 @@ from sqlalchemy import (
 
 from openresponses_server.store.base import NOBODY
 from openresponses_server.store.records import HIDDEN
-from openresponses_server.store.sql.tables import WAITING, responses
+from openresponses_server.store.sql.tables import WAITING, conversations, responses
 from openresponses_server.store.sql.tables import response_frames as frames
 from openresponses_server.store.sql.tables import response_input as inputs
 from openresponses_server.store.sql.tables import response_pieces as pieces
@@ -62,7 +62,7 @@ FOUND_AS_CONTEXT: Final = select(responses.c.id).where(_IDS, _KEPT_FOR_OWNER)
 INPUT: Final = (
     select(inputs.c.item).where(inputs.c.response_id == bindparam("of_id")).order_by(inputs.c.position)
 )
-OWNER: Final = select(responses.c.owner).where(_ID)
+OWNER: Final = select(responses.c.owner, responses.c.lease_until).where(_ID)
 DELETE_OWN: Final = delete(responses).where(_OWNED)
 ENDED: Final = select(responses.c.id).where(_HELD, responses.c.lease_until.is_(None))
 ACQUIRE: Final = update(responses).where(_ID, _RUNNING).where(or_(_WAITS, _OVER))
@@ -90,9 +90,13 @@ def _chain() -> CompoundSelect[Any]:
     link = _link()
     nothing: ColumnElement[Any] | Null = null()
     turns = select(
-        responses.c.id, literal(-1).label("position"), responses.c.previous_response_id, responses.c.response
+        responses.c.id,
+        literal(-1).label("position"),
+        responses.c.previous_response_id,
+        responses.c.response,
+        responses.c.conversation_id,
     ).join(link, responses.c.id == link.c.id)
-    items = select(inputs.c.response_id, inputs.c.position, nothing, inputs.c.item).join(
+    items = select(inputs.c.response_id, inputs.c.position, nothing, inputs.c.item, nothing).join(
         link, inputs.c.response_id == link.c.id
     )
     return union_all(turns, items)
@@ -221,6 +225,7 @@ def _stock() -> Select[Any]:
     for table, column in ((inputs, inputs.c.item), (frames, frames.c.data), (pieces, pieces.c.data)):
         of_table = select(responses.c.owner, func.length(column))
         sizes.append(of_table.join(table, table.c.response_id == responses.c.id))
+    sizes.append(select(conversations.c.owner, conversations.c.bytes + func.length(conversations.c.metadata)))
     each = union_all(*sizes).subquery()
     return select(each.c.owner, func.sum(each.c.bytes)).group_by(each.c.owner)
 

@@ -28,7 +28,7 @@ from openresponses_server.store.sql.database import (
 )
 from openresponses_server.store.sql.failures import file_error
 from openresponses_server.store.sql.locations import file_of, make_private_file
-from openresponses_server.store.sql.sqlite_file import REVISION, presence_at
+from openresponses_server.store.sql.sqlite_file import BASELINE, REVISION, presence_at
 from openresponses_server.store.sql.writes import Write, execute_on_sqlite
 
 # SQLite's file may be deleted, moved or replaced while it is open: SQLite continues with the open file, and
@@ -104,8 +104,9 @@ _PRAGMAS: Final = ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = O
 
 
 class Sqlite(Database):
-    """A SQLite file; opening it makes its tables if there are none. SQLite allows one writer at a time, so
-    writes queue for one thread (waiting inside SQLite would be polling); reads have their own."""
+    """A SQLite file; opening it makes its tables if there are none, and upgrades older ones. SQLite allows
+    one writer at a time, so writes queue for one thread (waiting inside SQLite would be polling); reads have
+    their own."""
 
     def __init__(self, url: URL) -> None:
         super().__init__()
@@ -179,7 +180,7 @@ class Sqlite(Database):
                 raise file_error(error) from error
         self._file.know()
         revision = await self._reading(revision_of)
-        if revision is None:
+        if revision is None or BASELINE <= revision < REVISION:
             await asyncio.to_thread(make_tables, self._url)
         elif revision != REVISION:
             await self._reading(partial(check_usable, revision=revision))

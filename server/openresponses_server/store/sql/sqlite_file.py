@@ -14,8 +14,10 @@ from openresponses_server.store.presence import Presence, file_presence
 
 # The revision of the tables, for code without SQLAlchemy.
 
-REVISION: Final = "0007"
+REVISION: Final = "0008"
 """The newest migration of this code."""
+BASELINE: Final = "0007"
+"""The oldest revision that migrations lead on from."""
 
 VERSION_TABLE: Final = "openresponses_bridge_version"
 """The table with the revision of a database; not under Alembic's default name, since databases are shared."""

@@ -33,6 +33,11 @@ from openresponses_server.store.lookups import output_names
 from openresponses_server.store.presence import Presence
 from openresponses_server.store.records import HIDDEN, Row, can_be_id, input_rows, lease_of, row_of
 from openresponses_server.store.sql import queries
+from openresponses_server.store.sql.conversation_rows import (
+    SqlConversations,
+    append_turn,
+    end_in_conversation,
+)
 from openresponses_server.store.sql.database import Database
 from openresponses_server.store.sql.deletion import delete_expired, delete_response
 from openresponses_server.store.sql.export_rows import exported
@@ -119,6 +124,7 @@ class SqlStore:
         self._probe = Probe(self._database)
         self.usage = SqlUsage(self._database, url.get_backend_name())
         self.listing = SqlListing(self._database, clock)
+        self.conversations = SqlConversations(self._database, clock)
 
     async def probe(self) -> None:
         await self._probe.look()
@@ -153,14 +159,20 @@ class SqlStore:
         output = output_names(record.response) if record.lease is None else []
         write = Write(row, frames, input_rows(record), output)
 
-        def replace(connection: Connection) -> None:
-            while not execute(connection, write):  # again if others store it at the same time
-                owner = connection.scalar(queries.OWNER, {"of_id": row.id})
-                if owner not in (None, row.owner):
-                    raise StoreError(StoreError.CONFLICT, "A response with this id already exists.")
-                connection.execute(queries.DELETE_OWN, {"of_id": row.id, "of_owner": row.owner})
+        conversation = record.conversation if record.lease is None else None
 
-        if not await self._database.execute(write):
+        def replace(connection: Connection) -> None:
+            had_ended = False
+            while not execute(connection, write):  # again if others store it at the same time
+                found = connection.execute(queries.OWNER, {"of_id": row.id}).one_or_none()
+                if found is not None and found.owner != row.owner:
+                    raise StoreError(StoreError.CONFLICT, "A response with this id already exists.")
+                had_ended = found is not None and found.lease_until is None
+                connection.execute(queries.DELETE_OWN, {"of_id": row.id, "of_owner": row.owner})
+            if conversation is not None and not had_ended:
+                append_turn(connection, record.response, conversation, self._clock())
+
+        if conversation is not None or not await self._database.execute(write):
             await self._database.write(replace)
 
     async def checkpoint(
@@ -181,13 +193,30 @@ class SqlStore:
         return held.keys() - renewed
 
     async def finish(
-        self, response_id: str, worker: str, response: Response, frames: Frames | None = None
+        self,
+        response_id: str,
+        worker: str,
+        response: Response,
+        frames: Frames | None = None,
+        *,
+        conversation: str | None = None,
     ) -> None:
         changes = self._changes(response_id, worker, response, None)
         write = Write(changes, frames, output=output_names(response))
         if not can_be_id(response_id):
             raise LeaseLost(response_id, worker)
-        if await self._database.execute(write):
+        if conversation is None:
+            ended = await self._database.execute(write)
+        else:
+            work = partial(
+                end_in_conversation,
+                write=write,
+                response=response,
+                conversation_id=conversation,
+                now=self._clock(),
+            )
+            ended = await self._database.write(work)
+        if ended:
             return
         if not await self._rows(queries.ENDED, {"of_id": response_id, "of_worker": worker}):
             raise LeaseLost(response_id, worker)
@@ -297,6 +326,7 @@ class SqlStore:
         total = 0
         while swept := await self._database.write(partial(delete_expired, now=now, most=_SWEPT_AT_ONCE)):
             total += swept
+        await self.conversations.sweep(now)
         return total
 
     def export(self) -> AsyncIterator[bytes]:

@@ -47,6 +47,7 @@ responses: Final = Table(
     Column("last_sequence", BigInteger, nullable=False),
     Column("request", LargeBinary),
     Column("response", LargeBinary, nullable=False),
+    Column("conversation_id", Text),
 )
 
 WAITING: Final = text("lease_worker = ''")
@@ -96,6 +97,30 @@ response_pieces: Final = Table(
     Column("first_sequence", BigInteger, primary_key=True),
     Column("piece", Integer, primary_key=True),
     Column("data", LargeBinary, nullable=False),
+)
+
+# A response names its conversation without a foreign key, since either may be deleted before the other.
+conversations: Final = Table(
+    "conversations",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("owner", Text, nullable=False),
+    Column("created_at", Double, nullable=False),
+    Column("expires_at", Double),
+    Column("next_position", Integer, nullable=False),
+    Column("items", Integer, nullable=False),
+    Column("bytes", BigInteger, nullable=False),
+    Column("metadata", LargeBinary, nullable=False),
+)
+
+# One row per item, so that the database selects a page; positions of deleted items are not used again.
+conversation_items: Final = Table(
+    "conversation_items",
+    metadata,
+    Column("conversation_id", Text, ForeignKey("conversations.id", ondelete="CASCADE"), primary_key=True),
+    Column("position", Integer, primary_key=True),
+    Column("item_id", Text, nullable=False),
+    Column("item", LargeBinary, nullable=False),
 )
 
 # The oldest `REVISION` of this code that can use these tables. Each migration sets it, so that workers of an

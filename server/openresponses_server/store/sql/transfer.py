@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from msgspec.structs import replace
-from sqlalchemy import URL, Connection, NestedTransaction
+from sqlalchemy import URL, Connection, NestedTransaction, bindparam, select
 from sqlalchemy.exc import DataError, DBAPIError, IntegrityError
 
 from openresponses_bridge.protocol.codec import encode, encode_sse
@@ -26,7 +26,9 @@ from openresponses_server.store.base import StoreError
 from openresponses_server.store.endings import closing_events, interrupted
 from openresponses_server.store.export_lines import (
     BadLine,
+    ReadConversation,
     ReadFrames,
+    ReadItems,
     ReadRecord,
     read_line,
 )
@@ -34,11 +36,13 @@ from openresponses_server.store.frames import Frames
 from openresponses_server.store.lookups import output_names
 from openresponses_server.store.records import HIDDEN, Row, is_hidden
 from openresponses_server.store.sql import queries
+from openresponses_server.store.sql.conversation_rows import insert_conversation, insert_more
 from openresponses_server.store.sql.database import revision_of
 from openresponses_server.store.sql.failures import FAILURES, file_error, outdated, store_error
 from openresponses_server.store.sql.locations import file_of, is_sqlite
 from openresponses_server.store.sql.migrate import upgrade, writing_engine
 from openresponses_server.store.sql.sqlite_file import REVISION
+from openresponses_server.store.sql.tables import conversations
 from openresponses_server.store.sql.writes import RunChanges, Write, execute
 
 LONGEST_LINE: Final = 512 * 1024 * 1024
@@ -48,6 +52,7 @@ _PIECE: Final = 1024 * 1024
 _BATCH_RECORDS: Final = 200
 _BATCH_SECONDS: Final = 0.5  # other writers of a SQLite file wait for so long
 _REFUSALS: Final = (DataError, IntegrityError, sqlite3.DataError, sqlite3.IntegrityError)
+_OWNER_OF_CONVERSATION: Final = select(conversations.c.owner).where(conversations.c.id == bindparam("of_id"))
 _WORKER: Final = "import"
 """Holds a record in an import's transaction while parts of it are still to come."""
 
@@ -64,7 +69,8 @@ class BinaryLines(Protocol):
 
 
 class Imported:
-    """How many responses were imported, how many were present already, and how many lines were refused."""
+    """How many responses and conversations were imported, how many were present already, and how many lines
+    were refused."""
 
     def __init__(self) -> None:
         self.new = 0
@@ -118,7 +124,10 @@ class _Importer:
         self._last = -1
         self._point: NestedTransaction | None = None
         self._left_out = ""
-        """The id of a record that was refused or exists: its frames are skipped."""
+        """The id of a record or conversation that was refused or exists: what follows of it is skipped."""
+        self._conversation: ReadConversation | None = None
+        """The conversation whose items may follow; so many are `_missing`."""
+        self._missing = 0
 
     def run(self, source: BinaryLines) -> Imported:
         begun, records = time.monotonic(), 0
@@ -138,10 +147,17 @@ class _Importer:
             if isinstance(found, ReadFrames):
                 self._add(number, found)
                 continue
+            if isinstance(found, ReadItems):
+                self._add_items(number, found)
+                continue
             self._end_record()
-            self._begin_record(number, found)
+            if isinstance(found, ReadConversation):
+                self._begin_conversation(number, found)
+            else:
+                self._begin_record(number, found)
             records += 1
-            if self._open is None and (records >= most or time.monotonic() - begun > _BATCH_SECONDS):
+            is_whole = self._open is None and self._conversation is None
+            if is_whole and (records >= most or time.monotonic() - begun > _BATCH_SECONDS):
                 self._connection.commit()
                 begun, records = time.monotonic(), 0
         self._end_record()
@@ -162,8 +178,7 @@ class _Importer:
         try:
             is_new = execute(self._connection, Write(row, found.frames, found.input, output))
         except _REFUSALS as error:
-            cause = error.orig if isinstance(error, DBAPIError) else error
-            self._fail(number, f"the database refuses it: {type(cause).__name__}")
+            self._fail(number, _refused_by_database(error))
             return
         if not is_new:
             self._go_back()
@@ -210,8 +225,56 @@ class _Importer:
         )
         execute(self._connection, Write(changes, frames))
 
+    def _begin_conversation(self, number: int, found: ReadConversation) -> None:
+        conversation = found.conversation
+        self._left_out = conversation.id
+        self._point = self._connection.begin_nested()
+        try:
+            is_new = insert_conversation(self._connection, conversation, [])
+        except _REFUSALS as error:
+            self._fail(number, _refused_by_database(error))
+            return
+        if not is_new:
+            self._go_back()
+            there = self._connection.scalar(_OWNER_OF_CONVERSATION, {"of_id": conversation.id})
+            if there == conversation.owner:
+                self._done.present += 1
+            else:
+                self._refuse(
+                    number, "a conversation with this id already exists and belongs to another owner"
+                )
+            return
+        self._left_out = ""
+        self._conversation, self._number, self._missing = found, number, found.items
+        if not found.items:
+            self._end_record()
+
+    def _add_items(self, number: int, found: ReadItems) -> None:
+        """Items in a line of their own."""
+        if found.conversation_id == self._left_out:
+            return
+        if self._conversation is None or found.conversation_id != self._conversation.conversation.id:
+            self._end_record()
+            self._refuse(number, "items do not follow their conversation")
+            return
+        self._missing -= len(found.rows)
+        if self._missing < 0:
+            self._fail(number, "there are more items than the conversation has")
+            return
+        try:
+            insert_more(self._connection, found.conversation_id, found.rows)
+        except _REFUSALS as error:
+            self._fail(number, _refused_by_database(error))
+
     def _end_record(self) -> None:
-        """The record was read completely."""
+        """The record or conversation was read completely."""
+        if self._conversation is not None:
+            if self._missing:
+                self._fail(self._number, f"{self._missing} items are missing")
+            else:
+                self._keep()
+            self._left_out = ""
+            return
         found = self._open
         if found is None:
             self._left_out = ""
@@ -233,20 +296,27 @@ class _Importer:
         assert self._point is not None
         self._point.commit()
         self._done.new += 1
-        self._open = self._point = None
+        self._open = self._point = self._conversation = None
 
     def _fail(self, number: int, why: str) -> None:
         """Import nothing of this record."""
-        found = self._open
+        found, conversation = self._open, self._conversation
         self._go_back()
         if found is not None:
             self._left_out = found.row.id
+        if conversation is not None:
+            self._left_out = conversation.conversation.id
         self._refuse(number, why)
 
     def _go_back(self) -> None:
         if self._point is not None:
             self._point.rollback()
-        self._open = self._point = None
+        self._open = self._point = self._conversation = None
+
+
+def _refused_by_database(error: Exception) -> str:
+    cause = error.orig if isinstance(error, DBAPIError) else error
+    return f"the database refuses it: {type(cause).__name__}"
 
 
 _TIMEOUT: Final = 30.0  # seconds to wait for a lock

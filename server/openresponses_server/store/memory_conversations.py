@@ -1,0 +1,225 @@
+"""Conversations in the memory of this process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from openresponses_bridge.protocol.response import Response
+from openresponses_server.store.base import (
+    ConversationSize,
+    CursorError,
+    InputPage,
+    ListedItem,
+    Order,
+    StoredConversation,
+    StoreError,
+)
+from openresponses_server.store.conversations import full, item_exists, rows_of, size_of, turn_rows
+from openresponses_server.store.records import InputRow, id_bytes, listed_item
+
+_MAX_BYTES: Final = 64 * 1024 * 1024
+
+
+class _Kept(Struct):
+    conversation: StoredConversation
+    items: dict[bytes, InputRow]
+    """By their ids, in order."""
+    size: int
+
+
+class MemoryConversations:
+    """A `ConversationStore` of the `limit` conversations that were changed last, or fewer if they have more
+    than `max_bytes` together."""
+
+    def __init__(self, limit: int, clock: Callable[[], float], max_bytes: int = _MAX_BYTES) -> None:
+        self._limit = limit
+        self._max_bytes = max_bytes
+        self._clock = clock
+        self._kept: dict[str, _Kept] = {}
+        """The one that was changed last is the last."""
+        self._bytes = 0
+
+    async def create(self, conversation: StoredConversation, items: Sequence[ListedItem]) -> None:
+        if conversation.id in self._kept:
+            raise StoreError(StoreError.CONFLICT, "A conversation with this id already exists.")
+        self.load(conversation, rows_of(items))
+
+    def load(self, conversation: StoredConversation, rows: Sequence[InputRow]) -> None:
+        """Keep a new conversation with these items."""
+        kept = self._kept[conversation.id] = _Kept(conversation, {}, len(conversation.metadata))
+        self._bytes += kept.size
+        self._append(kept, rows, conversation.expires_at)
+
+    async def get(self, conversation_id: str, owner: str) -> StoredConversation | None:
+        kept = self._of(conversation_id, owner)
+        return None if kept is None else kept.conversation
+
+    async def count(self, owner: str, most: int) -> int:
+        now = self._clock()
+        return min(sum(_is_of(kept, owner, now) for kept in self._kept.values()), most)
+
+    async def update(
+        self, conversation_id: str, owner: str, metadata: bytes, expires_at: float | None
+    ) -> StoredConversation | None:
+        kept = self._of(conversation_id, owner)
+        if kept is None:
+            return None
+        self._grow(kept, len(metadata) - len(kept.conversation.metadata))
+        kept.conversation = replace(kept.conversation, metadata=metadata)
+        self._changed(kept, expires_at)
+        return kept.conversation
+
+    async def delete(self, conversation_id: str, owner: str) -> bool:
+        kept = self._of(conversation_id, owner)
+        if kept is None:
+            return False
+        self._drop(kept)
+        return True
+
+    async def add(
+        self,
+        conversation_id: str,
+        owner: str,
+        items: Sequence[ListedItem],
+        most: ConversationSize,
+        expires_at: float | None,
+    ) -> bool:
+        kept = self._of(conversation_id, owner)
+        if kept is None:
+            return False
+        rows = rows_of(items)
+        for index, row in enumerate(rows):
+            if row.item_id in kept.items:
+                raise item_exists(items[index].id, index)
+        there, more = size_of(kept.items.values()), size_of(rows)
+        sum_ = ConversationSize(there.items + more.items, there.bytes + more.bytes)
+        if sum_.items > most.items or sum_.bytes > most.bytes:
+            raise full(sum_, most)
+        self._append(kept, rows, expires_at)
+        return True
+
+    def append_turn(
+        self,
+        conversation_id: str,
+        owner: str,
+        response: Response,
+        given: Sequence[InputRow],
+        expires_at: float | None,
+    ) -> None:
+        """Append what an ended response leaves, if the conversation still exists."""
+        kept = self._of(conversation_id, owner)
+        if kept is not None:
+            items = kept.items
+
+            def taken(names: Collection[bytes]) -> set[bytes]:
+                return items.keys() & names
+
+            self._append(kept, turn_rows(response, given, taken), expires_at)
+
+    async def page(
+        self,
+        conversation_id: str,
+        owner: str,
+        *,
+        after: str | None = None,
+        limit: int = 20,
+        order: Order = "desc",
+    ) -> InputPage | None:
+        kept = self._of(conversation_id, owner)
+        if kept is None:
+            return None
+        names = list(kept.items)
+        if order == "desc":
+            names.reverse()
+        first = 0
+        if after is not None:
+            if id_bytes(after) not in kept.items:
+                raise CursorError("after", after)
+            first = names.index(id_bytes(after)) + 1
+        shown = names[first : first + limit]
+        page = [listed_item(conversation_id, name, kept.items[name].item) for name in shown]
+        return InputPage(page, len(names) > first + limit)
+
+    async def item(self, conversation_id: str, item_id: str, owner: str) -> ListedItem | None:
+        kept = self._of(conversation_id, owner)
+        row = None if kept is None else kept.items.get(id_bytes(item_id))
+        return None if row is None else listed_item(conversation_id, row.item_id, row.item)
+
+    async def remove(
+        self, conversation_id: str, item_id: str, owner: str, expires_at: float | None
+    ) -> StoredConversation | None:
+        kept = self._of(conversation_id, owner)
+        row = None if kept is None else kept.items.pop(id_bytes(item_id), None)
+        if kept is None or row is None:
+            return None
+        self._grow(kept, -len(row.item))
+        self._changed(kept, expires_at)
+        return kept.conversation
+
+    async def size(self, conversation_id: str, owner: str) -> ConversationSize | None:
+        kept = self._of(conversation_id, owner)
+        return None if kept is None else size_of(kept.items.values())
+
+    async def items(self, conversation_id: str, owner: str) -> list[ListedItem] | None:
+        kept = self._of(conversation_id, owner)
+        if kept is None:
+            return None
+        return [listed_item(conversation_id, row.item_id, row.item) for row in kept.items.values()]
+
+    async def sweep(self, now: float) -> int:
+        over = [kept for kept in self._kept.values() if not _is_readable(kept, now)]
+        for kept in over:
+            self._drop(kept)
+        return len(over)
+
+    def stock(self) -> list[tuple[str, int]]:
+        """(owner, bytes) of each conversation."""
+        return [(kept.conversation.owner, kept.size) for kept in self._kept.values()]
+
+    def all(self) -> list[tuple[StoredConversation, list[InputRow]]]:
+        """Every conversation with its items."""
+        return [(kept.conversation, list(kept.items.values())) for kept in self._kept.values()]
+
+    def clear(self) -> None:
+        """Remove everything."""
+        self._kept.clear()
+        self._bytes = 0
+
+    def _of(self, conversation_id: str, owner: str) -> _Kept | None:
+        kept = self._kept.get(conversation_id)
+        return kept if kept is not None and _is_of(kept, owner, self._clock()) else None
+
+    def _append(self, kept: _Kept, rows: Sequence[InputRow], expires_at: float | None) -> None:
+        kept.items.update((row.item_id, row) for row in rows)
+        self._grow(kept, size_of(rows).bytes)
+        self._changed(kept, expires_at)
+
+    def _grow(self, kept: _Kept, by: int) -> None:
+        kept.size += by
+        self._bytes += by
+
+    def _changed(self, kept: _Kept, expires_at: float | None) -> None:
+        kept.conversation = replace(kept.conversation, expires_at=expires_at)
+        del self._kept[kept.conversation.id]
+        self._kept[kept.conversation.id] = kept
+        for oldest in list(self._kept.values()):
+            if oldest is kept or (len(self._kept) <= self._limit and self._bytes <= self._max_bytes):
+                return
+            self._drop(oldest)
+
+    def _drop(self, kept: _Kept) -> None:
+        del self._kept[kept.conversation.id]
+        self._bytes -= kept.size
+
+
+def _is_of(kept: _Kept, owner: str, now: float) -> bool:
+    return kept.conversation.owner == owner and _is_readable(kept, now)
+
+
+def _is_readable(kept: _Kept, now: float) -> bool:
+    expires_at = kept.conversation.expires_at
+    return expires_at is None or expires_at > now
