@@ -31,7 +31,7 @@ from openresponses_server.requests.bodies import read_json
 from openresponses_server.requests.service import Service, service_of
 from openresponses_server.settings import Limits
 from openresponses_server.store.base import ConversationSize, ListedItem, StoredConversation
-from openresponses_server.store.conversations import full, named, rows_of, size_of, unknown_conversation
+from openresponses_server.store.conversations import full, named, rows_of, total_size, unknown_conversation
 from openresponses_server.store.history import Conversation, own_input, resolved
 
 
@@ -41,7 +41,7 @@ async def create(request: Request) -> Response:
     given = await read_json(request, service, decode_create_conversation)
     items = await _items_of(service, owner, given.items or [])
     limits = service.settings.limits
-    size, most = size_of(rows_of(items)), _most(limits)
+    size, most = total_size(rows_of(items)), _most(limits)
     if size.items > most.items or size.bytes > most.bytes:
         raise full(size, most)
     if await service.store.conversations.count(owner, limits.conversations_per_key) >= (
@@ -105,7 +105,7 @@ class ItemsEndpoint(HTTPEndpoint):
         given = await read_json(request, service, decode_conversation_items)
         await _conversation(request)
         items = await _items_of(service, owner, given.items)
-        service.quotas.store(owner, lambda: size_of(rows_of(items)).bytes)
+        service.quotas.store(owner, lambda: total_size(rows_of(items)).bytes)
         most, until = _most(service.settings.limits), service.runs.expires_at(time.time())
         if not await service.store.conversations.add(conversation_id, owner, items, most, until):
             raise unknown_conversation(conversation_id)

@@ -97,9 +97,11 @@ async def prepare(request: PreparedRequest, service: Service) -> PreparedRequest
             rest = each(request, service)
             if rest is not None:
                 await rest
-    except BridgeError:
+    except BridgeError as error:
         if request.continued is not None:
             request.continued.reservation.release()
+        if error.param == "previous_response_id" and request.body.conversation is not None:
+            error.param = "conversation"  # what came before has this name here
         raise
     return request
 

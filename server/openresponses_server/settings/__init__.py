@@ -315,7 +315,7 @@ class Limits(Struct, frozen=True, forbid_unknown_fields=True):
     """Readers of stored responses, of one key."""
     conversation_bytes: Count = 32 * 1024 * 1024
     """The conversation that `previous_response_id` or `conversation` names."""
-    conversations_per_key: Count = 10_000
+    conversations_per_key: Annotated[int, Meta(ge=1, le=10**9)] = 10_000
     """Stored conversations of one key or, without keys, of all."""
     reference_bytes: Count = 4 * 1024 * 1024
     """The items that the `item_reference`s of a request name."""

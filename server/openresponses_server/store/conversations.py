@@ -45,7 +45,7 @@ def item_exists(item_id: str, index: int) -> HttpError:
     )
 
 
-def size_of(items: Iterable[InputRow]) -> ConversationSize:
+def total_size(items: Iterable[InputRow]) -> ConversationSize:
     """The size of these items."""
     sizes = [len(each.item) for each in items]
     return ConversationSize(len(sizes), sum(sizes))

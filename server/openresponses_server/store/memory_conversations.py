@@ -18,7 +18,7 @@ from openresponses_server.store.base import (
     StoredConversation,
     StoreError,
 )
-from openresponses_server.store.conversations import full, item_exists, rows_of, size_of, turn_rows
+from openresponses_server.store.conversations import full, item_exists, rows_of, total_size, turn_rows
 from openresponses_server.store.records import InputRow, id_bytes, listed_item
 
 _MAX_BYTES: Final = 64 * 1024 * 1024
@@ -95,7 +95,7 @@ class MemoryConversations:
         for index, row in enumerate(rows):
             if row.item_id in kept.items:
                 raise item_exists(items[index].id, index)
-        there, more = size_of(kept.items.values()), size_of(rows)
+        there, more = total_size(kept.items.values()), total_size(rows)
         sum_ = ConversationSize(there.items + more.items, there.bytes + more.bytes)
         if sum_.items > most.items or sum_.bytes > most.bytes:
             raise full(sum_, most)
@@ -162,7 +162,7 @@ class MemoryConversations:
 
     async def size(self, conversation_id: str, owner: str) -> ConversationSize | None:
         kept = self._of(conversation_id, owner)
-        return None if kept is None else size_of(kept.items.values())
+        return None if kept is None else total_size(kept.items.values())
 
     async def items(self, conversation_id: str, owner: str) -> list[ListedItem] | None:
         kept = self._of(conversation_id, owner)
@@ -195,7 +195,7 @@ class MemoryConversations:
 
     def _append(self, kept: _Kept, rows: Sequence[InputRow], expires_at: float | None) -> None:
         kept.items.update((row.item_id, row) for row in rows)
-        self._grow(kept, size_of(rows).bytes)
+        self._grow(kept, total_size(rows).bytes)
         self._changed(kept, expires_at)
 
     def _grow(self, kept: _Kept, by: int) -> None:

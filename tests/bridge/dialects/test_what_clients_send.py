@@ -67,7 +67,6 @@ ROWS: dict[str, Row] = {
     "image": field("image", {"context_compression": MARK}),
     "moderation": field("moderation", {"model": MARK}),
     "context_management": field("context_management", [{"type": MARK}]),
-    "conversation": field("conversation", "conv_1", others=REFUSED, same=REFUSED),
     "prompt": field("prompt", {"id": MARK}, others=REFUSED),
     "prompt_cache_retention": field(
         "prompt_cache_retention", MARK, others={"chat": KEPT, "anthropic": LOSS, "published": LOSS}

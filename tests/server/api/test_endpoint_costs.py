@@ -34,7 +34,7 @@ Ask = Callable[[int], Any]
 
 class Row(NamedTuple):
     """`ask` makes the body of a POST or a WebSocket message, and the target of any other request. A target
-    `{id}` is that of a response which was stored from the body that `ask` makes."""
+    `{id}` is that of a response or conversation which was stored from the body that `ask` makes."""
 
     method: str
     route: str
@@ -168,6 +168,10 @@ def _marked(size: int) -> dict[str, Any]:
     }
 
 
+def _items(size: int) -> dict[str, Any]:
+    return {"items": _messages(size)["input"]}
+
+
 def _counted(size: int) -> dict[str, Any]:
     return {"model": "demo", "text": "word " * (size // 5)}
 
@@ -191,6 +195,7 @@ def _target(path: str, most: int = 60_000) -> Ask:
 
 _USER = {"role": "user", "content": "Hi"}
 _STORED = "/v1/responses/{id}"
+_KEPT = "/v1/conversations"
 ROWS = (
     Row("POST", "/v1/responses", "text", _text),
     Row("POST", "/v1/responses", "messages", _messages),
@@ -230,6 +235,14 @@ ROWS = (
     Row("GET", _STORED + "/trace", "messages", _messages),
     Row("POST", _STORED + "/cancel", "one that has ended", _text, 400),
     Row("DELETE", _STORED, "messages", _messages),
+    Row("POST", _KEPT, "messages", _items),
+    Row("POST", _KEPT + "/{id}", "metadata", _metadata, 400),
+    Row("GET", _KEPT + "/{id}", "many items", _items),
+    Row("DELETE", _KEPT + "/{id}", "many items", _items),
+    Row("POST", _KEPT + "/{id}/items", "messages", _items),
+    Row("GET", _KEPT + "/{id}/items", "many items", _items, query="?limit=100"),
+    Row("GET", _KEPT + "/{id}/items/{item_id:path}", "a long id", _items, 404),
+    Row("DELETE", _KEPT + "/{id}/items/{item_id:path}", "a long id", _items, 404),
     Row("GET", "/v1/models", "a long query", _target("/v1/models?")),
     Row("GET", "/v1/models/{model:path}", "a long name", _target("/v1/models/"), 404),
     Row("POST", "/inspector/v1/responses", "text", _text),
@@ -265,7 +278,11 @@ def prepared(app: InProcess, row: Row, size: int) -> Callable[[], None]:
         message = json.dumps(asked).encode()
         return lambda: _ended(app.turns([message])[0])
     target, body = row.route.replace("{model:path}", "demo"), asked
-    if "{id}" in row.route:
+    if row.route.startswith(_KEPT):
+        kept = app.call("POST", _KEPT, {"metadata": {}} if row.method == "POST" else asked)
+        target = row.route.replace("{id}", kept.json["id"]).replace("{item_id:path}", "x" * size) + row.query
+        body = asked if row.method == "POST" else b""
+    elif "{id}" in row.route:
         traced = [(b"openresponses-trace", b"1")] if row.route.endswith("/trace") else []
         kept = app.call("POST", "/v1/responses", asked, traced)
         target, body = row.route.replace("{id}", kept.json["id"]) + row.query, b""

@@ -25,7 +25,6 @@ from sqlalchemy import (
 
 from openresponses_bridge.protocol.response import Response
 from openresponses_server.store.base import (
-    ANY_SIZE,
     ConversationSize,
     CursorError,
     InputPage,
@@ -34,7 +33,7 @@ from openresponses_server.store.base import (
     StoredConversation,
     StoreError,
 )
-from openresponses_server.store.conversations import full, item_exists, rows_of, size_of, turn_rows
+from openresponses_server.store.conversations import full, item_exists, rows_of, total_size, turn_rows
 from openresponses_server.store.records import InputRow, can_be_id, listed_item
 from openresponses_server.store.sql import queries
 from openresponses_server.store.sql.database import Database
@@ -75,28 +74,28 @@ _EXPIRED: Final = (
     .with_for_update(skip_locked=True)
 )
 _REMOVE: Final = delete(conversations).where(conversations.c.id.in_(bindparam("of_ids", expanding=True)))
-_GROW: Final = (
+_EXTEND: Final = (
     update(conversations)
-    .where(_OWNED)
-    .where(
-        conversations.c.items + bindparam("more") <= bindparam("most"),
-        conversations.c.bytes + bindparam("size") <= bindparam("most_bytes"),
-    )
+    .where(_ID)
     .values(
         next_position=conversations.c.next_position + bindparam("more"),
-        items=conversations.c.items + bindparam("more"),
+        item_count=conversations.c.item_count + bindparam("more"),
         bytes=conversations.c.bytes + bindparam("size"),
-        expires_at=bindparam("until"),
     )
     .returning(conversations.c.next_position)
 )
 _SHRINK: Final = (
     update(conversations)
     .where(_ID)
-    .values(items=conversations.c.items - 1, bytes=conversations.c.bytes - bindparam("size"))
+    .values(item_count=conversations.c.item_count - 1, bytes=conversations.c.bytes - bindparam("size"))
 )
-_TOUCH: Final = update(conversations).where(_OWNED).values(expires_at=bindparam("until")).returning(*_PARTS)
-_SIZE: Final = select(conversations.c.items, conversations.c.bytes).where(_OWNED)
+_TOUCH: Final = (
+    update(conversations)
+    .where(_OWNED)
+    .values(expires_at=bindparam("until"))
+    .returning(*_PARTS, conversations.c.item_count, conversations.c.bytes)
+)
+_SIZE: Final = select(conversations.c.item_count, conversations.c.bytes).where(_OWNED)
 _TAKEN: Final = select(items.c.item_id).where(
     items.c.conversation_id == bindparam("of_id"), items.c.item_id.in_(bindparam("names", expanding=True))
 )
@@ -247,7 +246,7 @@ class SqlConversations:
             return None
         values = self._whose(conversation_id, owner)
         row = await self._database.read(lambda connection: connection.execute(_SIZE, values).one_or_none())
-        return None if row is None else ConversationSize(row.items, row.bytes)
+        return None if row is None else ConversationSize(row.item_count, row.bytes)
 
     async def items(self, conversation_id: str, owner: str) -> list[ListedItem] | None:
         values = self._whose(conversation_id, owner)
@@ -292,14 +291,14 @@ def insert_conversation(
     """Insert a conversation with its items; False if its id is in use."""
     if connection.execute(_EXISTS, {"of_id": conversation.id}).one_or_none() is not None:
         return False
-    size = size_of(rows)
+    size = total_size(rows)
     values = {
         "id": conversation.id,
         "owner": conversation.owner,
         "created_at": conversation.created_at,
         "expires_at": conversation.expires_at,
         "next_position": size.items,
-        "items": size.items,
+        "item_count": size.items,
         "bytes": size.bytes,
         "metadata": conversation.metadata,
     }
@@ -328,7 +327,7 @@ def append_turn(connection: Connection, response: Response, conversation_id: str
     given = [InputRow(row.item_id, row.item) for row in connection.execute(_GIVEN, {"of_id": response.id})]
     rows = turn_rows(response, given, partial(_taken, connection, conversation_id))
     if rows:
-        _append(connection, whose, rows, ConversationSize(ANY_SIZE, ANY_SIZE))
+        insert_more(connection, conversation_id, rows)
 
 
 def _add(
@@ -338,35 +337,18 @@ def _add(
     most: ConversationSize,
     until: float | None,
 ) -> bool:
-    whose = {**whose, "until": until}
-    if connection.execute(_TOUCH, whose).one_or_none() is None:
+    there = connection.execute(_TOUCH, {**whose, "until": until}).one_or_none()
+    if there is None:
         return False
     in_use = _taken(connection, whose["of_id"], [row.item_id for row in rows])
     for index, row in enumerate(rows):
         if row.item_id in in_use:
             raise item_exists(row.item_id.decode(), index)
-    if not _append(connection, whose, rows, most):
-        there, more = connection.execute(_SIZE, whose).one(), size_of(rows)
-        raise full(ConversationSize(there.items + more.items, there.bytes + more.bytes), most)
-    return True
-
-
-def _append(
-    connection: Connection, whose: dict[str, Any], rows: Sequence[InputRow], most: ConversationSize
-) -> bool:
-    """Whether the items had room."""
-    size = size_of(rows)
-    values = {
-        **whose,
-        "more": size.items,
-        "size": size.bytes,
-        "most": most.items,
-        "most_bytes": most.bytes,
-    }
-    following = connection.scalar(_GROW, values)
-    if following is None:
-        return False
-    _insert_items(connection, whose["of_id"], rows, following - size.items)
+    more = total_size(rows)
+    grown = ConversationSize(there.item_count + more.items, there.bytes + more.bytes)
+    if grown.items > most.items or grown.bytes > most.bytes:
+        raise full(grown, most)
+    insert_more(connection, whose["of_id"], rows)
     return True
 
 
@@ -385,22 +367,10 @@ def _insert_items(connection: Connection, conversation_id: str, rows: Sequence[I
 
 
 def insert_more(connection: Connection, conversation_id: str, rows: Sequence[InputRow]) -> None:
-    """Append further items of a conversation that is being imported."""
-    size = size_of(rows)
+    """Append items to a conversation whose row this transaction has locked, or inserted."""
+    size = total_size(rows)
     values = {"of_id": conversation_id, "more": size.items, "size": size.bytes}
     _insert_items(connection, conversation_id, rows, connection.scalar(_EXTEND, values) - size.items)
-
-
-_EXTEND: Final = (
-    update(conversations)
-    .where(_ID)
-    .values(
-        next_position=conversations.c.next_position + bindparam("more"),
-        items=conversations.c.items + bindparam("more"),
-        bytes=conversations.c.bytes + bindparam("size"),
-    )
-    .returning(conversations.c.next_position)
-)
 
 
 def _taken(connection: Connection, conversation_id: str, names: Collection[bytes]) -> set[bytes]:
@@ -414,7 +384,9 @@ def _taken(connection: Connection, conversation_id: str, names: Collection[bytes
 
 
 def _conversation(row: Any) -> StoredConversation | None:
-    return None if row is None else StoredConversation(**row._mapping)
+    if row is None:
+        return None
+    return StoredConversation(row.id, row.owner, row.created_at, row.expires_at, row.metadata)
 
 
 def _listed(conversation_id: str, row: Any) -> ListedItem:

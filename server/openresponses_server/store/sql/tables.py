@@ -108,7 +108,7 @@ conversations: Final = Table(
     Column("created_at", Double, nullable=False),
     Column("expires_at", Double),
     Column("next_position", Integer, nullable=False),
-    Column("items", Integer, nullable=False),
+    Column("item_count", Integer, nullable=False),
     Column("bytes", BigInteger, nullable=False),
     Column("metadata", LargeBinary, nullable=False),
 )

@@ -248,7 +248,7 @@ async def test_database_of_another_revision_is_refused(
     shared_place: Place, lines: list[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(transfer, "REVISION", "9999")
-    with pytest.raises(StoreError, match="db export"):
+    with pytest.raises(StoreError, match="db upgrade"):
         await imported(shared_place.url, lines)
 
 

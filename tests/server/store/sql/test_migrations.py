@@ -16,8 +16,8 @@ from openresponses_server.store.base import StoreError
 from openresponses_server.store.sql import migrate
 from openresponses_server.store.sql.locations import database_url
 from openresponses_server.store.sql.migrate import _config, upgrade
-from openresponses_server.store.sql.migrations.versions import r0007_baseline
-from openresponses_server.store.sql.sqlite_file import REVISION, VERSION_TABLE
+from openresponses_server.store.sql.migrations.versions import r0007_baseline, r0008_conversations
+from openresponses_server.store.sql.sqlite_file import BASELINE, REVISION, VERSION_TABLE
 from openresponses_server.store.sql.tables import metadata
 from openresponses_server.store.stores import open_store
 from tests.support.services import postgres_database
@@ -76,11 +76,34 @@ async def test_database_that_seven_steps_led_to_is_used_as_it_is(engine: Engine)
     url = engine.url.render_as_string(hide_password=False).replace("+pysqlite", "")
     with engine.begin() as connection:
         connection.execute(text("UPDATE openresponses_bridge_usable SET oldest = '0004'"))
-    assert upgrade(engine.url) == ("0007", REVISION)
+    assert upgrade(engine.url) == (REVISION, REVISION)
     store = open_store(url)
     await store.put(record("r"))
     assert [turn.response.id for turn in await store.chain("r")] == ["r"]
     await store.close()
+
+
+async def test_database_of_the_baseline_is_upgraded_and_older_workers_go_on_using_it(engine: Engine) -> None:
+    url = engine.url.render_as_string(hide_password=False).replace("+pysqlite", "")
+    store = open_store(url)
+    await store.put(record("r"))
+    await store.close()
+    with engine.begin() as connection:  # as it was at the baseline
+        connection.execute(text("DROP TABLE conversation_items"))
+        connection.execute(text("DROP TABLE conversations"))
+        connection.execute(text("ALTER TABLE responses DROP COLUMN conversation_id"))
+        connection.execute(text(f"UPDATE {VERSION_TABLE} SET version_num = '{BASELINE}'"))
+    store = open_store(url)
+    if engine.dialect.name == "sqlite":  # one machine's: opening it is enough
+        assert await store.get("r") is not None
+    else:
+        with pytest.raises(StoreError, match=f"at revision {BASELINE} .*`openresponses-bridge db upgrade`"):
+            await store.get("r")
+        assert upgrade(engine.url) == (BASELINE, REVISION)
+        assert await store.get("r") is not None
+    await store.close()
+    with engine.connect() as connection:
+        assert connection.scalar(text("SELECT oldest FROM openresponses_bridge_usable")) == BASELINE
 
 
 async def test_tables_of_a_later_version_are_used_if_they_say_so(engine: Engine) -> None:
@@ -125,6 +148,7 @@ async def test_several_set_up_one_postgres_at_once() -> None:
 _COMPRESSED = """SELECT attrelid::regclass || '.' || attname FROM pg_attribute
     WHERE attcompression = 'l' AND attrelid::regclass::text = ANY(:tables) ORDER BY 1"""
 _LARGE = [
+    "conversation_items.item",
     "response_frames.data",
     "response_input.item",
     "response_pieces.data",
@@ -156,9 +180,11 @@ async def test_postgres_compresses_large_columns_with_lz4_where_it_can(
         assert again.response.output_text == "x" * 100_000
         await store.close()
     for unknown in ("SELECT ARRAY['pglz']", "SELECT enumvals FROM pg_settings WHERE false"):
-        monkeypatch.setattr(r0007_baseline, "_METHODS", text(unknown))
+        for step in (r0007_baseline, r0008_conversations):
+            monkeypatch.setattr(step, "_METHODS", text(unknown))
         with postgres_database() as url:
             engine = create_engine(database_url(url), poolclass=NullPool)
             with engine.begin() as connection, Operations.context(MigrationContext.configure(connection)):
                 r0007_baseline.upgrade()
+                r0008_conversations.upgrade()
             assert _compressed(engine) == []

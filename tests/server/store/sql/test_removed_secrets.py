@@ -210,8 +210,8 @@ async def test_case_55_json_that_another_encoder_made_is_cleaned(engine: Engine)
     before = rows(engine)
     assert remove_secrets(engine.url) == 1
     assert found_in(engine) == []
-    ((*_, body),) = rows(engine)["responses"]
-    ((*_, whole),) = before["responses"]
+    ((*_, body, _),) = rows(engine)["responses"]
+    ((*_, whole, _),) = before["responses"]
     assert json.loads(body) == json.loads(whole) | {"tools": json.loads(body)["tools"]}
     sizes = [[len(each) for each in row if isinstance(each, bytes)] for row in before["response_frames"]]
     after = rows(engine)["response_frames"]

@@ -23,7 +23,7 @@ def upgrade() -> None:
         sa.Column("created_at", sa.Double, nullable=False),
         sa.Column("expires_at", sa.Double),
         sa.Column("next_position", sa.Integer, nullable=False),
-        sa.Column("items", sa.Integer, nullable=False),
+        sa.Column("item_count", sa.Integer, nullable=False),
         sa.Column("bytes", sa.BigInteger, nullable=False),
         sa.Column("metadata", sa.LargeBinary, nullable=False),
     )
