@@ -73,3 +73,18 @@ def test_an_upstream_s_refusal_is_raised(agent: Any, upstream: ScriptedUpstream)
     upstream.scripts = InTurn(refusal(429, message="Slow down", code="limit"))
     with pytest.raises(openai.RateLimitError):
         agents.Runner.run_sync(agent, "Hello")
+
+
+def test_session_in_conversations(agent: Any, base: str, upstream: ScriptedUpstream) -> None:
+    upstream.scripts = InTurn(calls(LOOKED_UP[0]), said("It is cool."), said("In Lima."))
+    client = openai.AsyncOpenAI(base_url=base, api_key="none", max_retries=0)
+    session = agents.OpenAIConversationsSession(openai_client=client)
+
+    async def run() -> list[str]:
+        await agents.Runner.run(agent, "Weather?", session=session)
+        done = await agents.Runner.run(agent, "Where?", session=session)
+        assert done.final_output == "In Lima."
+        return [item["type"] for item in await session.get_items()]
+
+    kinds = ["message", "function_call", "function_call_output", "message", "message", "message"]
+    assert asyncio.run(run()) == kinds

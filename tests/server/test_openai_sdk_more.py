@@ -109,3 +109,28 @@ def test_cancel(client: sdks.openai.OpenAI) -> None:
     assert client.responses.retrieve(response_id).output_text == last.response.output_text
     with pytest.raises(sdks.openai.NotFoundError):
         client.responses.cancel("resp_nobody")
+
+
+def test_conversations(client: sdks.openai.OpenAI) -> None:
+    kept = client.conversations
+    begun: Any = [{"role": "user", "content": "My name is Ada"}]
+    made = kept.create(items=begun, metadata={"topic": "names"})
+    assert kept.retrieve(made.id) == made
+    assert kept.update(made.id, metadata={"topic": "other"}).metadata == {"topic": "other"}
+    answer = client.responses.create(model="demo", input="Who am I?", conversation=made.id)
+    assert answer.conversation is not None
+    assert answer.conversation.id == made.id
+    with client.responses.stream(model="demo", input="Sure?", conversation={"id": made.id}) as streamed:
+        assert streamed.get_final_response().status == "completed"
+    more: Any = [{"role": "user", "content": str(number)} for number in range(40)]
+    added = kept.items.create(made.id, items=more, include=["message.output_text.logprobs"])
+    assert len(added.data) == 40
+    found: list[Any] = list(kept.items.list(made.id, order="asc", limit=20))
+    said = [item.content[0].text for item in found]
+    assert said[:2] + said[5:] == ["My name is Ada", "Who am I?", *map(str, range(40))]
+    assert kept.items.retrieve(found[2].id, conversation_id=made.id).to_dict() == found[2].to_dict()
+    assert kept.items.delete(found[0].id, conversation_id=made.id).id == made.id
+    gone = kept.delete(made.id)
+    assert (gone.id, gone.object, gone.deleted) == (made.id, "conversation.deleted", True)
+    with pytest.raises(sdks.openai.NotFoundError):
+        kept.retrieve(made.id)
