@@ -98,8 +98,8 @@ def initial_response(
             fields["reasoning"] = _reasoning(
                 request.reasoning.effort or None, request.reasoning.summary or None, wire
             )
-        if wire.openai_items and (conversation := conversation_of(request)) is not None:
-            fields["extra"] = {_CONVERSATION: {"id": conversation}}
+        if wire.openai_items and request.conversation is not None:
+            fields["extra"] = {_CONVERSATION: {"id": conversation_of(request)}}
     return Response(id=response_id, created_at=created_at, model=model, status="queued", **fields)
 
 

@@ -188,7 +188,7 @@ class RunSupport:
             request=stored_request(request, wire) if request.background else None,
             created_at=now,
             expires_at=self.expires_at(now),
-            conversation=conversation_of(request),
+            conversation=None if request.conversation is None else conversation_of(request),
         )
         return ResponseSessionPersistenceTransformer(
             record,

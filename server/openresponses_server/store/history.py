@@ -107,13 +107,19 @@ async def history_of(
 
 
 async def items_of_conversation(
-    store: ResponseStore, conversation_id: str, owner: str, available: Available, reservation: Reservation
+    store: ResponseStore,
+    request: CreateResponse,
+    owner: str,
+    available: Available,
+    reservation: Reservation,
 ) -> Conversation:
-    """The items of this conversation. `reservation` grows by their size before they are read.
+    """The items of the conversation that the request names. `reservation` grows by their size before they are
+    read.
 
     Raises HttpError `conversation_not_found` if it does not exist or is another owner's, TooLarge, and 429 if
     too much is in memory.
     """
+    conversation_id = conversation_of(request) or ""
     size = await store.conversations.size(conversation_id, owner)
     if size is None:
         raise unknown_conversation(conversation_id, _CONVERSATION)
@@ -163,8 +169,8 @@ async def continued(
     """
     reservation = available.budget.reserve(owner, accepted=accepted)
     before, previous_id = Conversation(), request.previous_response_id
-    if (conversation := conversation_of(request)) is not None:
-        before = await items_of_conversation(store, conversation, owner, available, reservation)
+    if request.conversation is not None:
+        before = await items_of_conversation(store, request, owner, available, reservation)
     elif previous_id is not None:
         before = await history_of(store, previous_id, owner, available, reservation)
     return Continued(await resolved(store, request, owner, before, available), before, reservation)

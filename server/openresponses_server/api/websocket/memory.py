@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from openresponses_bridge.protocol.codec import encode
-from openresponses_bridge.protocol.request import CreateResponse, conversation_of
+from openresponses_bridge.protocol.request import CreateResponse
 from openresponses_bridge.protocol.response import Response
 from openresponses_server.errors import HttpError
 from openresponses_server.limits.memory import Available, Reservation
@@ -121,8 +121,8 @@ class ConnectionMemory:
     ) -> Conversation:
         """The conversation from memory, else from the store if the request is stored too."""
         wanted = request.previous_response_id
-        if (conversation := conversation_of(request)) is not None:
-            return await items_of_conversation(store, conversation, self._owner, self._available, reservation)
+        if request.conversation is not None:
+            return await items_of_conversation(store, request, self._owner, self._available, reservation)
         if wanted is None:
             return Conversation()
         if wanted == self._id:
