@@ -45,6 +45,7 @@ ROUTES = [
     *GEMINI,
     "/vscode/v1/chat",
     "/vscode/v1/tokens",
+    "/v1/conversations",
 ]
 BODILESS = {"/v1/responses/{id}/cancel"}
 NO_JSON = {"/inspector/v1/captures"}  # a capture of any dialect, whose lines are judged one by one
@@ -63,6 +64,8 @@ def request_of(path: str, **more: Any) -> dict[str, Any]:
     said = {"role": "user", "content": "Hello"}
     if path in OWN:
         return {"model": "demo", "input": [said], **more}
+    if path == "/v1/conversations":
+        return {"items": [said], **more}
     if path in GEMINI:
         return {"contents": [{"role": "user", "parts": [{"text": "Hello"}]}], **more}
     spoken = {"role": "user", "content": [{"type": "text", "value": "Hello"}]}

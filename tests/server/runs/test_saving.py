@@ -37,12 +37,12 @@ def _served() -> Iterator[Store]:
     store = Store()
     real = MemoryStore.finish
 
-    async def finish(self: MemoryStore, *given: Any) -> None:
+    async def finish(self: MemoryStore, *given: Any, **named: Any) -> None:
         store.saving.set()
         begun = time.monotonic()
         while time.monotonic() - begun < store.seconds:  # one that has begun ends with the slowness too
             await asyncio.sleep(0.01)
-        await real(self, *given)
+        await real(self, *given, **named)
 
     defaults = ResponseSessionPersistenceTransformer.__init__.__kwdefaults__
     assert defaults is not None
