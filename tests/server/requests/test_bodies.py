@@ -125,7 +125,12 @@ def test_s8_the_shape_of_the_json_is_bounded(small: str, path: str) -> None:
 @pytest.mark.parametrize("path", [path for path in ROUTES if path not in ("/vscode/v1/tokens", *GEMINI[1:])])
 def test_s8_items_are_bounded(small: str, path: str) -> None:
     asked = request_of(path)
-    place = "input" if path in OWN else "contents" if path in GEMINI else "messages"
+    places = {
+        "/v1/conversations": "items",
+        **dict.fromkeys(OWN, "input"),
+        **dict.fromkeys(GEMINI, "contents"),
+    }
+    place = places.get(path, "messages")
     if path in GEMINI:  # adjacent contents of one role are one item
         asked[place] += [{**asked[place][0], "role": "model"}]
     asked[place] = (asked[place] * 13)[:13]
