@@ -7,7 +7,7 @@ searches in its place has to take the tool out of the request before it is trans
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
 from msgspec import Struct
@@ -178,7 +178,7 @@ def searched(item: Any) -> Searched | None:
     several = [each for each in queries if isinstance(each, str)] if isinstance(queries, list) else []
     return Searched(
         _text(action.get("type")) or "search",
-        _text(action.get("query")) or " / ".join(several),
+        " / ".join(several) or _text(action.get("query")),
         list(sources_of(action.get("sources"))),
         _text(action.get("url")),
         _text(action.get("pattern")),
@@ -188,14 +188,22 @@ def searched(item: Any) -> Searched | None:
 
 
 def search_call(
-    item_id: str, query: str, sources: Iterable[Source], *, status: str = "completed", sealed: str = ""
+    item_id: str,
+    query: str,
+    sources: Iterable[Source],
+    *,
+    queries: Sequence[str] = (),
+    status: str = "completed",
+    sealed: str = "",
 ) -> UnknownItem:
-    """The item of a search. A page that is found twice is listed once."""
+    """The item of a search, or of several with one list of what they found. A page that is found twice is
+    listed once."""
     found: dict[str, dict[str, str]] = {}
     for each in sources:
         titled = {"title": each.title} if each.title else {}
         found.setdefault(each.url, {"type": "url", "url": each.url, **titled})
     action: dict[str, Any] = {"type": "search", "query": query}
+    action |= {"queries": list(queries)} if len(queries) > 1 else {}
     action |= {"sources": list(found.values())} if found else {}
     raw = {"type": SEARCH_CALL, "id": item_id, "status": status, "action": action}
     return UnknownItem(raw | {"encrypted_content": sealed} if sealed else raw)

@@ -16,6 +16,7 @@ from openresponses_bridge.protocol.codec import encode
 from openresponses_bridge.seal import Sealer, SealError
 
 KIND: Final = "gemini-signatures"
+_SEARCH: Final = "gemini-search"
 
 
 class Signed(Struct, frozen=True, omit_defaults=True):
@@ -49,3 +50,16 @@ def open_signatures(sealer: Sealer, encrypted: object) -> list[Signed] | None:
         return _decode(sealer.open(encrypted).payload)
     except (SealError, msgspec.MsgspecError):
         return None
+
+
+def seal_search(sealer: Sealer) -> str:
+    """The mark of a search that Gemini ran: its API has no part for one, and wants none back."""
+    return sealer.seal(b"{}", _SEARCH)
+
+
+def is_own_search(sealer: Sealer, mark: str) -> bool:
+    """Whether a search has this mark."""
+    try:
+        return bool(mark) and sealer.open(mark).kind == _SEARCH
+    except SealError:
+        return False

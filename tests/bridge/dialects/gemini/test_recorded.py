@@ -69,8 +69,9 @@ def test_sources_are_cited_at_characters() -> None:
     path = require_shared() / "fixtures" / "gemini" / "pydantic-gemini25-google-search.sse"
     frames = recorded(path)
     fed = Fed(frames, wire="openai")
-    (message,) = fed.output
+    message, search = fed.output
     (part,) = message["content"]
+    assert search["action"]["query"] == "weather in San Francisco today"
     grounding = json.loads(frames[-1])["candidates"][0]["groundingMetadata"]
     segments = [
         (each["segment"]["text"], grounding["groundingChunks"][index]["web"]["uri"])

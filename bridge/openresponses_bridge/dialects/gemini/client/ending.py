@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from openresponses_bridge.diagnostics import Diagnostics
-from openresponses_bridge.dialects.base import CANCELLED
+from openresponses_bridge.dialects.base import CANCELLED, searched
 from openresponses_bridge.dialects.gemini.types import FINISH_REASONS, UsageMetadata
 from openresponses_bridge.protocol.content import OutputTextContent, UrlCitation
 from openresponses_bridge.protocol.items import Message
@@ -123,7 +123,8 @@ def usage_metadata(usage: Usage, diagnostics: Diagnostics) -> UsageMetadata:
 
 def grounding_metadata(response: Response) -> dict[str, Any] | None:
     """The web addresses that the answer cites, with the places that they support, in bytes of all of the
-    answer's text in UTF-8; None when it cites none."""
+    answer's text in UTF-8, behind them those that were found besides, and what was searched for; None when
+    there is none of it."""
     chunks: dict[tuple[str, str], int] = {}
     supports: list[dict[str, Any]] = []
     before = 0
@@ -133,17 +134,23 @@ def grounding_metadata(response: Response) -> dict[str, Any] | None:
             part.text, {place for each in cited for place in (each.start_index, each.end_index)}
         )
         for each in cited:
-            source = chunks.setdefault((each.url, each.title), len(chunks))
+            index = chunks.setdefault((each.url, each.title), len(chunks))
             start, end = at[each.start_index], at[each.end_index]
             segment = {"startIndex": before + start, "endIndex": before + end}
             segment_text = part.text[max(each.start_index, 0) : max(each.end_index, 0)]
-            supports.append({"segment": {**segment, "text": segment_text}, "groundingChunkIndices": [source]})
+            supports.append({"segment": {**segment, "text": segment_text}, "groundingChunkIndices": [index]})
         before += len(part.text.encode("utf-8", "replace"))
-    if not chunks:
+    found = [each for each in map(searched, response.output) if each is not None]
+    known = {url for url, _ in chunks}
+    for source in (source for search in found for source in search.sources if source.url not in known):
+        chunks.setdefault((source.url, source.title), len(chunks))
+    queries = [search.query for search in found if search.query]
+    if not chunks and not queries:
         return None
     return {
         "groundingChunks": [{"web": {"uri": url, "title": title}} for url, title in chunks],
         "groundingSupports": supports,
+        **({"webSearchQueries": queries} if queries else {}),
     }
 
 

@@ -14,7 +14,7 @@ from openresponses_bridge.calls.identity import ToolIdentityMap
 from openresponses_bridge.calls.json_text import WRAPPED, is_wrapped, tool_input
 from openresponses_bridge.calls.presentation import call_view
 from openresponses_bridge.diagnostics import Diagnostics
-from openresponses_bridge.dialects.base import CANCELLED, CUT
+from openresponses_bridge.dialects.base import CANCELLED, CUT, SEARCH_CALL, searched
 from openresponses_bridge.dialects.gemini import types as t
 from openresponses_bridge.dialects.gemini.client import ending
 from openresponses_bridge.dialects.gemini.client.reasoning import seal_reasoning
@@ -70,7 +70,7 @@ class Outbound:
         self.failure: tuple[str | None, str] | None = None
         """The code and the message of the failure, where there was one."""
         self._sent = False  # a part was
-        self._cited = False
+        self._cited = False  # or searched for
         self._refusal: list[str] = []
         self._grounding: dict[str, Any] | None = None
         self._calls: dict[int, _Part | None] = {}  # index of the item → its part, once it is whole
@@ -238,6 +238,10 @@ class Outbound:
         return self._parts(part | {"thought": True} if signed.on == "thought" else part)
 
     def _unknown(self, item: UnknownItem) -> list[_Chunk]:
+        found = searched(item)
+        if found is not None and found.kind == "search":
+            self._cited = True
+            return []
         kind, part = item.type.removeprefix("openai:"), item.raw.get("part")
         if kind.startswith(t.SLUG) and isinstance(part, dict):
             return self._parts(part)
@@ -249,6 +253,8 @@ class Outbound:
         return []
 
     def _extension(self, event: UnknownEvent) -> list[_Chunk]:
+        if SEARCH_CALL in event.type:
+            return []  # its progress
         found = event.raw.get(_GROUNDING)
         if event.type == t.SLUG + _GROUNDING and isinstance(found, dict):
             self._grounding = found

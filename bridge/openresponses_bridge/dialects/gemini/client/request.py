@@ -9,7 +9,7 @@ from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
 from openresponses_bridge.diagnostics import Diagnostics
-from openresponses_bridge.dialects.base import extension, invalid
+from openresponses_bridge.dialects.base import SEARCH_SOURCES, WebSearch, extension, invalid, is_search
 from openresponses_bridge.dialects.gemini.carried import CarriedFields
 from openresponses_bridge.dialects.gemini.client.contents import ContentReader, text_of
 from openresponses_bridge.dialects.gemini.client.fields import GoogleFields, google_body
@@ -87,11 +87,15 @@ def from_gemini(
     logprobs, top = _logprobs(generation)
     model = given.get("model", str)
     generation.skip("candidateCount")
+    tools = _tools(given, diagnostics)
+    include = [_ENCRYPTED, _LOGPROBS] if logprobs else [_ENCRYPTED]
+    if any(is_search(tool.type) for tool in tools or ()):
+        include.append(SEARCH_SOURCES)
     request = rq.CreateResponse(
         model=None if model is None else model.removeprefix(_MODELS),
         input=reader.items,
         instructions=_instructions(given),
-        tools=_tools(given, diagnostics),
+        tools=tools,
         tool_choice=_tool_choice(given, carried),
         text=_text(generation, carried),
         reasoning=_reasoning(generation, carried),
@@ -103,7 +107,7 @@ def from_gemini(
         seed=generation.integer("seed"),
         presence_penalty=generation.get("presencePenalty", float),
         frequency_penalty=generation.get("frequencyPenalty", float),
-        include=[_ENCRYPTED, _LOGPROBS] if logprobs else [_ENCRYPTED],
+        include=include,
         top_logprobs=top,
         service_tier=_TIERS.get((given.get("serviceTier", str) or "").lower()),
         store=False,
@@ -131,9 +135,10 @@ def _tools(given: GoogleFields, diagnostics: Diagnostics) -> list[Any] | None:
         found += [_function(each) for each in tool.each("functionDeclarations")]
         search = tool.maybe_inner("googleSearch")
         if search is not None:
+            blocked = search.texts("excludeDomains")
+            found.append(WebSearch(blocked_domains=blocked).tool())
             for where in search.unread:
                 diagnostics.loss(where, "can't be expressed")
-            found.append(UnknownTool({"type": "web_search"}))
         for name, value in tool.whole().items():
             if name not in _READ_TOOLS and value is not None:
                 found.append(UnknownTool({"type": extension(SLUG, name), name: value}))

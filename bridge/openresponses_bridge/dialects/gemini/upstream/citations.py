@@ -7,8 +7,12 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 from openresponses_bridge.diagnostics import Diagnostics
+from openresponses_bridge.dialects.base import Source, search_call
+from openresponses_bridge.dialects.gemini.signatures import seal_search
 from openresponses_bridge.dialects.gemini.types import spelled
 from openresponses_bridge.protocol.content import UrlCitation
+from openresponses_bridge.protocol.unknown import UnknownItem
+from openresponses_bridge.seal import Sealer
 
 _WEB: Final = ("web", "maps")
 _FURTHER: Final = bytes(range(0x80, 0xC0))  # those of a character but its first (RFC 3629, section 3)
@@ -61,6 +65,17 @@ class Sources:
             diagnostics.loss("groundingMetadata", "a citation outside the text")
         at = _characters(text, {each.start for each in inside} | {each.end for each in inside})
         return [UrlCitation(each.url, at[each.start], at[each.end], each.title) for each in inside]
+
+
+def search_in(metadata: dict[str, Any], sealer: Sealer) -> UnknownItem | None:
+    """The item of the searches that `groundingMetadata` is about; None if there were none."""
+    given = spelled(metadata)
+    queries = [each for each in _listed(given.get("webSearchQueries"))[:MOST] if isinstance(each, str)]
+    pages = [page for each in _listed(given.get("groundingChunks"))[:MOST] if (page := _source(each))]
+    if not queries and not pages:
+        return None
+    query, sources = queries[0] if queries else "", [Source(*page) for page in pages]
+    return search_call("", query, sources, queries=queries, sealed=seal_search(sealer))
 
 
 def _characters(text: str, offsets: set[int]) -> dict[int, int]:

@@ -12,6 +12,7 @@ from openresponses_bridge.dialects.base import (
     unreadable,
 )
 from openresponses_bridge.dialects.gemini.types import SLUG
+from openresponses_bridge.dialects.gemini.upstream.citations import search_in
 from openresponses_bridge.dialects.gemini.upstream.decoding import (
     UNDECODABLE,
     LenientReader,
@@ -49,6 +50,7 @@ class Inbound(OnceBegun):
         "_number",
         "_parts",
         "_reader",
+        "_sealer",
         "_usage",
         "template",
     )
@@ -60,7 +62,8 @@ class Inbound(OnceBegun):
         self.template = FrameTemplate()
         self._choice = choice
         self._number = choice or 0
-        self._parts = PartReader(machine, sealer or Sealer())
+        self._sealer = sealer or Sealer()
+        self._parts = PartReader(machine, self._sealer)
         self._reader = LenientReader(machine.diagnostics)
         self._finish = FinishState()
         self._usage = UsageCounter()
@@ -111,6 +114,8 @@ class Inbound(OnceBegun):
                 return events + self._fail(finish.failure)
             events += self._parts.close(whole=finish.stopped)
             if self._grounding:
+                if finish.stopped and (search := search_in(self._grounding, self._sealer)) is not None:
+                    events += self._machine.item(search)
                 events += self._machine.extension_event(SLUG + _GROUNDING, {_GROUNDING: self._grounding})
             if finish.explanation:
                 events += self._machine.refusal(finish.explanation)

@@ -11,11 +11,11 @@ from openresponses_bridge.calls.identity import ToolIdentityMap
 from openresponses_bridge.calls.json_text import WRAPPED, is_wrapped, tool_input
 from openresponses_bridge.calls.presentation import CallView, OutputView, call_view, output_view, pair
 from openresponses_bridge.diagnostics import Diagnostics
-from openresponses_bridge.dialects.base import CONTINUE, CONTINUED, HISTORY, Entry, invalid
+from openresponses_bridge.dialects.base import CONTINUE, CONTINUED, HISTORY, Entry, invalid, searched
 from openresponses_bridge.dialects.gemini.carried import CarriedFields, place
 from openresponses_bridge.dialects.gemini.models import ModelFacts
 from openresponses_bridge.dialects.gemini.options import GeminiOptions
-from openresponses_bridge.dialects.gemini.signatures import Signed, open_signatures
+from openresponses_bridge.dialects.gemini.signatures import Signed, is_own_search, open_signatures
 from openresponses_bridge.dialects.gemini.types import SLUG
 from openresponses_bridge.dialects.gemini.upstream.media import Part, PartEncoder
 from openresponses_bridge.errors import InvalidRequestError
@@ -299,6 +299,14 @@ class ContentsBuilder:
         self._diagnostics.ignored(self._entries[index].where, "a tool search that the server ran itself")
 
     def _other(self, item: Any, index: int) -> None:
+        if (found := searched(item)) is not None:
+            if is_own_search(self._sealer, found.sealed):
+                return  # the answer behind it has what was found
+            self._diagnostics.loss(self._entries[index].where, "a search, sent as text")
+            self._begun = True
+            self._said = None
+            self._turns.add(_MODEL, [{"text": found.text()}])
+            return
         raw = getattr(item, "raw", {})
         part, result, kind = raw.get("part"), raw.get("result"), item.type.removeprefix("openai:")
         if item.type.startswith(SLUG) and isinstance(part, dict) and part:

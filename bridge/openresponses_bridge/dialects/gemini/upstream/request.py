@@ -16,6 +16,7 @@ from openresponses_bridge.dialects.base import (
     HISTORY,
     NATIVE_OF_GEMINI,
     OURS,
+    SEARCH_SOURCES,
     AnyItem,
     Outcomes,
     accepted_efforts,
@@ -87,7 +88,7 @@ FIELDS: Final[Outcomes] = {
 
 _LOGPROBS: Final = "message.output_text.logprobs"
 # values of `include` that are kept anyway
-_INCLUDES: Final = frozenset({_LOGPROBS, "reasoning.encrypted_content"})
+_INCLUDES: Final = frozenset({_LOGPROBS, "reasoning.encrypted_content", SEARCH_SOURCES})
 _MADE: Final = frozenset({"contents", "systemInstruction", "tools", "toolConfig", "model"})
 """The fields of the body that the bridge makes itself, and that nothing else is taken for."""
 

@@ -14,7 +14,7 @@ from openresponses_bridge.calls.declarations import (
 )
 from openresponses_bridge.calls.identity import ToolIdentityMap
 from openresponses_bridge.diagnostics import Diagnostics
-from openresponses_bridge.dialects.base import invalid
+from openresponses_bridge.dialects.base import SearchForm, invalid, search_of
 from openresponses_bridge.dialects.gemini.models import ModelFacts
 from openresponses_bridge.dialects.gemini.options import GeminiOptions
 from openresponses_bridge.dialects.gemini.types import SLUG, camel
@@ -28,7 +28,10 @@ _HOSTED: Final = {
     "web_search_preview": "googleSearch",
     "code_interpreter": "codeExecution",
 }
-_SETTINGS: Final = {"googleSearch": frozenset({"type"}), "codeExecution": frozenset({"type", "container"})}
+_SEARCH: Final = "googleSearch"
+# ai.google.dev, Grounding with Google Search: Vertex AI alone takes domains, and only those to leave out
+_SEARCHING: Final = SearchForm(lambda _search: {})
+_SETTINGS: Final = frozenset({"type", "container"})  # of code that is run
 _NOT_IN_SUBSET: Final = frozenset(
     {
         *("$schema", "$id", "$comment", "$ref", "$defs", "$anchor", "definitions", "additionalProperties"),
@@ -109,16 +112,23 @@ class Tools:
                 self._diagnostics.loss(where, f"{(tool.type or 'a tool')[:64]} is not known to the upstream")
             elif self._functions and not self._facts.mixes_tools:
                 self._diagnostics.loss(where, f"{kind} can't stand beside functions at this model")
+            elif (wish := search_of(tool, where)) is not None:
+                found.setdefault(kind, _SEARCHING.made(wish, where, self._diagnostics))
             else:
                 found.setdefault(kind, {})
                 given = getattr(tool, "raw", {})
-                for name in sorted(name for name in given if name not in _SETTINGS[kind] and given[name]):
+                for name in sorted(name for name in given if name not in _SETTINGS and given[name]):
                     self._diagnostics.loss(f"{where}.{name[:64]}", "can't be expressed")
         return found
 
     def _choose(self, choice: Any) -> dict[str, Any]:
         """`functionCallingConfig`; {} without a choice."""
         given = encode_choice(choice)
+        if choice == "none":
+            self._hosted.pop(_SEARCH, None)  # which knows no such choice
+        if choice == "required" and _SEARCH in self._hosted and not self._functions:
+            self._diagnostics.loss("tool_choice", "a tool of the server can't be required")
+            return {}
         if given is None:
             if choice == "required":
                 self._need_functions()

@@ -296,10 +296,10 @@ def test_images_and_parts_of_google_s_own_tools() -> None:
     run(
         "item", UnknownItem({"type": "gemini:executableCode", "id": "e", "status": "completed", "part": code})
     )
-    run("item", UnknownItem({"type": "web_search_call", "id": "w", "status": "completed"}))
+    run("item", UnknownItem({"type": "file_search_call", "id": "w", "status": "completed"}))
     run.end("stop")
     assert run.parts == [{"inlineData": {"mimeType": "image/png", "data": "AA=="}}, code]
-    assert run.lost() == ["item.web_search_call"]
+    assert run.lost() == ["item.file_search_call"]
 
 
 @pytest.mark.parametrize("name", [name for name, steps in SCRIPTS.items() if ("cut",) not in steps])
