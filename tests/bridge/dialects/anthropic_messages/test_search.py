@@ -218,6 +218,18 @@ def test_a_search_can_be_chosen():
     assert body["tool_choice"] == {"type": "tool", "name": "web_search"}
 
 
+def test_a_search_can_be_among_the_tools_that_are_allowed():
+    for allowed, expected in (
+        ([{"type": "web_search"}], ["web_search"]),
+        ([{"type": "function", "name": "f"}], ["f"]),
+        ([{"type": "function", "name": "f"}, {"type": "web_search"}], ["f", "web_search"]),
+    ):
+        choice = {"type": "allowed_tools", "mode": "required", "tools": allowed}
+        body, lost = out(tools=[F, {"type": "web_search"}], tool_choice=choice)
+        assert [tool["name"] for tool in body["tools"]] == expected
+        assert (body["tool_choice"], lost) == ({"type": "any"}, [])
+
+
 @pytest.mark.parametrize(
     ("field", "value"),
     [

@@ -140,7 +140,8 @@ class ToolChoice:
     ) -> None:
         self._functions = functions
         self._identities = identities
-        self._searches = searches
+        self.searches = searches
+        """Whether the search of the web may be called."""
         self.allowed: frozenset[str] | None = None
         self.body = self._choose(request.tool_choice, diagnostics)
         if request.parallel_tool_calls is False and (self.body or {}).get("type") != "none":
@@ -171,17 +172,24 @@ class ToolChoice:
         if given is None:
             return None if choice is None else {"type": _MODES[choice]}
         if given.get("type") == "allowed_tools":
-            tools = enumerate(given["tools"])
-            self.allowed = frozenset(self._name(tool, f"tool_choice.tools[{index}]") for index, tool in tools)
+            tools = dict(enumerate(given["tools"]))
+            named = {at: tool for at, tool in tools.items() if not self._is_search(tool)}
+            self.searches = len(named) < len(tools)
+            self.allowed = frozenset(
+                self._name(tool, f"tool_choice.tools[{at}]") for at, tool in named.items()
+            )
             return {"type": _MODES[given["mode"]]}
         if isinstance(choice, UnknownToolChoice) and not chosen_function(
             given, self._functions, self._identities
         ):
-            if self._searches and is_search(choice.type):
+            if self._is_search(given):
                 return {"type": "tool", "name": search.NAME}
             diagnostics.loss(f"tool_choice.{choice.type[:64]}", "the upstream has no such tool")
             return None
         return {"type": "tool", "name": self._name(given, "tool_choice")}
+
+    def _is_search(self, choice: dict[str, Any]) -> bool:
+        return self.searches and is_search(str(choice.get("type")))
 
     def _name(self, choice: dict[str, Any], param: str) -> str:
         view = chosen_function(choice, self._functions, self._identities)
@@ -241,7 +249,7 @@ FIELDS: Final[Outcomes] = {
     "model": built("model"),
     "input": built("messages"),
     "instructions": built("system"),
-    "include": honoured("encrypted reasoning comes unasked, anything else is a loss"),
+    "include": honoured("encrypted reasoning and sources come unasked, anything else is a loss"),
     "tools": built("tools"),
     "tool_choice": built("tool_choice"),
     "parallel_tool_calls": built("tool_choice"),
@@ -323,10 +331,10 @@ def to_messages(
         builder.system.insert(0, carried.billing)
     if instructed:
         builder.system.append({"type": "text", "text": instructed})
+    if searches and not choice.searches:  # it is not among those that the choice allows
+        others = [each for each in others if not is_search(each.tool.type)]
     allowed = [view for view in functions if choice.allowed is None or view.name in choice.allowed]
-    bodies = tool_bodies(
-        allowed, others, facts, diagnostics, searches=options.web_search, declared=carried.search
-    )
+    bodies = tool_bodies(allowed, others, facts, diagnostics, searches=searches, declared=carried.search)
     tools = [body | carried.tool_fields(body) for body in bodies]
     choice.check(tools)
     if choice.forces and not facts.forced_calls:
