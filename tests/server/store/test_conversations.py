@@ -2,12 +2,15 @@
 
 import asyncio
 import json
+import signal
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
+from openresponses_bridge.protocol.codec import encode
 from openresponses_bridge.protocol.input_items import InputItem, MessageParam
 from openresponses_bridge.protocol.response import Response
 from openresponses_server.errors import HttpError
@@ -27,6 +30,7 @@ from openresponses_server.store.memory import MemoryStore
 from openresponses_server.store.memory_conversations import MemoryConversations
 from openresponses_server.store.sql.locations import database_url
 from openresponses_server.store.sql.transfer import import_lines
+from openresponses_server.store.stores import open_store
 from tests.support.stores import Place, failing_table, frames, messages, record
 
 ROOM = ConversationSize(10_000, 10**9)
@@ -332,6 +336,40 @@ async def test_s1_end_and_append_are_one_step(shared_place: Place) -> None:
     assert await other.get("s", "k") is None
     await store.finish("r", "w", ended, conversation="conv_a")
     assert await whole(other) == ["to r", "Hello"]
+
+
+KILLED = """
+import asyncio, os, signal, sys
+from openresponses_bridge.protocol.codec import decode_response
+from openresponses_server.store.sql import conversation_rows
+from openresponses_server.store.stores import open_store
+
+conversation_rows.append_turn = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+ended = decode_response(open(sys.argv[2], "rb").read())
+asyncio.run(open_store(sys.argv[1]).finish("r", "w", ended, conversation="conv_a"))
+"""
+
+
+async def test_s1_a_process_that_is_killed_between_end_and_append_has_stored_neither(tmp_path: Path) -> None:
+    """Its run is settled by another worker, and appended then."""
+    url = f"sqlite:///{tmp_path}/s.sqlite3"
+    store = open_store(url)
+    await store.conversations.create(conversation(), said("first"))
+    ended = await begin(store, "r")
+    (tmp_path / "ended").write_bytes(encode(ended))
+    program = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", KILLED, url, str(tmp_path / "ended"), stderr=asyncio.subprocess.PIPE
+    )
+    _, errors = await program.communicate()
+    assert program.returncode == -signal.SIGKILL, errors
+    got = await store.get("r", "k")
+    assert got is not None
+    assert (got.response.status, got.conversation) == ("in_progress", "conv_a")
+    assert await whole(store) == ["first"]
+    (claimed,) = await store.claim_orphans(Lease("s", FAR), FAR + 1)
+    await store.finish("r", "s", ended, conversation=claimed.conversation)
+    assert await whole(store) == ["first", "to r", "Hello"]
+    await store.close()
 
 
 # --- export and import -----------------------------------------------------------------------------------
