@@ -66,7 +66,7 @@ def upgrade_tables(store: str, create: bool) -> None:
 @command.command()
 @_store
 def sweep(store: str) -> None:
-    """Delete the responses whose retention is over."""
+    """Delete the responses and conversations whose retention is over."""
 
     async def work(opened: ResponseStore) -> None:
         with progress("sweeping"):
@@ -81,7 +81,7 @@ def sweep(store: str) -> None:
 @click.argument("file", type=_path, required=False)
 @force_flag
 def export(store: str, file: Path | None, force: bool) -> None:
-    """Write every stored response as lines of JSON, to FILE or standard output."""
+    """Write every stored response and conversation as lines of JSON, to FILE or standard output."""
     from openresponses_server.store.export_lines import is_record
 
     async def work(opened: ResponseStore) -> None:
@@ -101,8 +101,8 @@ def export(store: str, file: Path | None, force: bool) -> None:
 @_store
 @click.argument("file", type=click.Path(dir_okay=False, allow_dash=True), metavar="FILE|-")
 def import_(store: str, file: str) -> None:
-    """Add the responses of an export that are not there yet. Lines that can't be imported are named, and the
-    exit code is 1 then; the others are imported."""
+    """Add the responses and conversations of an export that are not there yet. Lines that can't be imported
+    are named, and the exit code is 1 then; the others are imported."""
     from openresponses_server.store.sql.locations import database_url
     from openresponses_server.store.sql.transfer import import_lines
 
@@ -113,7 +113,8 @@ def import_(store: str, file: str) -> None:
     ):
         done = import_lines(database_url(store), CountedReader(source, advance), _name_line)
     refused = f", {counted(done.refused, 'line')} refused" if done.refused else ""
-    click.echo(f"{counted(done.new, 'response')} imported, {done.present} already present{refused}")
+    more = f" and {counted(done.conversations, 'conversation')}" if done.conversations else ""
+    click.echo(f"{counted(done.new, 'response')}{more} imported, {done.present} already present{refused}")
     sys.exit(1 if done.refused else 0)
 
 

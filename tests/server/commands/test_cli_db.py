@@ -13,7 +13,9 @@ import pytest
 from click.testing import CliRunner, Result
 from sqlalchemy import create_engine, inspect, make_url
 
+from openresponses_bridge.protocol.input_items import MessageParam
 from openresponses_server.commands.cli import main
+from openresponses_server.store.base import ListedItem, StoredConversation
 from openresponses_server.store.sql.sqlite_file import REVISION
 from openresponses_server.store.stores import open_store
 from tests.support.services import postgres_database
@@ -166,6 +168,26 @@ def test_export_to_a_file_and_import_from_it(url: str, tmp_path: Path) -> None:
     assert (again.exit_code, again.output) == (0, "0 responses imported, 2 already present\n")
     assert run("export", "--store", other).output == file.read_text()
     assert not list(tmp_path.glob("*.unfinished"))
+
+
+def test_conversations_are_exported_imported_and_swept(url: str, tmp_path: Path) -> None:
+    async def fill() -> None:
+        store = open_store(url)
+        for name, expires_at in ("conv_old", 1.0), ("conv_new", None):
+            kept = StoredConversation(name, "k", 1.0, expires_at, b"{}")
+            await store.conversations.create(kept, [ListedItem("a", MessageParam("user", "Hi"))])
+        await store.close()
+
+    filled(url)
+    asyncio.run(fill())
+    file, other = tmp_path / "all.jsonl", f"sqlite:///{tmp_path}/other.sqlite3"
+    assert run("export", "--store", url, str(file)).output.startswith("2 responses, ")
+    done = run("import", "--store", other, str(file)).output
+    assert done == "2 responses and 2 conversations imported, 0 already present\n"
+    assert run("import", "--store", other, str(file)).output == "0 responses imported, 4 already present\n"
+    assert run("sweep", "--store", other).exit_code == 0
+    left = run("export", "--store", other).output
+    assert ("conv_old" in left, "conv_new" in left) == (False, True)
 
 
 def test_what_is_not_a_file_is_never_replaced(url: str, tmp_path: Path) -> None:

@@ -384,7 +384,7 @@ def imported(url: str, data: bytes, tmp_path: Path) -> tuple[int, int, list[str]
     refused: list[str] = []
     with (tmp_path / "lines").open("rb") as source:
         done = import_lines(database_url(url), source, lambda number, why: refused.append(f"{number}: {why}"))
-    return done.new, done.present, refused
+    return done.new + done.conversations, done.present, refused
 
 
 async def test_export_is_imported_with_everything(place: Place, tmp_path: Path) -> None:

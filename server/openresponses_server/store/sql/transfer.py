@@ -74,6 +74,7 @@ class Imported:
 
     def __init__(self) -> None:
         self.new = 0
+        self.conversations = 0
         self.present = 0
         self.refused = 0
 
@@ -295,7 +296,10 @@ class _Importer:
         """The record is imported."""
         assert self._point is not None
         self._point.commit()
-        self._done.new += 1
+        if self._conversation is None:
+            self._done.new += 1
+        else:
+            self._done.conversations += 1
         self._open = self._point = self._conversation = None
 
     def _fail(self, number: int, why: str) -> None:
