@@ -182,7 +182,7 @@ def record_line(row: Row, items: Iterable[bytes], frames: Frames | None) -> byte
         "input": [Raw(item) for item in items],
         "response": Raw(row.response),
         "last_sequence": row.last_sequence,
-        "conversation_id": row.conversation_id,
+        **({} if row.conversation_id is None else {"conversation_id": row.conversation_id}),
         "frames": "" if frames is None else frames.data.decode(),
     }
     return encode(fields) + b"\n"
