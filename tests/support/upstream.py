@@ -172,8 +172,9 @@ class ScriptedUpstream:
         return False
 
     def _script(self, received: Received) -> Script:
-        if received.path in self.pages:
-            return self.pages[received.path]
+        for path in (received.path, received.path.partition("?")[0]):
+            if path in self.pages:
+                return self.pages[path]
         if received.method == "GET":
             self.listed += 1
             models = [{"id": each} if isinstance(each, str) else each for each in self.models or ()]

@@ -7,7 +7,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
 
+from openresponses_server.hosted.base import HostedProvider
 from openresponses_server.http.auth import NOBODY, Keys, Operators
+from openresponses_server.limits.call_budget import CallBudget
 from openresponses_server.limits.gate import Gate
 from openresponses_server.limits.memory import available_for
 from openresponses_server.limits.quotas import Quotas
@@ -48,6 +50,7 @@ def compose(settings: Settings) -> Service:
         from openresponses_server.observation.spans import Spans
 
         spans = Spans()
+    hosted = hosted_providers(settings)
     return Service(
         settings=settings,
         router=router,
@@ -67,7 +70,23 @@ def compose(settings: Settings) -> Service:
         metrics=metrics,
         traces=traces,
         spans=spans,
+        hosted=hosted,
+        call_budget=CallBudget(settings.tools.calls_per_day_per_key),
     )
+
+
+def hosted_providers(settings: Settings) -> list[HostedProvider]:
+    """What runs the tools that the server runs itself. Raises SettingsError."""
+    found: list[HostedProvider] = []
+    if settings.web_search is not None:
+        from openresponses_server.hosted.web import WebSearch
+
+        found.append(WebSearch(settings.web_search))
+    if settings.functions:
+        from openresponses_server.hosted.functions import ModuleFunctions
+
+        found += map(ModuleFunctions, settings.functions)
+    return found
 
 
 def named_models(settings: Settings) -> set[str]:
@@ -107,6 +126,8 @@ async def service_lifespan(service: Service) -> AsyncIterator[None]:
                 await end_tasks(keeping)
     finally:
         service.judge.close()
+        for provider in service.hosted:
+            await provider.close()
         await service.store.close()
         await service.router.close()
 

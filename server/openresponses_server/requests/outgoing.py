@@ -39,6 +39,7 @@ from openresponses_server.requests.compaction import (
     open_compactions,
 )
 from openresponses_server.requests.constraints import stops_for_upstream
+from openresponses_server.requests.hosted import offer_hosted
 from openresponses_server.requests.prepared import PreparedRequest, TranslatedRequest
 from openresponses_server.requests.reasoning import (
     BOTH,
@@ -93,6 +94,9 @@ def model_of(target: Target) -> tuple[str, str]:
 
 async def translate(request: PreparedRequest, service: Service) -> None:
     """Translate the request for its upstream. Raises InvalidRequestError for what can't be sent there."""
+    request.hosted = None
+    if service.hosted:
+        await offer_hosted(request, service)
     if request.target.fetches:
         await fetch_addresses(request, service)
     request.identities = ToolIdentityMap()
@@ -205,6 +209,8 @@ def continue_upstream(request: PreparedRequest, _service: Service) -> None:
     """
     before, target, own = request.upstream_response, request.target, request.own
     request.previous_id = request.continuation = None
+    if request.hosted is not None:
+        return  # the upstream has calls that it was sent no outputs of
     if before is None or before != upstream_response(target, before.id, request.client.key):
         return
     is_compacted = any(
@@ -236,6 +242,8 @@ def translate_request(
     sent; `truncator` fits the request into the model's context; `left_out` is not sent, because the upstream
     has refused it. Raises InvalidRequestError with `param` for what this upstream can't be sent."""
     body, identities = request.body, request.identities
+    if request.hosted is not None:
+        body = request.hosted.body(body)
     losses: dict[Loss, None] = {}
     earlier: History = () if previous_id else request.history
     own: History = request.own

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from copy import copy
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 import structlog
 from msgspec.structs import replace
@@ -51,6 +52,7 @@ from openresponses_server.requests.truncation import may_truncate
 from openresponses_server.runs.metering import Meter
 from openresponses_server.runs.outcome import LogLine, RunOutcome
 from openresponses_server.runs.pipeline import Translation
+from openresponses_server.runs.rounds import EndHolder, HostedNames, HostedStream, Rounds
 from openresponses_server.runs.run import Run, RunRequest
 from openresponses_server.store.base import UpstreamResponse
 from openresponses_server.upstreams.attempts import Attempt, Attempts, Remedy
@@ -145,13 +147,21 @@ def new_run(request: PreparedRequest, service: Service, choice: int | None = Non
     if leased is not None:
         constrained.adopt(leased.response)
     machine = constrained
+    judged: EndHolder | None = None
+    if isinstance(constrained, ConstrainedStream) and constrained.judged:
+        judged = constrained
+    hosted = None
+    if request.hosted is not None:
+        names = HostedNames(request.hosted.tools, request.identities)
+        machine = judged = hosted = HostedStream(constrained, names, judged)
+        hosted.open_with([item for entry in request.hosted.entries for item in entry.preface])
     if body.stop and not request.compacts:
-        machine = with_stop_filter(constrained, body.stop)
+        machine = with_stop_filter(machine, body.stop)
     translation = Translation(
         machine,
         inbound_for(request, target, machine),
         most=service.settings.limits.output_bytes,
-        judged=constrained if isinstance(constrained, ConstrainedStream) and constrained.judged else None,
+        judged=judged,
         text_after_tools=target.text_after_tools,
     )
     # a closure over the outcome would be a reference cycle through the attempts
@@ -160,7 +170,7 @@ def new_run(request: PreparedRequest, service: Service, choice: int | None = Non
     def accepted(attempt: Attempt, reply: UpstreamReply) -> None:
         nonlocal accepting
         accepting = meter.accepting = attempt.target
-        if accepting is not target or attempt.again:
+        if accepting is not target or attempt.again or (hosted is not None and translation.begun):
             translation.set_inbound(inbound_for(request, accepting, machine), accepting.text_after_tools)
         if attempt.images is not None:
             service.image_refusals.record(model_of(accepting), accepted=attempt.images)
@@ -174,6 +184,8 @@ def new_run(request: PreparedRequest, service: Service, choice: int | None = Non
             service.metrics.asked(upstream, outcome)
 
     def stored_upstream() -> UpstreamResponse | None:
+        if hosted is not None:
+            return None  # it has calls that it was sent no outputs of
         return upstream_response(accepting, translation.upstream_response_id, key)
 
     persistence = None
@@ -182,6 +194,24 @@ def new_run(request: PreparedRequest, service: Service, choice: int | None = Non
             translation, body, request.owner, wire, leased and leased.worker, stored_upstream
         )
     attempts = Attempts(_attempts(request, target), accepted, count_asked)
+    rounds = None
+    if hosted is not None and request.hosted is not None:
+
+        def ask(items: Sequence[Any], last: bool) -> Attempts:
+            following = _following(request, items, last=last)
+            targets = (accepting, *accepting.fallbacks)
+            asked = [partial(_fallback, following, each) for each in targets]
+            return Attempts(asked, accepted, count_asked)
+
+        rounds = Rounds(
+            hosted,
+            names,
+            service.settings.tools,
+            ask,
+            most_calls=body.max_tool_calls,
+            spend=partial(service.call_budget.spend, request.owner),
+            released=request.hosted.released,
+        )
     traced = None if (trace := REQUEST.get()) is None else trace.of_run(translation)
     outcome = RunOutcome(
         translation,
@@ -206,6 +236,7 @@ def new_run(request: PreparedRequest, service: Service, choice: int | None = Non
             for_codex=for_codex,
             slot_reserved=choice is not None,
             previous_attempts=0 if leased is None else leased.previous_attempts,
+            rounds=rounds,
         ),
         service,
     )
@@ -234,6 +265,16 @@ def _report(request: PreparedRequest, attempt: Attempt, upstream_header: str) ->
         _log.info("request.losses", request_id=request.id, losses=new)
     request.reported.update(dict.fromkeys(found))
     request.answer_headers.update(loss_header(request.reported))
+
+
+def _following(request: PreparedRequest, items: Sequence[Any], *, last: bool) -> PreparedRequest:
+    """The request for the next answer: these items follow its own input."""
+    assert request.hosted is not None
+    following = copy(request)
+    following.own = [*request.own, *items]
+    following.body = request.hosted.following(request.body, following.own, last=last)
+    following.previous_id = following.continuation = None
+    return following
 
 
 # The attempts for a request, in order: at its upstream with the new input only, with the whole history, or

@@ -18,6 +18,7 @@ from openresponses_bridge.wire import AUTO
 from openresponses_server.http.auth import NOBODY
 from openresponses_server.limits.memory import Reservation
 from openresponses_server.limits.quotas import Form, openai_headers
+from openresponses_server.requests.hosted_tools import HostedTools
 from openresponses_server.requests.truncation import Truncator
 from openresponses_server.runs.metering import MeasuredInput
 from openresponses_server.store.base import UpstreamResponse
@@ -110,6 +111,8 @@ class PreparedRequest:
     """The last response of the history, as its upstream stores it."""
     reservation: Reservation = field(init=False)
     """The memory that the request takes."""
+    hosted: HostedTools | None = field(init=False)
+    """The tools that the server runs, None without any."""
     compacts: bool = field(init=False)
     """It asks for a summary of its conversation."""
     identities: ToolIdentityMap = field(init=False)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from starlette.requests import Request
 
 from openresponses_bridge.seal import Sealer
+from openresponses_server.hosted.base import HostedProvider
 from openresponses_server.http.auth import Operators
+from openresponses_server.limits.call_budget import CallBudget
 from openresponses_server.limits.gate import Gate
 from openresponses_server.limits.memory import Available
 from openresponses_server.limits.quotas import Quotas
@@ -53,6 +56,9 @@ class Service:
     running: ActiveRuns = field(default_factory=ActiveRuns)
     lists: ListVersions = field(default_factory=ListVersions)
     image_refusals: ImageRefusals = field(default_factory=ImageRefusals)
+    hosted: Sequence[HostedProvider] = ()
+    """What runs the tools that the server runs itself."""
+    call_budget: CallBudget = field(default_factory=lambda: CallBudget(None))
 
 
 def service_of(request: Request) -> Service:

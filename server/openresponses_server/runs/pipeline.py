@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import aclosing
 from enum import Enum, auto
 from typing import Final, NamedTuple, Protocol, cast
 
@@ -23,6 +24,7 @@ from openresponses_bridge.state import TERMINAL_PHASES, ResponseStreamPhase
 from openresponses_server.errors import HttpError, UpstreamError, too_long
 from openresponses_server.observation.responses import TokenTiming
 from openresponses_server.runs.client import Batch, Client, drop, failing
+from openresponses_server.runs.rounds import CallsToRun, EndHolder, Rounds
 from openresponses_server.runs.schema_workers import SchemaCheck, SchemaJudge
 from openresponses_server.store.endings import RESTARTED
 from openresponses_server.store.persistence import ResponseSessionPersistenceTransformer
@@ -33,15 +35,6 @@ KEEP_ALIVE: Final = "openresponses-bridge:keepalive"
 _INTERNAL = ErrorPayload("server_error", "internal_error", "The server failed.", None)
 _log = structlog.get_logger(__name__)
 _EMPTY: Final = 128  # bytes that are added for a comment, or a frame without an event
-
-
-class EndHolder(Protocol):
-    """Keeps back the end of the output while there is a `question`, until `settle` is called with the judge's
-    objection, or None, and returns the last events."""
-
-    question: SchemaCheck | None
-
-    def settle(self, objection: str | None) -> list[Event]: ...
 
 
 class Translation:
@@ -68,7 +61,7 @@ class Translation:
         self._machine = machine
         self._judged = judged
         self.is_complete = False
-        """The response has ended or is to be judged: nothing more is read from the upstream."""
+        """The response has ended, or its end is kept back: nothing more is read from the upstream."""
         self._stops = machine if isinstance(machine, StopFilter) else None
         self.set_inbound(inbound, text_after_tools)
         self.failure: BridgeError | None = None
@@ -115,8 +108,8 @@ class Translation:
         return self._inbound.kept_id
 
     @property
-    def question(self) -> SchemaCheck | None:
-        """What has to be judged before the response can end."""
+    def question(self) -> SchemaCheck | CallsToRun | None:
+        """What has to be judged or run before the response can end."""
         return None if self._judged is None else self._judged.question
 
     def begin(self) -> list[Event]:
@@ -190,7 +183,7 @@ class Translation:
         return events if self._stops is None else events + self._end_at_stop(self._stops)
 
     def settle(self, objection: str | None) -> list[Event]:
-        """The question has been judged: end the response."""
+        """The question has been judged, or its calls have run: end the response."""
         try:
             return [] if self._judged is None else self._judged.settle(objection)
         except BridgeError as error:
@@ -242,6 +235,8 @@ class Stage(Enum):
     """One has accepted it, and may still refuse in the place of an answer."""
     OPEN = auto()
     """Its answer comes."""
+    BETWEEN = auto()
+    """The calls in one answer are run, and another answer is asked for."""
     ENDING = auto()
     """The last events are known, and are being stored."""
     ENDED = auto()
@@ -258,10 +253,11 @@ class Rules(NamedTuple):
 
 STAGES: Final = {
     # nothing is sent before the status is known (law S6)
-    Stage.ASKING: Rules(True, False, False, frozenset({Stage.BUFFERING, Stage.ENDING})),
+    Stage.ASKING: Rules(True, False, False, frozenset({Stage.BUFFERING, Stage.BETWEEN, Stage.ENDING})),
     Stage.BUFFERING: Rules(True, True, True, frozenset({Stage.OPEN, Stage.ENDING})),
     # once an answer has begun, it is the answer (law S5)
-    Stage.OPEN: Rules(False, True, True, frozenset({Stage.ENDING})),
+    Stage.OPEN: Rules(False, True, True, frozenset({Stage.BETWEEN, Stage.ENDING})),
+    Stage.BETWEEN: Rules(True, False, True, frozenset({Stage.BUFFERING, Stage.ENDING})),
     # the end is stored before it is sent (law S1)
     Stage.ENDING: Rules(False, False, False, frozenset({Stage.ENDED})),
     Stage.ENDED: Rules(False, False, False, frozenset()),
@@ -295,6 +291,7 @@ class Pipeline:
         judge: SchemaJudge,
         progress: ProgressNotes,
         owner: str,
+        rounds: Rounds | None = None,
     ) -> None:
         self.stage = Stage.ASKING
         self._translation = translation
@@ -304,6 +301,9 @@ class Pipeline:
         self._progress = progress
         self._timing = progress.timing
         self._owner = owner
+        self._rounds = rounds
+        if rounds is not None and persistence is not None:
+            rounds.show = persistence.show
         self._reply: UpstreamReply | None = None
         self._whole = False
         self._preamble: Preamble | None = None
@@ -313,8 +313,8 @@ class Pipeline:
         self._buffered = b""  # the bytes of the refusal
         self._error: Exception | None = None  # ended the answer too early
         self._is_read = False  # all that is wanted of the answer
-        self._question: SchemaCheck | None = None  # is judged before the end
-        self._is_judging = False
+        self._question: SchemaCheck | CallsToRun | None = None  # is judged or run before the end
+        self._is_held = False  # while that is done
         self._events: list[Event] = []  # of an answer that is sent as a whole
         self.last: list[Event] = []
         """The last events, once they are known."""
@@ -392,10 +392,11 @@ class Pipeline:
         self._is_read = True
         self._pause()
         self._question = self._translation.question
-        if events and self._question is not None:
-            self._store_and_send(self._events + events)
-        else:
-            self.last = self._events + events
+        events, self._events = self._events + events, []
+        if self._question is None:
+            self.last = events
+        elif events:
+            self._store_and_send(events)
         self._wake()
 
     @property
@@ -407,7 +408,7 @@ class Pipeline:
         """Send something while the upstream is silent: the first events, later a keep-alive event if
         `as_event`. Returns whether there was anything to send."""
         translation = self._translation
-        is_over = self._is_read and not self._is_judging
+        is_over = self._is_read and not self._is_held
         if not STAGES[self.stage].sends or self.is_busy or is_over or translation.ended:
             return False
         events = translation.keepalive() if as_event and translation.begun else translation.begin()
@@ -416,9 +417,11 @@ class Pipeline:
         return bool(events)
 
     async def send(self, events: list[Event]) -> None:
-        """Store and send these events before an upstream is asked."""
-        self._store_and_send(events)
-        await self._finish_batch()
+        """Store and send these events while no upstream is read."""
+        await self._finish_batch()  # of a keep-alive
+        if events:
+            self._store_and_send(events)
+            await self._finish_batch()
 
     def _store_and_send(self, events: list[Event]) -> None:
         """Store these events, if the response is stored, and send them. What has to be awaited is left to the
@@ -467,7 +470,7 @@ class Pipeline:
     def _send_stored(self, _stored: asyncio.Future[None]) -> None:
         """Send the batch, which the log has stored."""
         batch = self._unsent
-        if batch is None or not STAGES[self.stage].reads:
+        if batch is None or not STAGES[self.stage].sends:
             return  # the run was interrupted: the batch is sent with the end
         self._unsent = None
         if self._send(batch.events, batch.frames):
@@ -477,37 +480,77 @@ class Pipeline:
                 self._reply.resume()
 
     async def follow(self, attempts: Attempts) -> list[Event]:
-        """Wait for the end of the answer; its last events, which have not been sent. Raises UpstreamError if
-        no upstream accepts, or the answer ends too early."""
+        """Wait for the end of the answer, and of those that follow the calls in it; the last events, which
+        have not been sent. Raises UpstreamError if no upstream accepts, or an answer ends too early."""
+        following: Attempts | None = attempts
+        if self._rounds is not None and self._rounds.released is not None:
+            self._move(Stage.BETWEEN)
+            await self.send(self._translation.begin())
+            following = await self._next_round(self._rounds.released)
+        while following is not None:
+            try:
+                async with following as reply:
+                    self._move(Stage.BUFFERING)
+                    self._open(reply, following)
+                    while not self._is_read or self._unsent is not None:
+                        if self._unsent is not None and (self._storing or self._sending):
+                            await self._finish_batch()
+                            if not self._is_read:
+                                self._reply.resume()  # type: ignore[union-attr]
+                        elif self._refusal is not None:
+                            await self._ask_otherwise(self._refusal, following)
+                        elif self._error is not None:
+                            raise self._error
+                        else:
+                            await self._wait()
+            finally:
+                self._reply = None
+                if self._storing is not None or self._sending is not None:
+                    self._drop_pending()
+            following = None
+            if isinstance(self._question, CallsToRun):
+                self._move(Stage.BETWEEN)
+                following = await self._next_round(self._question)
+            elif self._question is not None:
+                return await self._settled(self._question)
+        return self.last
+
+    async def _next_round(self, asked: CallsToRun) -> Attempts | None:
+        """Run these calls; the attempts for the next answer, or None if the response ends: then `last` has
+        its last events."""
+        rounds, translation = self._rounds, self._translation
+        assert rounds is not None
+        self._is_held = True
         try:
-            async with attempts as reply:
-                self._move(Stage.BUFFERING)
-                self._open(reply, attempts)
-                while not self._is_read or self._unsent is not None:
-                    if self._unsent is not None and (self._storing or self._sending):
-                        await self._finish_batch()
-                        if not self._is_read:
-                            self._reply.resume()  # type: ignore[union-attr]
-                    elif self._refusal is not None:
-                        await self._ask_otherwise(self._refusal, attempts)
-                    elif self._error is not None:
-                        raise self._error
-                    else:
-                        await self._wait()
+            steps = rounds.answer(asked)
+            async with aclosing(steps):
+                async for events in steps:
+                    await self.send(events)
+            await self._finish_batch()
+        except HttpError:
+            raise
+        except BridgeError as error:  # the output can't hold an item
+            self.last = translation.fail(error)
+            return None
         finally:
-            self._reply = None
-            if self._storing is not None or self._sending is not None:
-                self._drop_pending()
-        question = self._question
-        return self.last if question is None else await self._settled(question)
+            self._is_held = False
+        if rounds.next is not None:
+            self._is_read, self._question = False, None
+            return rounds.next
+        self.last = translation.settle(None)
+        question = translation.question
+        if isinstance(question, SchemaCheck):
+            await self.send(self.last)
+            self.last = await self._settled(question)
+        return None
 
     async def _settled(self, question: SchemaCheck) -> list[Event]:
         """Have the answer judged; the last events."""
-        self._is_judging = True
+        self._is_held = True
         try:
             objection = await self._judge.objection(question, self._owner)
         finally:
-            self._is_judging = False
+            self._is_held = False
         await self._finish_batch()
         return self._translation.settle(objection)
 

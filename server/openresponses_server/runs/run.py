@@ -21,6 +21,7 @@ from openresponses_server.runs.client import Client, Deliver
 from openresponses_server.runs.keeper import Keeper
 from openresponses_server.runs.outcome import RunOutcome
 from openresponses_server.runs.pipeline import Pipeline, Translation
+from openresponses_server.runs.rounds import Rounds
 from openresponses_server.runs.schema_workers import SchemaJudge
 from openresponses_server.settings import Settings
 from openresponses_server.store.endings import LOST
@@ -82,6 +83,8 @@ class RunRequest(Struct, frozen=True):
     """The gate's slot is acquired already."""
     previous_attempts: int
     """The runs before this one, whose output no client has seen."""
+    rounds: Rounds | None = None
+    """Runs the calls of hosted tools; None: it has no such tools."""
 
 
 class RunService(Protocol):
@@ -124,6 +127,7 @@ class Run:
             service.judge,
             request.outcome,
             request.owner,
+            request.rounds,
         )
         self._deadline: asyncio.Timeout | None = None
         self._stopped = False

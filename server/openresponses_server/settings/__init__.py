@@ -36,6 +36,8 @@ __all__ = [
     "WORKER_SETTINGS",
     "Capabilities",
     "CodexSettings",
+    "FunctionSettings",
+    "HostedLimits",
     "Limits",
     "LogLevel",
     "Playback",
@@ -45,6 +47,7 @@ __all__ = [
     "Timeouts",
     "Tracing",
     "UpstreamSettings",
+    "WebSearchSettings",
     "WireKeys",
     "api_key",
     "is_address",
@@ -255,6 +258,60 @@ class UpstreamSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """The process, for the dialect `codex`."""
 
 
+class HostedLimits(Struct, frozen=True, forbid_unknown_fields=True):
+    """Limits of the tools that this server runs itself in a response."""
+
+    rounds: Count = 16
+    """The answers of the model in one response. In the last one it can't call these tools."""
+    calls: Count = 32
+    """The calls in one response. A request's `max_tool_calls` can lower it."""
+    calls_per_day_per_key: Count | None = None
+    """The calls of one key in a day (UTC), counted by each worker for itself. Without keys it is that of all.
+    Default: any number."""
+    seconds: Seconds = 60.0
+    """The time for one call."""
+    result_bytes: Annotated[int, Meta(ge=256, le=1024 * 1024)] = 32 * 1024
+    """The bytes of a result that the model is sent, and that are kept with the response. The rest is cut."""
+
+
+class WebSearchSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Web search that this server runs for models (`web_search`, `web_search_preview`)."""
+
+    provider: Literal["searxng", "brave", "tavily", "exa", "duckduckgo"]
+    """Whose search it is. `duckduckgo` reads the page that its site has for browsers without scripts."""
+    url: str | None = None
+    """The provider's address. `searxng` needs one, of an instance that answers in JSON. Default: the
+    provider's own."""
+    api_key: str | None = None
+    """Its key, as `${VARIABLE}`. `brave`, `tavily` and `exa` need one."""
+    results: Annotated[int, Meta(ge=1, le=20)] = 8
+    """The results of a search. A request's `search_context_size` halves or doubles them."""
+    seconds: Seconds = 15.0
+    """The time for a search, and for a page."""
+    when: Literal["missing", "always"] = "missing"
+    """`missing`: for upstreams that do not search themselves; `always`: for all."""
+    pages: bool = True
+    """Whether the model may open pages and look for text in them. They are at public addresses."""
+    page_bytes: Annotated[int, Meta(ge=1024, le=64 * 1024 * 1024)] = 4 * 1024 * 1024
+    """The bytes of a page."""
+    private_hosts: list[str] = []
+    """Hosts of pages that may be at private addresses, such as `wiki.internal`. Default: none."""
+
+
+class FunctionSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Functions of a Python module that this server runs for models. The module runs in the server's own
+    process."""
+
+    module: str
+    """The file of the module, relative to the file's folder, or its import name."""
+    registry: str = "registry"
+    """The name of the `ToolRegistry` in it."""
+    label: Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-]{1,64}$")] = "functions"
+    """What clients see their calls under, as `server_label` of `mcp_call` items."""
+    models: list[str] = []
+    """The names of models whose requests are offered them, with `*` and `?` as wildcards. Default: all."""
+
+
 LogLevel = Literal["debug", "info"]
 """The lowest level of lines in the log."""
 
@@ -423,6 +480,12 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The keys of clients: keys, `${VARIABLE}` or `sha256:…`. Only hashes are kept."""
     operator_keys: list[str] = []
     """The keys for `/metrics`, in the same forms."""
+    tools: HostedLimits = HostedLimits()
+    """Limits of the tools that this server runs itself."""
+    web_search: WebSearchSettings | None = None
+    """Web search that this server runs for models. Default: none."""
+    functions: list[FunctionSettings] = []
+    """Functions of Python modules that this server runs for models, each a table of its own."""
     wire: Literal["auto", "openai", "openresponses"] = "auto"
     """The spelling of the protocol that clients read: `openai`, `openresponses`, or `auto`, by what a request
     carries and by its client's name. The header `openresponses-wire` takes precedence, then `wire_keys`."""
@@ -508,6 +571,7 @@ def load_settings(config: Path | None = None, **overrides: Any) -> Settings:
         ),
         wire_keys=wire_keys,
         upstreams=[_with_absolute_paths(each, where) for each in settings.upstreams],
+        functions=[_with_absolute_module(each, config) for each in settings.functions],
         **keys,
     )
 
@@ -567,6 +631,15 @@ def _with_absolute_paths(upstream: UpstreamSettings, folder: Path) -> UpstreamSe
             path = Path(url.removeprefix(prefix)).expanduser()
             placed["url"] = f"{prefix}{folder.joinpath(path).absolute()}"
     return msgspec.structs.replace(upstream, **placed)
+
+
+def _with_absolute_module(given: FunctionSettings, config: Path | None) -> FunctionSettings:
+    """The same with the absolute path of its file, if it names one."""
+    if not given.module.endswith(".py"):
+        return given
+    folder = config.parent if config is not None else Path()
+    path = folder.joinpath(Path(given.module).expanduser()).absolute()
+    return msgspec.structs.replace(given, module=str(path))
 
 
 def _validated(fields: dict[str, Any]) -> Settings:

@@ -66,6 +66,10 @@ class EventBuffer:
         self._size += len(self._frames[-1].data)
         return events[:first]
 
+    def stop(self) -> None:
+        """Withhold nothing more: what was withheld is sent before the next events."""
+        self._wanted = False
+
     def batch(self, events: Sequence[Event]) -> Frames:
         """The frames of these events, after the withheld ones before them."""
         frames = frames_of(events)
@@ -200,6 +204,10 @@ class ResponseSessionPersistenceTransformer:
                 await self._record.begin_in_time()
             except LeaseLost:
                 self._give_up()
+
+    def show(self) -> None:
+        """Store and send all output from now on as it comes, so that the response is not made again."""
+        self._withheld.stop()
 
     async def release(self) -> bool:
         """Release the response to other workers if nobody can have seen any of its output; returns whether

@@ -263,7 +263,7 @@ def test_stages_lead_from_asking_to_ended_alone() -> None:
             "nothing ends without having been stored"
         )
         assert Stage.ASKING not in rules.next
-        assert not (rules.asks and stage not in (Stage.ASKING, Stage.BUFFERING))
+        assert not (rules.asks and stage not in (Stage.ASKING, Stage.BUFFERING, Stage.BETWEEN))
 
 
 async def test_a_stage_that_may_not_follow_is_a_defect() -> None:

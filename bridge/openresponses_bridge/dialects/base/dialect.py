@@ -171,6 +171,8 @@ class Traits(Struct, frozen=True, kw_only=True):
     """Accepts raw reasoning that it has not signed."""
     takes_cache_keys: bool = False
     """Finds what it has cached of a conversation by `prompt_cache_key`."""
+    hosted_tools: frozenset[str] = frozenset()
+    """The types of tools, in OpenAI's names, that it runs itself."""
 
 
 class UpstreamSide(Struct, frozen=True, kw_only=True):

@@ -102,7 +102,11 @@ DIALECT: Final = Dialect(
             key_header="x-goog-api-key",
             key_prefix="",
         ),
-        traits=lambda options: Traits(takes_choices=options.candidates, names_stops=False),
+        traits=lambda options: Traits(
+            takes_choices=options.candidates,
+            names_stops=False,
+            hosted_tools=frozenset({"web_search", "web_search_preview"}),
+        ),
     ),
     client=ClientSide(outbound=Outbound, encode=encode_sse, request=from_gemini, whole=_whole),
     capture=CaptureFormat(

@@ -59,6 +59,9 @@ def _begins(value: Mapping[str, Any], _before: Mapping[str, Any] | None) -> bool
 _OF_KEPT: Final = frozenset({"previous_response_id", "store"})
 
 
+_HOSTED: Final = frozenset({"web_search", "web_search_preview", "mcp"})
+
+
 def _traits(options: ResponsesOptions) -> Traits:
     return Traits(
         keeps_responses=options.stateful and not _OF_KEPT & options.omit,
@@ -66,6 +69,7 @@ def _traits(options: ResponsesOptions) -> Traits:
         takes_schemas=options.schemas != "none" and "text" not in options.omit,
         takes_reasoning=options.reasoning_content and not options.encrypted_content,
         takes_cache_keys=options.supersets and "prompt_cache_key" not in options.omit,
+        hosted_tools=_HOSTED if options.supersets else frozenset(),
     )
 
 

@@ -86,16 +86,20 @@ async def fetch_file(
     most: int,
     seconds: float,
     connector: Callable[[ConnectOptions], Connector] = PublicConnector,
+    admits: Callable[[str], bool] = lambda _url: True,
 ) -> FetchedFile:
     """Get a file of at most `most` bytes from an http:// or https:// address of the public internet within
     `seconds`, redirects included, each of which is checked as the address is. `accepts` says whether a media
-    type is wanted. No proxy is used: it would look up the name again. Raises FetchError."""
+    type is wanted, `admits` whether an address may be asked. No proxy is used: it would look up the name
+    again. Raises FetchError."""
     timeouts = Timeouts(connect=seconds, first_byte=seconds, idle=seconds, total=seconds)
     pool = ConnectionPool("", timeouts, ConnectOptions(proxy=WITHOUT_PROXY), connector)
     try:
         async with asyncio.timeout(seconds):
             for _ in range(_MOST_REDIRECTS + 1):
-                answer = await pool.request("GET", _checked(url), headers={"accept": "*/*"})
+                if not admits(_checked(url)):
+                    raise FetchError("its address is not among those that may be asked")
+                answer = await pool.request("GET", url, headers={"accept": "*/*"})
                 with closing(answer):
                     if answer.status not in _REDIRECTS:
                         return await _file_of(answer, accepts, most)

@@ -1,0 +1,1 @@
+"""Tools that the server runs itself, between two answers of a model that calls them."""

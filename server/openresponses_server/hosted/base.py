@@ -1,0 +1,148 @@
+"""What a tool is that the server runs itself: what the model is shown of it, what its calls are in a
+response, and how they are run.
+
+A `HostedProvider` stands for one kind of tools, one per application. For each tool of a request that it takes
+it gives a `HostedTool`, whose functions the model is shown in the place of the tool.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, Protocol
+
+from msgspec import Struct
+
+from openresponses_bridge.protocol.request import CreateResponse
+from openresponses_bridge.protocol.unknown import OURS, UnknownItem
+
+OUTPUT: Final = f"{OURS}output"
+"""The field of an item with what the model was told, where the item has no field of its own for it."""
+_SLUG: Final = "openai:"
+
+
+class HostedFunction(Struct, frozen=True):
+    """A function that the model is shown. `name` has at most 64 characters of `[A-Za-z0-9_-]`; a client's
+    function of that name stays the client's, and this one gets another. `parameters` is JSON Schema of type
+    object."""
+
+    name: str
+    description: str
+    parameters: dict[str, Any]
+
+
+class HostedCall(Struct, frozen=True):
+    """A call that the model made. `name` is the `HostedFunction`'s own; `arguments` is JSON as the model
+    wrote it, which may be malformed; `approval_id` is the id of the request for approval that was granted."""
+
+    call_id: str
+    name: str
+    arguments: str
+    approval_id: str | None = None
+
+
+class HostedResult(Struct, frozen=True):
+    """What a call gave. `output` is what the model is told, `item` the fields of the finished item beside or
+    instead of those that it was announced with."""
+
+    output: str
+    item: dict[str, Any]
+    failed: bool = False
+
+
+class Recalled(Struct, frozen=True):
+    """An item of an earlier response as a call and its output; `name` is the `HostedFunction`'s own."""
+
+    name: str
+    arguments: str
+    output: str
+
+
+class HostedContext(Struct, frozen=True):
+    """What limits the tools of one request: the `owner` of its key, `most_bytes` of the output of one call,
+    `seconds` for one call."""
+
+    owner: str
+    most_bytes: int
+    seconds: float
+
+
+class HostedToolError(Exception):
+    """A call that failed. `message` is for the model and the client."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.message = message
+
+
+class HostedTool(Protocol):
+    """A tool of one request, ready to be called."""
+
+    @property
+    def functions(self) -> Sequence[HostedFunction]:
+        """The functions that the model may call."""
+        ...
+
+    @property
+    def preface(self) -> Sequence[dict[str, Any]]:
+        """Whole items, without ids, that come before all output."""
+        ...
+
+    def announce(self, call: HostedCall) -> dict[str, Any]:
+        """The item of the call while it runs, without an id."""
+        ...
+
+    def progress(self, call: HostedCall) -> Sequence[tuple[str, dict[str, Any]]]:
+        """Events that follow the announced item: their OpenAI types and their own fields."""
+        ...
+
+    def ending(self, result: HostedResult) -> str | None:
+        """The type of the event before the finished item, if there is one."""
+        ...
+
+    def is_repeatable(self, call: HostedCall) -> bool:
+        """Whether the call may run twice, because it only reads."""
+        ...
+
+    def approval(self, call: HostedCall) -> dict[str, Any] | None:
+        """The item, without an id, that asks the user to approve the call; None if it may run."""
+        ...
+
+    def released(self, items: Sequence[Any]) -> Sequence[HostedCall]:
+        """The calls in a conversation that were approved and have not run. They run before the model is
+        asked."""
+        ...
+
+    async def run(self, call: HostedCall) -> HostedResult:
+        """Run the call. Raises HostedToolError. It is cancelled when the response is, or its time is over."""
+        ...
+
+
+class HostedProvider(Protocol):
+    """A kind of tools."""
+
+    def takes(self, tool: Any, *, upstream_has: bool) -> bool:
+        """Whether the server runs this tool of a request. `upstream_has`: the upstream runs tools of this
+        type itself."""
+        ...
+
+    async def open(self, tool: Any, context: HostedContext) -> HostedTool:
+        """The tool for a request. Raises HttpError, and InvalidRequestError with a `param` within the
+        tool."""
+        ...
+
+    def offered(self, request: CreateResponse, context: HostedContext) -> HostedTool | None:
+        """What is offered to a request that does not name it; None for nothing."""
+        ...
+
+    def recall(self, item: Any, *, upstream_has: bool) -> Recalled | None:
+        """What an item of a conversation says to a model; None if it is of another kind or says nothing."""
+        ...
+
+    async def close(self) -> None:
+        """Close connections."""
+        ...
+
+
+def kind_of(item: Any) -> str:
+    """The type of an item of a hosted tool in OpenAI's spelling, "" for other items."""
+    return item.type.removeprefix(_SLUG) if isinstance(item, UnknownItem) else ""

@@ -1,0 +1,149 @@
+"""Functions of a Python module of the operator's: the tools of its `ToolRegistry`."""
+
+from __future__ import annotations
+
+import asyncio
+import fnmatch
+import importlib
+import importlib.util
+import inspect
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from openresponses_bridge.protocol.request import CreateResponse
+from openresponses_bridge.tools.errors import CancellationToken
+from openresponses_bridge.tools.registry import Tool, ToolRegistry
+from openresponses_bridge.tools.service import ToolsService
+from openresponses_server.hosted.base import (
+    HostedCall,
+    HostedContext,
+    HostedFunction,
+    HostedResult,
+    HostedTool,
+    Recalled,
+    kind_of,
+)
+from openresponses_server.settings import FunctionSettings, SettingsError
+
+REPEATABLE: Final = "read-only"
+"""The tag of a tool whose calls may run twice."""
+
+
+async def _call(tool: Tool, run: Callable[[], Any], timeout: float | None, token: CancellationToken) -> Any:
+    """Runs sync handlers in threads. The time is limited by whoever runs the call."""
+    if tool.is_async:
+        return await run()
+    found = await asyncio.to_thread(run)
+    return await found if inspect.isawaitable(found) else found
+
+
+class ModuleFunctions:
+    """The functions of one module, offered to all requests for its models."""
+
+    def __init__(self, settings: FunctionSettings) -> None:
+        """Raises SettingsError for a module that can't be imported or has no registry."""
+        self._settings = settings
+        self._tool = FunctionTool(settings.label, _registry(settings))
+
+    def takes(self, tool: Any, *, upstream_has: bool) -> bool:
+        return False
+
+    async def open(self, tool: Any, context: HostedContext) -> HostedTool:
+        return self._tool
+
+    def offered(self, request: CreateResponse, context: HostedContext) -> HostedTool | None:
+        models, name = self._settings.models, request.model or ""
+        if models and not any(fnmatch.fnmatchcase(name, each) for each in models):
+            return None
+        return self._tool
+
+    def recall(self, item: Any, *, upstream_has: bool) -> Recalled | None:
+        if kind_of(item) != "mcp_call" or item.raw.get("server_label") != self._settings.label:
+            return None
+        name, arguments = item.raw.get("name"), item.raw.get("arguments")
+        said = item.raw.get("output") or item.raw.get("error")
+        if not isinstance(name, str) or not name or not isinstance(arguments, str):
+            return None
+        return Recalled(name, arguments, said if isinstance(said, str) else "It was not run.")
+
+    async def close(self) -> None:
+        return None
+
+
+class FunctionTool:
+    """The functions for the model. Their calls are shown as those of an MCP server, which clients know."""
+
+    preface: Sequence[dict[str, Any]] = ()
+
+    def __init__(self, label: str, registry: ToolRegistry) -> None:
+        self._label = label
+        self._registry = registry
+        self._service = ToolsService(registry, call=_call, timeout=None)
+        self.functions = [
+            HostedFunction(each.name, each.description, each.input_schema) for each in registry.get_tools()
+        ]
+
+    def announce(self, call: HostedCall) -> dict[str, Any]:
+        return {
+            "type": "mcp_call",
+            "status": "in_progress",
+            "server_label": self._label,
+            "name": call.name,
+            "arguments": "",
+            "output": None,
+            "error": None,
+        }
+
+    def progress(self, call: HostedCall) -> Sequence[tuple[str, dict[str, Any]]]:
+        return [
+            ("response.mcp_call.in_progress", {}),
+            ("response.mcp_call_arguments.delta", {"delta": call.arguments or "{}"}),
+            ("response.mcp_call_arguments.done", {"arguments": call.arguments or "{}"}),
+        ]
+
+    def ending(self, result: HostedResult) -> str | None:
+        return "response.mcp_call.failed" if result.failed else "response.mcp_call.completed"
+
+    def is_repeatable(self, call: HostedCall) -> bool:
+        tool = self._registry.get(call.name)
+        return tool is not None and REPEATABLE in tool.tags
+
+    def approval(self, call: HostedCall) -> dict[str, Any] | None:
+        return None
+
+    def released(self, items: Sequence[Any]) -> Sequence[HostedCall]:
+        return ()
+
+    async def run(self, call: HostedCall) -> HostedResult:
+        outcome = await self._service.run_call(call.name, call.arguments or "{}", call_id=call.call_id)
+        said = outcome.result.text
+        item = {"arguments": call.arguments or "{}"}
+        if outcome.failure is not None or outcome.result.is_error:
+            return HostedResult(said, {**item, "status": "failed", "error": said}, failed=True)
+        return HostedResult(said, {**item, "status": "completed", "output": said})
+
+
+def _registry(settings: FunctionSettings) -> ToolRegistry:
+    try:
+        module = _module(settings.module)
+    except Exception as error:
+        raise SettingsError(
+            f"the module {settings.module!r} can't be imported: {error}", "$.functions"
+        ) from error
+    found = getattr(module, settings.registry, None)
+    if not isinstance(found, ToolRegistry):
+        what = f"the module {settings.module!r} has no ToolRegistry named {settings.registry!r}"
+        raise SettingsError(what, "$.functions")
+    return found
+
+
+def _module(name: str) -> Any:
+    if not name.endswith(".py"):
+        return importlib.import_module(name)
+    spec = importlib.util.spec_from_file_location(f"functions_{Path(name).stem}", name)
+    if spec is None or spec.loader is None:
+        raise ImportError("it is not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

@@ -1,0 +1,135 @@
+"""HTML as text, in one pass whose cost is linear in the page whatever it has in it.
+
+Trees of HTML are not: the standard's rules look at all open elements for each new one, so that a page of a
+megabyte can take minutes in a parser that follows them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from html import unescape
+from typing import Final, NamedTuple
+
+_RAW: Final = frozenset({"script", "style", "textarea", "title", "xmp", "iframe", "noembed", "noframes"})
+_LONGEST_NAME: Final = 32
+_LONGEST_TAG: Final = 8192  # characters; a longer one ends there
+_BLOCKS: Final = re.compile(
+    r"address|article|aside|blockquote|br|dd|div|dl|dt|figcaption|figure|h[1-6]|hr|li|main|ol|p|pre|section|"
+    r"table|td|th|tr|title|ul"
+)
+_SILENT: Final = re.compile(r"script|style|noscript|template|svg|iframe|textarea|nav|footer|form")
+
+
+class Tag(NamedTuple):
+    """`name` is in lower case, with a / before it where the tag closes an element; `text` is what follows the
+    name."""
+
+    name: str
+    text: str
+
+    def attribute(self, name: str) -> str:
+        """The value of an attribute in quotes; "" without it."""
+        for quote in "\"'":
+            begin = self.text.find(f"{name}={quote}")
+            if begin >= 0:
+                begin += len(name) + 2
+                end = self.text.find(quote, begin)
+                return unescape(self.text[begin : end if end >= 0 else len(self.text)])
+        return ""
+
+
+def tokens(page: str) -> Iterator[Tag | str]:
+    """The tags of a page, and the texts between them with their entities replaced."""
+    lowered = page.lower() if page.isascii() else "".join(_lower(each) for each in page)
+    at, length = 0, len(page)
+    while at < length:
+        begin = page.find("<", at)
+        if begin < 0:
+            yield unescape(page[at:])
+            return
+        if begin > at:
+            yield unescape(page[at:begin])
+        follow = page[begin + 1 : begin + 2]
+        if page.startswith("<!--", begin):
+            end = page.find("-->", begin + 2)
+            at = length if end < 0 else end + 3
+        elif follow in ("!", "?"):
+            end = page.find(">", begin)
+            at = length if end < 0 else end + 1
+        elif follow == "/" or follow.isalpha():
+            end = page.find(">", begin, begin + _LONGEST_TAG)
+            end = min(begin + _LONGEST_TAG, length) if end < 0 else end
+            tag = _tag(lowered[begin + 1 : begin + 2 + _LONGEST_NAME], page[begin + 1 : end])
+            yield tag
+            at = end + 1
+            if tag.name in _RAW:
+                end = lowered.find(f"</{tag.name}", at)
+                end = length if end < 0 else end
+                if tag.name in ("title", "textarea"):
+                    yield unescape(page[at:end])
+                at = end
+        else:
+            yield "<"
+            at = begin + 1
+
+
+def _lower(character: str) -> str:
+    """In lower case, unless that has another length."""
+    lowered = character.lower()
+    return lowered if len(lowered) == 1 else character
+
+
+def _tag(head: str, whole: str) -> Tag:
+    end = 1
+    while end < len(head) and (head[end].isalnum() or head[end] in "-:"):
+        end += 1
+    return Tag(head[:end], whole[end:])
+
+
+class Page(NamedTuple):
+    """A page's title and its text, in lines."""
+
+    title: str
+    text: str
+
+
+def page_of(html: str) -> Page:
+    """What is read of a page: not its menus, forms and scripts."""
+    title: list[str] = []
+    pieces: list[str] = []
+    silent: dict[str, int] = {}  # elements that are open → how many
+    in_title = False
+    for token in tokens(html):
+        if isinstance(token, str):
+            if in_title:
+                title.append(token)
+            elif not silent:
+                pieces.append(token)
+            continue
+        name = token.name.removeprefix("/")
+        closes = name is not token.name and token.name.startswith("/")
+        if name == "title":
+            in_title = not closes
+        elif _SILENT.fullmatch(name) and not token.text.endswith("/"):
+            count = silent.get(name, 0) + (-1 if closes else 1)
+            if count > 0:
+                silent[name] = count
+            else:
+                silent.pop(name, None)
+        if _BLOCKS.fullmatch(name):
+            pieces.append("\n")
+    return Page(" ".join("".join(title).split()), in_lines("".join(pieces)))
+
+
+def in_lines(text: str) -> str:
+    """The lines that have text, with single blanks."""
+    lines = (" ".join(line.split()) for line in text.splitlines())
+    return "\n".join(line for line in lines if line)
+
+
+def plain_text(text: str) -> str:
+    """A text that may have tags and entities, in one line."""
+    if "<" in text or "&" in text:
+        text = "".join(token if isinstance(token, str) else " " for token in tokens(text))
+    return " ".join(text.split())

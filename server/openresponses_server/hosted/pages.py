@@ -1,0 +1,93 @@
+"""Pages of the web as text, under law S10: what a model or a page names is fetched at public addresses alone,
+unless the operator allows a host."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import Final
+from urllib.parse import urlsplit
+
+from openresponses_server.hosted.base import HostedToolError
+from openresponses_server.hosted.html import Page, page_of
+from openresponses_server.http.client.connect_options import ConnectOptions
+from openresponses_server.http.client.connection import Origin
+from openresponses_server.http.client.fetching import FetchError, PublicConnector, fetch_file
+from openresponses_server.http.client.pool import AnyProtocol, Connector
+from openresponses_server.settings import WebSearchSettings
+from openresponses_server.tasks import on_thread
+
+_TEXTS: Final = frozenset(
+    {"application/json", "application/xml", "application/xhtml+xml", "application/javascript"}
+)
+_HTML: Final = frozenset({"text/html", "application/xhtml+xml"})
+_AROUND: Final = 300  # characters around what is found
+_MOST_FOUND: Final = 20
+
+
+class _Allowed(PublicConnector):
+    """Connects to the hosts that the operator allows wherever they are, and else to public addresses."""
+
+    def __init__(self, options: ConnectOptions, hosts: Collection[str]) -> None:
+        super().__init__(options)
+        self._hosts = hosts
+        self._plain = Connector(options)
+
+    async def connect(
+        self, origin: Origin, factory: Callable[[], AnyProtocol], *, is_tunnelled: bool = False
+    ) -> AnyProtocol:
+        if origin.host.lower() in self._hosts:
+            return await self._plain.connect(origin, factory, is_tunnelled=is_tunnelled)
+        return await super().connect(origin, factory, is_tunnelled=is_tunnelled)
+
+    def close(self) -> None:
+        super().close()
+        self._plain.close()
+
+
+class Pages:
+    """Opens pages within the limits of the settings."""
+
+    def __init__(self, settings: WebSearchSettings) -> None:
+        self._settings = settings
+        self._hosts = frozenset(each.lower() for each in settings.private_hosts)
+
+    async def open(self, url: str, admits: Callable[[str], bool]) -> Page:
+        """The page at this address; `admits` says whether an address may be fetched, that of each redirect
+        too. Raises HostedToolError."""
+        settings = self._settings
+        if "://" not in url:
+            url = f"https://{url}"
+        try:
+            file = await fetch_file(
+                url,
+                _is_text,
+                most=settings.page_bytes,
+                seconds=settings.seconds,
+                connector=lambda options: _Allowed(options, self._hosts),
+                admits=admits,
+            )
+        except FetchError as error:
+            raise HostedToolError(f"The page can't be opened: {error}.") from error
+        if file.media_type in _HTML:
+            return await on_thread(lambda: page_of(file.data.decode(errors="replace")), begun=True)
+        text = "\n".join(line.rstrip() for line in file.data.decode(errors="replace").splitlines())
+        return Page(urlsplit(url).path.rpartition("/")[2], text)
+
+
+def _is_text(media_type: str) -> bool:
+    return media_type.startswith("text/") or media_type in _TEXTS
+
+
+def found_in(text: str, pattern: str) -> str:
+    """The places in a text that have this pattern, whatever its case, with what stands around them."""
+    lowered, wanted = text.lower(), pattern.lower()
+    if len(lowered) != len(text):  # a few characters are longer in lower case
+        lowered, wanted = text, pattern
+    places: list[str] = []
+    at, end = lowered.find(wanted) if wanted else -1, 0
+    while at >= 0 and len(places) < _MOST_FOUND:
+        begin = max(at - _AROUND, end)
+        end = min(at + len(wanted) + _AROUND, len(text))
+        places.append(text[begin:end])
+        at = lowered.find(wanted, end)
+    return "\n[…]\n".join(places)

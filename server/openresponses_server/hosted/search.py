@@ -1,0 +1,262 @@
+"""Search of the web: the providers behind one small interface."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from typing import Any, Final, Protocol
+from urllib.parse import parse_qs, urlencode, urlsplit
+
+import structlog
+from msgspec import Struct
+
+from openresponses_bridge.errors import WireError
+from openresponses_bridge.protocol.codec import decode_json, encode
+from openresponses_server.hosted.base import HostedToolError
+from openresponses_server.hosted.html import plain_text, tokens
+from openresponses_server.http.client.pool import ConnectionPool
+from openresponses_server.http.flow import BodyReader
+from openresponses_server.settings import SettingsError, Timeouts, WebSearchSettings
+from openresponses_server.settings.files import expanded
+from openresponses_server.tasks import on_thread
+
+_MOST: Final = 2 * 1024 * 1024  # bytes of an answer
+_LONGEST: Final = 2000  # characters of a text that a provider gives
+_JSON: Final = {"accept": "application/json"}
+_log = structlog.get_logger(__name__)
+
+
+class SearchQuery(Struct, frozen=True):
+    """What is searched for: `most` results, of these domains and their subdomains, and not of those.
+    `country` is ISO 3166, "" for any."""
+
+    text: str
+    most: int
+    allowed: Sequence[str] = ()
+    blocked: Sequence[str] = ()
+    country: str = ""
+
+    def admits(self, url: str) -> bool:
+        """Whether a page may be found, or opened, by its domain."""
+        host = (urlsplit(url).hostname or "").rstrip(".").lower()
+        if not host or any(_is_within(host, each) for each in self.blocked):
+            return False
+        return not self.allowed or any(_is_within(host, each) for each in self.allowed)
+
+
+def _is_within(host: str, domain: str) -> bool:
+    domain = domain.lower().removeprefix("http://").removeprefix("https://").partition("/")[0].strip(".")
+    return bool(domain) and (host == domain or host.endswith(f".{domain}"))
+
+
+class SearchHit(Struct, frozen=True):
+    """A page that was found; `text` is a part of it, as plain text."""
+
+    url: str
+    title: str
+    text: str
+
+
+class SearchProvider(Protocol):
+    """Whoever searches."""
+
+    async def search(self, query: SearchQuery) -> list[SearchHit]:
+        """What was found, best first. Raises HostedToolError, whose message names no address or key."""
+        ...
+
+    async def close(self) -> None:
+        """Close connections."""
+        ...
+
+
+class _Request(Struct, frozen=True):
+    method: str
+    path: str
+    headers: Mapping[str, str]
+    body: bytes = b""
+
+
+Form = Callable[[SearchQuery, str], _Request]
+"""A search, and the key, as a provider wants it."""
+Reading = Callable[[bytes], list[SearchHit]]
+"""The hits in a provider's answer. Raises ValueError, KeyError or TypeError for another answer."""
+
+
+class HttpSearch:
+    """A provider over HTTP, at the address of the settings."""
+
+    def __init__(self, settings: WebSearchSettings) -> None:
+        """Raises SettingsError."""
+        address, needs_key, self._form, self._read = _PROVIDERS[settings.provider]
+        url = settings.url or address
+        if url is None:
+            raise SettingsError(f"{settings.provider} needs the address of an instance", "$.web_search.url")
+        if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname:
+            raise SettingsError(f"{url[:80]!r} is not an http:// or https:// address", "$.web_search.url")
+        self._key = expanded(settings.api_key, "$.web_search.api_key") if settings.api_key else ""
+        if needs_key and not self._key:
+            raise SettingsError(f"{settings.provider} needs a key", "$.web_search.api_key")
+        self._url = url.rstrip("/")
+        self._name = settings.provider
+        self._seconds = settings.seconds
+        self._pool: ConnectionPool | None = None
+
+    async def search(self, query: SearchQuery) -> list[SearchHit]:
+        request = self._form(query, self._key)
+        try:
+            async with asyncio.timeout(self._seconds):
+                status, data = await self._ask(request)
+        except TimeoutError:
+            raise self._failed("it did not answer in time") from None
+        except OSError as error:
+            raise self._failed("it can't be reached", str(error)) from error
+        if status != 200:
+            raise self._failed(f"it answered with status {status}")
+        if len(data) > _MOST:
+            raise self._failed("its answer is too long")
+        try:
+            hits = await on_thread(lambda: self._read(data), begun=True)
+        except (WireError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise self._failed("its answer can't be read", repr(error)[:200]) from error
+        found = [hit for hit in hits if hit.url.startswith(("http://", "https://")) and query.admits(hit.url)]
+        return found[: query.most]
+
+    async def _ask(self, request: _Request) -> tuple[int, bytes]:
+        if self._pool is None:
+            seconds = self._seconds
+            self._pool = ConnectionPool("", Timeouts(seconds, seconds, seconds, seconds))
+        url = f"{self._url}{request.path}"
+        answer = await self._pool.request(
+            request.method, url, headers={"user-agent": _AGENT, **request.headers}, data=request.body
+        )
+        with closing(answer):
+            return answer.status, await BodyReader(answer.content).collect(_MOST + 1)
+
+    def _failed(self, what: str, cause: str = "") -> HostedToolError:
+        _log.warning("search.failed", provider=self._name, reason=what, cause=cause)
+        return HostedToolError(f"The search failed: {what}.")
+
+    async def close(self) -> None:
+        if self._pool is not None:
+            await self._pool.close()
+
+
+_AGENT: Final = "openresponses-bridge"
+
+
+def _with_domains(query: SearchQuery) -> str:
+    """The text of a search with its domains as operators, which search engines know."""
+    allowed = " OR ".join(f"site:{each}" for each in query.allowed[:10])
+    blocked = " ".join(f"-site:{each}" for each in query.blocked[:10])
+    return " ".join(filter(None, [query.text, f"({allowed})" if " OR " in allowed else allowed, blocked]))
+
+
+def _hit(given: Mapping[str, Any], url: str, title: str, text: str) -> SearchHit:
+    values = (given.get(name) for name in (url, title, text))
+    address, name, said = (value if isinstance(value, str) else "" for value in values)
+    return SearchHit(address[:_LONGEST], plain_text(name)[:_LONGEST], plain_text(said)[:_LONGEST])
+
+
+def _objects(given: Any) -> list[dict[str, Any]]:
+    return [each for each in given if isinstance(each, dict)]
+
+
+def _searxng(query: SearchQuery, key: str) -> _Request:
+    asked = {"q": _with_domains(query), "format": "json"}
+    headers = {**_JSON, "authorization": f"Bearer {key}"} if key else _JSON
+    return _Request("GET", f"/search?{urlencode(asked)}", headers)
+
+
+def _of_searxng(data: bytes) -> list[SearchHit]:
+    return [_hit(each, "url", "title", "content") for each in _objects(decode_json(data)["results"])]
+
+
+def _brave(query: SearchQuery, key: str) -> _Request:
+    asked = {"q": _with_domains(query)[:400], "count": str(query.most)}
+    if query.country:
+        asked["country"] = query.country
+    headers = {**_JSON, "x-subscription-token": key}
+    return _Request("GET", f"/res/v1/web/search?{urlencode(asked)}", headers)
+
+
+def _of_brave(data: bytes) -> list[SearchHit]:
+    web = decode_json(data).get("web") or {"results": []}
+    return [_hit(each, "url", "title", "description") for each in _objects(web["results"])]
+
+
+def _tavily(query: SearchQuery, key: str) -> _Request:
+    asked: dict[str, Any] = {"query": query.text, "max_results": query.most}
+    if query.allowed:
+        asked["include_domains"] = list(query.allowed)
+    if query.blocked:
+        asked["exclude_domains"] = list(query.blocked)
+    return _post("/search", asked, authorization=f"Bearer {key}")
+
+
+def _of_tavily(data: bytes) -> list[SearchHit]:
+    return [_hit(each, "url", "title", "content") for each in _objects(decode_json(data)["results"])]
+
+
+def _exa(query: SearchQuery, key: str) -> _Request:
+    contents = {"text": {"maxCharacters": _LONGEST}}
+    asked: dict[str, Any] = {"query": query.text, "numResults": query.most, "contents": contents}
+    if query.allowed:
+        asked["includeDomains"] = list(query.allowed)
+    if query.blocked:
+        asked["excludeDomains"] = list(query.blocked)
+    if query.country:
+        asked["userLocation"] = query.country
+    return _post("/search", asked, x_api_key=key)
+
+
+def _of_exa(data: bytes) -> list[SearchHit]:
+    return [_hit(each, "url", "title", "text") for each in _objects(decode_json(data)["results"])]
+
+
+def _post(path: str, body: dict[str, Any], **headers: str) -> _Request:
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    return _Request("POST", path, {**_JSON, "content-type": "application/json", **named}, encode(body))
+
+
+def _duckduckgo(query: SearchQuery, _key: str) -> _Request:
+    return _Request("GET", f"/html/?{urlencode({'q': _with_domains(query)})}", {"accept": "text/html"})
+
+
+def _of_duckduckgo(data: bytes) -> list[SearchHit]:
+    hits: list[SearchHit] = []
+    url, collected, within = "", [""], ""  # of the result that is read; the class of what its text belongs to
+    for token in tokens(data.decode(errors="replace")):
+        if isinstance(token, str):
+            collected[-1] += token if within else ""
+        elif token.name == "a" and "result__a" in token.attribute("class").split():
+            url, within, collected = _target_of(token.attribute("href")), "title", [""]
+        elif token.name == "a" and "result__snippet" in token.attribute("class").split():
+            within = "text"
+            collected.append("")
+        elif token.name == "/a" and within:
+            title, said = collected[0], collected[-1] if within == "text" else ""
+            if within == "title":
+                hits.append(SearchHit(url[:_LONGEST], plain_text(title)[:_LONGEST], ""))
+            elif hits:
+                hits[-1] = SearchHit(hits[-1].url, hits[-1].title, plain_text(said)[:_LONGEST])
+            within = ""
+    return hits
+
+
+def _target_of(link: str) -> str:
+    """The page that a link of DuckDuckGo's leads to."""
+    parts = urlsplit(link)
+    if parts.path == "/l/":
+        return next(iter(parse_qs(parts.query).get("uddg", ())), "")
+    return link
+
+
+_PROVIDERS: Final[dict[str, tuple[str | None, bool, Form, Reading]]] = {
+    "searxng": (None, False, _searxng, _of_searxng),
+    "brave": ("https://api.search.brave.com", True, _brave, _of_brave),
+    "tavily": ("https://api.tavily.com", True, _tavily, _of_tavily),
+    "exa": ("https://api.exa.ai", True, _exa, _of_exa),
+    "duckduckgo": ("https://html.duckduckgo.com", False, _duckduckgo, _of_duckduckgo),
+}
+"""Name → its own address, whether it needs a key, what it is sent, how its answer is read."""

@@ -1,0 +1,226 @@
+"""The tools `web_search` and `web_search_preview`: a search by a provider, pages opened here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from openresponses_bridge.errors import InvalidRequestError, WireError
+from openresponses_bridge.protocol.codec import decode_json, encode
+from openresponses_bridge.protocol.request import CreateResponse
+from openresponses_bridge.protocol.unknown import UnknownTool
+from openresponses_server.hosted.base import (
+    OUTPUT,
+    HostedCall,
+    HostedContext,
+    HostedFunction,
+    HostedResult,
+    HostedTool,
+    HostedToolError,
+    Recalled,
+    kind_of,
+)
+from openresponses_server.hosted.pages import Pages, found_in
+from openresponses_server.hosted.search import HttpSearch, SearchHit, SearchProvider, SearchQuery
+from openresponses_server.settings import WebSearchSettings
+
+SEARCH_CALL: Final = "web_search_call"
+_TOOLS: Final = ("web_search", "web_search_preview")
+_SEARCH, _OPEN, _FIND = "web_search", "open_page", "find_in_page"
+_SHARES: Final = {"low": 0.5, "medium": 1.0, "high": 2.0}  # of the results, by `search_context_size`
+_MOST_RESULTS: Final = 20
+_MOST_DOMAINS: Final = 100
+_LONGEST: Final = 2000  # characters of a query, an address, a pattern
+_PLACE: Final = ("city", "region", "country", "timezone")
+
+
+def is_search(tool: Any) -> bool:
+    """Whether a tool is OpenAI's web search, in any version of it."""
+    kind = tool.type.removeprefix("openai:") if isinstance(tool, UnknownTool) else ""
+    return kind.partition("_20")[0] in _TOOLS
+
+
+class WebSearch:
+    """Web search of the settings, for all requests."""
+
+    def __init__(self, settings: WebSearchSettings, provider: SearchProvider | None = None) -> None:
+        """Raises SettingsError."""
+        self._settings = settings
+        self.provider = HttpSearch(settings) if provider is None else provider
+        self.pages = Pages(settings) if settings.pages else None
+
+    def takes(self, tool: Any, *, upstream_has: bool) -> bool:
+        return is_search(tool) and not (upstream_has and self._settings.when == "missing")
+
+    async def open(self, tool: Any, context: HostedContext) -> HostedTool:
+        return WebSearchTool(tool.raw, self._settings.results, self.provider, self.pages)
+
+    def offered(self, request: CreateResponse, context: HostedContext) -> HostedTool | None:
+        return None
+
+    def recall(self, item: Any, *, upstream_has: bool) -> Recalled | None:
+        if kind_of(item) != SEARCH_CALL or not isinstance(said := item.raw.get(OUTPUT), str):
+            return None
+        action = item.raw.get("action")
+        given: Mapping[str, Any] = action if isinstance(action, dict) else {}
+        names = {"open_page": ("url",), "find_in_page": ("url", "pattern")}.get(
+            str(given.get("type")), ("query",)
+        )
+        name = _SEARCH if names == ("query",) else str(given["type"])
+        return Recalled(name, encode({each: str(given.get(each) or "") for each in names}).decode(), said)
+
+    async def close(self) -> None:
+        await self.provider.close()
+
+
+class WebSearchTool:
+    """A search as one request wants it."""
+
+    preface: Sequence[dict[str, Any]] = ()
+
+    def __init__(
+        self, raw: Mapping[str, Any], results: int, provider: SearchProvider, pages: Pages | None
+    ) -> None:
+        """Raises InvalidRequestError, with `param` within the tool."""
+        filters = _object(raw, "filters")
+        self._allowed = _domains(filters, "allowed_domains")
+        self._blocked = _domains(filters, "blocked_domains")
+        place = _object(raw, "user_location")
+        place = _object(place, "approximate") or place  # as Chat Completions has it
+        size = raw.get("search_context_size") or "medium"
+        if size not in _SHARES:
+            raise _invalid("search_context_size", "expected low, medium or high")
+        self._results = min(max(int(results * _SHARES[size]), 1), _MOST_RESULTS)
+        where = {name: str(place[name])[:100] for name in _PLACE if isinstance(place.get(name), str)}
+        self._country = where.get("country", "")[:2].upper() if len(where.get("country", "")) == 2 else ""
+        self._provider = provider
+        self._pages = pages
+        self.functions = _functions(where, self._allowed, pages is not None)
+
+    def announce(self, call: HostedCall) -> dict[str, Any]:
+        return {"type": SEARCH_CALL, "status": "in_progress", "action": _action(call)}
+
+    def progress(self, call: HostedCall) -> Sequence[tuple[str, dict[str, Any]]]:
+        return [("response.web_search_call.in_progress", {}), ("response.web_search_call.searching", {})]
+
+    def ending(self, result: HostedResult) -> str | None:
+        return "response.web_search_call.completed"
+
+    def is_repeatable(self, call: HostedCall) -> bool:
+        return True
+
+    def approval(self, call: HostedCall) -> dict[str, Any] | None:
+        return None
+
+    def released(self, items: Sequence[Any]) -> Sequence[HostedCall]:
+        return ()
+
+    async def run(self, call: HostedCall) -> HostedResult:
+        given = _arguments(call)
+        action = _action(call)
+        try:
+            if call.name == _OPEN:
+                said = await self._page(given)
+            elif call.name == _FIND:
+                said = await self._places(given)
+            else:
+                hits = await self._hits(given)
+                action["sources"] = [{"type": "url", "url": hit.url} for hit in hits]
+                said = shown_hits(hits)
+        except HostedToolError as error:
+            return HostedResult(error.message, {"status": "failed", "action": action}, failed=True)
+        return HostedResult(said, {"status": "completed", "action": action})
+
+    async def _hits(self, given: Mapping[str, str]) -> list[SearchHit]:
+        if not (text := given.get("query", "").strip()):
+            raise HostedToolError("The query is missing.")
+        return await self._provider.search(
+            SearchQuery(text, self._results, self._allowed, self._blocked, self._country)
+        )
+
+    async def _page(self, given: Mapping[str, str]) -> str:
+        if self._pages is None or not (url := given.get("url", "")):
+            raise HostedToolError("The address is missing.")
+        page = await self._pages.open(url, SearchQuery("", 0, self._allowed, self._blocked).admits)
+        return f"{page.title}\n\n{page.text}".strip() or "The page has no text."
+
+    async def _places(self, given: Mapping[str, str]) -> str:
+        if not (pattern := given.get("pattern", "")):
+            raise HostedToolError("The pattern is missing.")
+        return found_in(await self._page(given), pattern) or "The page does not have that text."
+
+
+def shown_hits(hits: Sequence[SearchHit]) -> str:
+    """What was found, for a model."""
+    if not hits:
+        return "Nothing was found."
+    return "\n\n".join(f"[{n}] {hit.title}\n{hit.url}\n{hit.text}".strip() for n, hit in enumerate(hits, 1))
+
+
+def _functions(where: Mapping[str, str], allowed: Sequence[str], pages: bool) -> list[HostedFunction]:
+    about = (
+        "Searches the web. Returns titles, addresses and extracts of pages; cite the addresses that you use."
+    )
+    if where:
+        about += f" The user is near {', '.join(where.values())}."
+    if allowed:
+        about += f" Only these domains are searched: {', '.join(allowed[:10])}."
+    found = [HostedFunction(_SEARCH, about, _parameters(query="What to search for."))]
+    if pages:
+        opening = "Opens a page of the web and returns its text."
+        finding = "Looks for text in a page of the web; returns the places with what stands around them."
+        found.append(HostedFunction(_OPEN, opening, _parameters(url="The page's address.")))
+        both = _parameters(url="The page's address.", pattern="The text to look for, whatever its case.")
+        found.append(HostedFunction(_FIND, finding, both))
+    return found
+
+
+def _parameters(**texts: str) -> dict[str, Any]:
+    properties = {name: {"type": "string", "description": about} for name, about in texts.items()}
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": list(texts),
+        "additionalProperties": False,
+    }
+
+
+def _arguments(call: HostedCall) -> dict[str, str]:
+    try:
+        given = decode_json(call.arguments.encode(errors="replace") or b"{}")
+    except WireError:
+        given = {}
+    if not isinstance(given, dict):
+        return {}
+    return {name: value[:_LONGEST] for name, value in given.items() if isinstance(value, str)}
+
+
+def _action(call: HostedCall) -> dict[str, Any]:
+    given = _arguments(call)
+    if call.name == _OPEN:
+        return {"type": _OPEN, "url": given.get("url", "")}
+    if call.name == _FIND:
+        return {"type": _FIND, "url": given.get("url", ""), "pattern": given.get("pattern", "")}
+    return {"type": "search", "query": given.get("query", "")}
+
+
+def _object(given: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    found = given.get(name)
+    if found is None:
+        return {}
+    if not isinstance(found, dict):
+        raise _invalid(name, "expected an object")
+    return found
+
+
+def _domains(filters: Mapping[str, Any], name: str) -> list[str]:
+    found = filters.get(name) or []
+    if not isinstance(found, list) or not all(isinstance(each, str) for each in found):
+        raise _invalid(f"filters.{name}", "expected strings")
+    if len(found) > _MOST_DOMAINS:
+        raise _invalid(f"filters.{name}", f"{len(found)} domains; the limit is {_MOST_DOMAINS}")
+    return [each[:_LONGEST] for each in found]
+
+
+def _invalid(param: str, what: str) -> InvalidRequestError:
+    return InvalidRequestError(InvalidRequestError.INVALID_VALUE, f"{param}: {what}", param=param)
