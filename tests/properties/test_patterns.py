@@ -247,6 +247,8 @@ ROWS: dict[str, tuple[Any, ...]] = {
         "thought_signature ",
         "corrupted thought ",
     ),
+    "server/openresponses_server/hosted/html.py:_BLOCKS": ("fullmatch", "h1", "div", "p"),
+    "server/openresponses_server/hosted/html.py:_SILENT": ("fullmatch", "script", "form"),
     "server/openresponses_server/settings/hosts.py:_AUTHORITY": (
         "fullmatch",
         "a",

@@ -16,7 +16,7 @@ from openresponses_bridge.protocol.request import CreateResponse
 from openresponses_bridge.protocol.unknown import OURS, UnknownItem
 
 OUTPUT: Final = f"{OURS}output"
-"""The field of an item with what the model was told, where the item has no field of its own for it."""
+"""The field of an item with what the model was sent, where the item has no field of its own for it."""
 _SLUG: Final = "openai:"
 
 
@@ -41,7 +41,7 @@ class HostedCall(Struct, frozen=True):
 
 
 class HostedResult(Struct, frozen=True):
-    """What a call gave. `output` is what the model is told, `item` the fields of the finished item beside or
+    """What a call gave. `output` is what the model is sent, `item` the fields of the finished item beside or
     instead of those that it was announced with."""
 
     output: str

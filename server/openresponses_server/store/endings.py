@@ -18,6 +18,7 @@ from openresponses_bridge.protocol import events as ev
 from openresponses_bridge.protocol.codec import decode_event, encode_sse
 from openresponses_bridge.protocol.events import Event, ResponseCreated, ResponseInProgress
 from openresponses_bridge.protocol.input_items import InputItem
+from openresponses_bridge.protocol.items import with_status
 from openresponses_bridge.protocol.request import CreateResponse
 from openresponses_bridge.protocol.response import ErrorPayload, IncompleteDetails, Response, ResponseError
 from openresponses_bridge.protocol.unknown import UnknownEvent
@@ -106,8 +107,7 @@ def _failed(response: Response, error: ResponseError) -> Response:
 
 def _closed(item: Any) -> Any:
     """Items that were open are incomplete now."""
-    status = getattr(item, "status", UNSET)
-    return replace(item, status="incomplete") if status == "in_progress" else item
+    return with_status(item, "incomplete") if getattr(item, "status", UNSET) == "in_progress" else item
 
 
 _LOOK_AGAIN: Final = 0.1  # seconds

@@ -9,7 +9,8 @@ import pytest
 
 from openresponses_server.hosted.functions import ModuleFunctions
 from openresponses_server.settings import FunctionSettings, Settings, SettingsError, UpstreamSettings
-from tests.support.serving import respond, serving, stream
+from tests.server.runs.test_withheld_runs import left_by, until
+from tests.support.serving import call, respond, serving, stream, violations, wait_for
 from tests.support.upstream import DONE, Script, ScriptedUpstream, chunk, text
 from tests.support.upstream import call as tool_call
 
@@ -54,9 +55,9 @@ def functions(upstream: ScriptedUpstream, module: str) -> Iterator[str]:
 def test_a_function_is_run_between_two_answers(functions: str, upstream: ScriptedUpstream, wire: str) -> None:
     upstream.scripts["m"] = [calling("add", '{"a":1,"b":2}'), Script(text("Three."))]
     final = stream(functions, {"openresponses-wire": wire}, model="m").final
-    call, said = final["output"]
-    assert call["type"].removeprefix("openai:") == "mcp_call"
-    facts = {name: call[name] for name in ("server_label", "name", "arguments", "output", "status")}
+    made, said = final["output"]
+    assert made["type"].removeprefix("openai:") == "mcp_call"
+    facts = {name: made[name] for name in ("server_label", "name", "arguments", "output", "status")}
     assert facts == {
         "server_label": "functions",
         "name": "add",
@@ -110,3 +111,56 @@ def test_it_needs_no_tool_of_the_request_and_says_nothing_of_itself(
     assert reply.final["tools"] == []
     assert reply.final["output"][0]["error"]
     assert json.dumps(reply.final).count("Traceback") == 0
+
+
+COUNTING = """
+import asyncio
+from pathlib import Path
+from openresponses_bridge.tools import ToolRegistry
+
+registry = ToolRegistry()
+ran = Path(__file__).with_name("ran")
+
+
+@registry.tool
+async def pay() -> str:
+    \"\"\"Pays.\"\"\"
+    with ran.open("a") as file:
+        file.write("x")
+    await asyncio.sleep(60)
+    return "paid"
+"""
+
+
+@pytest.mark.parametrize("restart", ["unseen", "always"])
+def test_s1_a_function_is_not_run_again_when_its_worker_was_killed(
+    upstream: ScriptedUpstream, tmp_path: Path, restart: Any
+) -> None:
+    """Also of a response that is made again whatever was made: its output is shown from then on."""
+    (tmp_path / "tools.py").write_text(COUNTING)
+    ran = tmp_path / "ran"
+    upstream.scripts["m"] = [calling("pay", "{}"), Script(text("Never."))]
+
+    def settings(database: Path) -> Settings:
+        return Settings(
+            upstreams=[UpstreamSettings(url=upstream.url)],
+            functions=[FunctionSettings(module=str(tmp_path / "tools.py"))],
+            store=f"sqlite:///{database}",
+            checkpoint_interval=0.05,
+            lease=1.0,
+            background_restart=restart,
+        )
+
+    database = tmp_path / "sessions.sqlite3"
+    with serving(settings(database)) as base:
+        made = respond(base, model="m", background=True).json["id"]
+        until(ran.exists)
+        database = left_by(base, made, database, 1)
+    with serving(settings(database)) as base:
+        final = wait_for(base, made, "failed")
+        assert [item["status"] for item in final["output"]] == ["incomplete"]
+        assert final["error"]["code"] == "response_interrupted"
+        again = call(base, "GET", f"/v1/responses/{made}?stream=true")
+        assert violations(again) == []
+    assert ran.read_text() == "x"
+    assert len(upstream.received) == 1

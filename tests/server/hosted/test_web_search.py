@@ -81,9 +81,8 @@ def test_a_search_is_run_between_two_answers_of_one_response(
     assert (reply.final["usage"]["input_tokens"], reply.final["usage"]["output_tokens"]) == (13, 4)
     if wire == "openresponses":
         wrong = [each for event in reply.events for each in event_violations(event)]
-        # extensions, which the published schema leaves open
-        named = ("$.response.tools[0]", "$.type: 'openai:")
-        assert all(each.startswith(named) for each in wrong), wrong
+        # what is left is extensions, which that schema has no place for
+        assert [each for each in wrong if "'openai:" not in each] == []
     first, second = upstream.received[-2:]
     assert [tool["function"]["name"] for tool in first.body["tools"]] == [
         "web_search",
