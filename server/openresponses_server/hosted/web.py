@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from openresponses_bridge.dialects.base import SEARCH_CALL, is_search
 from openresponses_bridge.errors import InvalidRequestError, WireError
 from openresponses_bridge.protocol.codec import decode_json, encode
 from openresponses_bridge.protocol.request import CreateResponse
@@ -24,20 +25,12 @@ from openresponses_server.hosted.pages import Pages, found_in
 from openresponses_server.hosted.search import HttpSearch, SearchHit, SearchProvider, SearchQuery
 from openresponses_server.settings import WebSearchSettings
 
-SEARCH_CALL: Final = "web_search_call"
-_TOOLS: Final = ("web_search", "web_search_preview")
 _SEARCH, _OPEN, _FIND = "web_search", "open_page", "find_in_page"
 _SHARES: Final = {"low": 0.5, "medium": 1.0, "high": 2.0}  # of the results, by `search_context_size`
 _MOST_RESULTS: Final = 20
 _MOST_DOMAINS: Final = 100
 _LONGEST: Final = 2000  # characters of a query, an address, a pattern
 _PLACE: Final = ("city", "region", "country", "timezone")
-
-
-def is_search(tool: Any) -> bool:
-    """Whether a tool is OpenAI's web search, in any version of it."""
-    kind = tool.type.removeprefix("openai:") if isinstance(tool, UnknownTool) else ""
-    return kind.partition("_20")[0] in _TOOLS
 
 
 class WebSearch:
@@ -50,7 +43,11 @@ class WebSearch:
         self.pages = Pages(settings) if settings.pages else None
 
     def takes(self, tool: Any, *, upstream_has: bool) -> bool:
-        return is_search(tool) and not (upstream_has and self._settings.when == "missing")
+        return (
+            isinstance(tool, UnknownTool)
+            and is_search(tool.type)
+            and not (upstream_has and self._settings.when == "missing")
+        )
 
     async def open(self, tool: Any, context: HostedContext) -> HostedTool:
         return WebSearchTool(tool.raw, self._settings.results, self.provider, self.pages)

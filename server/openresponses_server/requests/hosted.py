@@ -31,7 +31,7 @@ async def offer_hosted(request: PreparedRequest, service: Service) -> None:
     entries: list[tuple[str, HostedTool]] = []
     rest: list[Any] = []
     for index, tool in enumerate(body.tools or ()):
-        kind = str(tool.type).removeprefix(SLUG)
+        kind = str(tool.type).removeprefix(SLUG).partition("_20")[0]  # without its version
         found = next((each for each in service.hosted if each.takes(tool, upstream_has=kind in has)), None)
         if found is None:
             rest.append(tool)

@@ -8,6 +8,7 @@ from typing import Any, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
+from openresponses_bridge.dialects.base import SEARCH_TOOLS
 from openresponses_bridge.protocol.request import CreateResponse
 from openresponses_bridge.protocol.tools import AllowedToolChoice, FunctionToolChoice, FunctionToolParam
 from openresponses_bridge.protocol.unknown import UnknownToolChoice
@@ -54,8 +55,9 @@ class HostedTools(Struct, frozen=True):
 
     def _named(self, choice: UnknownToolChoice) -> Sequence[str]:
         """The functions that a choice by type means: the first of the tool's, or all of an MCP server's."""
-        names = self.types.get(choice.type.removeprefix(SLUG), ())
-        return names[:1] if choice.type.removeprefix(SLUG).startswith("web_search") else names
+        kind = choice.type.removeprefix(SLUG).partition("_20")[0]
+        names = self.types.get(kind, ())
+        return names[:1] if kind in SEARCH_TOOLS else names
 
     def following(self, request: CreateResponse, items: Sequence[Any], *, last: bool) -> CreateResponse:
         """The request for the next answer, with its input. A choice that forced a call has been met."""

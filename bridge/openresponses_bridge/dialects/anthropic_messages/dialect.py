@@ -15,6 +15,7 @@ from openresponses_bridge.dialects.anthropic_messages.models import MessagesOpti
 from openresponses_bridge.dialects.anthropic_messages.upstream.inbound import Inbound
 from openresponses_bridge.dialects.anthropic_messages.upstream.request import FIELDS, to_messages
 from openresponses_bridge.dialects.base import (
+    SEARCH_TOOLS,
     CaptureFormat,
     ClientSide,
     Dialect,
@@ -81,7 +82,11 @@ DIALECT: Final = Dialect(
             key_prefix="",
             headers=MappingProxyType({"anthropic-version": "2023-06-01"}),
         ),
-        traits=lambda options: Traits(takes_betas=options.betas, takes_reasoning=options.unsigned_thinking),
+        traits=lambda options: Traits(
+            takes_betas=options.betas,
+            takes_reasoning=options.unsigned_thinking,
+            hosted_tools=SEARCH_TOOLS if options.web_search else frozenset(),
+        ),
     ),
     client=ClientSide(outbound=Outbound, encode=encode_sse, request=from_messages, whole=_whole),
     capture=CaptureFormat(

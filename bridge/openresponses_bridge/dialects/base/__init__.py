@@ -88,6 +88,7 @@ from openresponses_bridge.dialects.base.outcomes import (
 from openresponses_bridge.dialects.base.search import (
     SEARCH_CALL,
     SEARCH_SOURCES,
+    SEARCH_TOOLS,
     Searched,
     SearchForm,
     Source,
@@ -127,6 +128,7 @@ __all__ = [
     "OURS",
     "SEARCH_CALL",
     "SEARCH_SOURCES",
+    "SEARCH_TOOLS",
     "STORE_OF_CHAT",
     "THINK_TAGS",
     "TRIGGER",

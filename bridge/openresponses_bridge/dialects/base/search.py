@@ -23,6 +23,8 @@ SEARCH_SOURCES: Final = "web_search_call.action.sources"
 """The value of `include` that asks OpenAI for the addresses that a search found."""
 _TOOL: Final = "web_search"
 _TOOLS: Final = (_TOOL, "web_search_preview")
+SEARCH_TOOLS: Final = frozenset(_TOOLS)
+"""The types of OpenAI's search, without their versions."""
 _SLUG: Final = "openai:"
 _PLACE: Final = ("country", "region", "city", "timezone")
 _MOST_SHOWN: Final = 20  # sources in a text

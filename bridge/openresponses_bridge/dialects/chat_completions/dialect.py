@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from openresponses_bridge.diagnostics import Diagnostics
 from openresponses_bridge.dialects.base import (
+    SEARCH_TOOLS,
     AnswerContext,
     CaptureFormat,
     ClientSide,
@@ -92,6 +93,7 @@ def _traits(options: ChatOptions) -> Traits:
         names_stops=False,
         takes_schemas=options.json_schema == "json_schema" and "response_format" not in options.omit,
         takes_reasoning=options.reasoning_field is not None,
+        hosted_tools=frozenset() if options.web_search == "none" else SEARCH_TOOLS,
     )
 
 

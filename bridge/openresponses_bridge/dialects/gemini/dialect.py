@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from openresponses_bridge.dialects.base import (
+    SEARCH_TOOLS,
     AnswerContext,
     CaptureFormat,
     ClientSide,
@@ -105,7 +106,7 @@ DIALECT: Final = Dialect(
         traits=lambda options: Traits(
             takes_choices=options.candidates,
             names_stops=False,
-            hosted_tools=frozenset({"web_search", "web_search_preview"}),
+            hosted_tools=SEARCH_TOOLS,
         ),
     ),
     client=ClientSide(outbound=Outbound, encode=encode_sse, request=from_gemini, whole=_whole),

@@ -8,6 +8,7 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from openresponses_bridge.dialects.base import (
+    SEARCH_TOOLS,
     AnswerContext,
     CaptureFormat,
     Dialect,
@@ -59,7 +60,7 @@ def _begins(value: Mapping[str, Any], _before: Mapping[str, Any] | None) -> bool
 _OF_KEPT: Final = frozenset({"previous_response_id", "store"})
 
 
-_HOSTED: Final = frozenset({"web_search", "web_search_preview", "mcp"})
+_HOSTED: Final = SEARCH_TOOLS | {"mcp"}
 
 
 def _traits(options: ResponsesOptions) -> Traits:
