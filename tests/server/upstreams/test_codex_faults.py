@@ -16,9 +16,9 @@ import structlog
 from openresponses_bridge.seal import Sealer
 from openresponses_server.errors import UpstreamError
 from openresponses_server.http.flow import BodyReader, Discard
+from openresponses_server.processes import LineSplitter, LineTooLong
 from openresponses_server.settings import CodexSettings, SettingsError, load_settings
 from openresponses_server.upstreams.base import UpstreamRequest
-from openresponses_server.upstreams.codex.messages import LineSplitter, LineTooLong
 from openresponses_server.upstreams.codex.upstream import CodexUpstream
 from openresponses_server.upstreams.routing import build_router
 from tests.support.codex_upstream import codex, is_alive, settings_of, text_of

@@ -217,29 +217,3 @@ def answer(method: str, params: dict[str, Any], *, accept: bool) -> dict[str, An
         asked = params.get("permissions")
         return {**question.accept, "permissions": asked if isinstance(asked, dict) else {}}
     return question.accept if accept else question.refuse
-
-
-class LineTooLong(ValueError):
-    """A line has more bytes than allowed."""
-
-
-class LineSplitter:
-    """Splits bytes into lines of at most `most` bytes; the cost is linear however the bytes were cut."""
-
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._held: list[bytes] = []
-        self._size = 0
-
-    def feed(self, data: bytes) -> list[bytes]:
-        """Add bytes; returns the lines completed by them, without their ends. Raises LineTooLong."""
-        *whole, rest = data.split(b"\n")
-        if whole:
-            whole[0] = b"".join([*self._held, whole[0]])
-            self._held, self._size = [], 0
-        if rest:
-            self._held.append(rest)
-            self._size += len(rest)
-        if self._size > self._most or any(len(line) > self._most for line in whole):
-            raise LineTooLong
-        return [line for each in whole if (line := each.strip())]

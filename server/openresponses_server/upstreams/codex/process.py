@@ -4,12 +4,7 @@ children."""
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
-import sys
 from collections.abc import Callable
-from contextlib import suppress
-from importlib import resources
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -18,87 +13,47 @@ import structlog
 from openresponses_bridge.dialects.codex import is_known
 from openresponses_bridge.protocol.codec import encode
 from openresponses_server.errors import UpstreamError
+from openresponses_server.processes import (
+    NOT_FOUND,
+    ChildProcess,
+    LineSplitter,
+    LineTooLong,
+    inherited_environment,
+    log_stderr,
+)
 from openresponses_server.settings import CodexSettings
 from openresponses_server.settings.files import expanded
-from openresponses_server.tasks import end_tasks
 from openresponses_server.upstreams.codex import messages
 from openresponses_server.upstreams.codex.messages import (
     METHOD_NOT_FOUND,
     Incoming,
-    LineSplitter,
-    LineTooLong,
     answer,
     incoming,
     params_of,
 )
 
-# folders, languages and certificates; keys and proxies with passwords are given by name in the settings
-_PASSED: Final = (
-    "PATH",
-    "HOME",
-    "USER",
-    "LOGNAME",
-    "SHELL",
-    "LANG",
-    "LC_ALL",
-    "LC_CTYPE",
-    "TZ",
-    "TMPDIR",
-    "CODEX_HOME",
-    "SSL_CERT_FILE",
-    "SSL_CERT_DIR",
-    "XDG_CONFIG_HOME",
-    "XDG_DATA_HOME",
-)
+_PASSED: Final = ("CODEX_HOME", "SSL_CERT_FILE", "SSL_CERT_DIR", "XDG_CONFIG_HOME", "XDG_DATA_HOME")
 
 
 def environment_of(settings: CodexSettings) -> dict[str, str]:
     """The environment of the process."""
-    passed = {name: os.environ[name] for name in _PASSED if name in os.environ}
     own = {"CODEX_HOME": settings.home} if settings.home is not None else {}
-    return {**passed, **own, **{name: expanded(value) for name, value in settings.env.items()}}
+    return {
+        **inherited_environment(*_PASSED),
+        **own,
+        **{name: expanded(value) for name, value in settings.env.items()},
+    }
 
 
 def command_of(settings: CodexSettings) -> list[str]:
-    """The command line: the launcher, which replaces itself with Codex."""
-    launcher = resources.files(__package__).joinpath("launcher.py")
-    python = [sys.executable, "-I", "-S", str(launcher), str(os.getpid())]
-    return [*python, settings.path, "app-server", *settings.args]
+    """The command line."""
+    return [settings.path, "app-server", *settings.args]
 
 
-_LONGEST: Final = 500  # logged characters of a line
-_PER_WINDOW: Final = 20  # lines
-_WINDOW: Final = 10.0  # seconds
-_STDERR_READ: Final = 16 * 1024
 _log = structlog.get_logger(__name__)
-
-
-async def log_stderr(stream: asyncio.StreamReader, name: str, clean: Callable[[str], str]) -> None:
-    """Log a process's standard error, bounded and without secrets. Reads to the end, so that the process
-    never blocks; logs a bounded number of lines in each window, and then how many were left out."""
-    loop = asyncio.get_running_loop()
-    begun, lines, rest = loop.time(), 0, b""
-    while data := await stream.read(_STDERR_READ):
-        *whole, rest = (rest + data).split(b"\n")
-        rest = rest[:_LONGEST]
-        for line in whole:
-            now = loop.time()
-            if now - begun > _WINDOW:
-                if lines > _PER_WINDOW:
-                    _log.info("codex.stderr_left_out", upstream=name, lines=lines - _PER_WINDOW)
-                begun, lines = now, 0
-            lines += 1
-            if lines <= _PER_WINDOW and line.strip():
-                # cleaned before it is cut: half a secret would not be found
-                text = clean(line[: 4 * _LONGEST].decode("utf-8", "replace"))[:_LONGEST]
-                _log.info("codex.stderr", upstream=name, line=text)
-
-
 _READ: Final = 256 * 1024
-_BUFFERED: Final = 64 * 1024  # half of the bytes that are buffered before reading pauses
 _UNREAD: Final = 64 * 1024 * 1024  # written bytes that the process has not read
 _MOST_KINDS: Final = 1000  # of notifications; further ones are not logged
-_NOT_FOUND: Final = 127  # exit code of the launcher, and of shells
 _LONGEST_KIND: Final = 100
 _CLIENT: Final = {"name": "openresponses_bridge", "title": "openresponses-bridge", "version": "1"}
 
@@ -137,13 +92,12 @@ class CodexProcess:
         self._last_id = 0
         self._unreadable = 0
         self._kinds: set[str] = set()  # of received notifications
-        self._process: asyncio.subprocess.Process | None = None
-        self._transport: asyncio.SubprocessTransport | None = None
+        self._child: ChildProcess | None = None
         self._tasks: list[asyncio.Task[None]] = []
 
     @property
     def pid(self) -> int | None:
-        return None if self._process is None else self._process.pid
+        return None if self._child is None else self._child.pid
 
     async def start(self) -> None:
         """Start and initialise the process. Raises UpstreamError, and then has ended it."""
@@ -161,29 +115,17 @@ class CodexProcess:
             raise
 
     async def _spawn(self) -> None:
-        loop = asyncio.get_running_loop()
         try:
-            # as asyncio.create_subprocess_exec does, which keeps the transport to itself
-            self._transport, streams = await loop.subprocess_exec(
-                lambda: asyncio.subprocess.SubprocessStreamProtocol(_BUFFERED, loop),
-                *command_of(self._settings),
-                stdin=asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.PIPE,
-                env=environment_of(self._settings),
-                cwd=self._cwd,
-                start_new_session=True,  # its own process group, to be ended with its children
+            child = self._child = await ChildProcess.start(
+                command_of(self._settings), environment_of(self._settings), self._cwd
             )
         except OSError as error:
             raise messages.not_started(self._name, error.strerror or type(error).__name__) from error
-        process = self._process = asyncio.subprocess.Process(self._transport, streams, loop)
-        assert process.stdout is not None
-        assert process.stderr is not None
         self._tasks = [
-            asyncio.create_task(self._listen(process.stdout)),
-            asyncio.create_task(log_stderr(process.stderr, self._name, self._clean)),
+            asyncio.create_task(self._listen(child)),
+            asyncio.create_task(log_stderr(child.stderr, "codex.stderr", self._clean, upstream=self._name)),
         ]
-        _log.info("codex.started", upstream=self._name, pid=process.pid)
+        _log.info("codex.started", upstream=self._name, pid=child.pid)
 
     async def request(self, method: str, params: dict[str, Any], seconds: float | None = None) -> msgspec.Raw:
         """Send a request; returns its result. Raises UpstreamError if Codex refuses, ends, or does not answer
@@ -210,10 +152,8 @@ class CodexProcess:
         self._write({"id": request_id, "result": result})
 
     def _write(self, message: dict[str, Any]) -> None:
-        process = self._process
-        assert process is not None
-        assert process.stdin is not None
-        pipe = process.stdin.transport
+        assert self._child is not None
+        pipe = self._child.stdin.transport
         if self.failure is not None or pipe.is_closing():
             return
         if pipe.get_write_buffer_size() > _UNREAD:
@@ -221,24 +161,19 @@ class CodexProcess:
             return
         pipe.write(encode(message) + b"\n")
 
-    async def _listen(self, stream: asyncio.StreamReader) -> None:
+    async def _listen(self, child: ChildProcess) -> None:
         lines = LineSplitter(self._settings.line_bytes)
         try:
-            while data := await stream.read(_READ):
+            while data := await child.stdout.read(_READ):
                 for line in lines.feed(data):
                     self._dispatch(line)
         except LineTooLong:
             most = self._settings.line_bytes
             self._fail(messages.invalid(self._name, f"it wrote a line of more than {most} bytes"))
             return
-        process = self._process
-        assert process is not None
-        with suppress(TimeoutError):
-            async with asyncio.timeout(self._settings.stop_seconds):
-                await process.wait()
-        code = process.returncode
+        code = await child.wait(self._settings.stop_seconds)
         how = "it closed its output" if code is None else f"its process ended with code {code}"
-        if code == _NOT_FOUND:
+        if code == NOT_FOUND:
             how = "its program was not found"
         self._fail(messages.ended(self._name, how))
 
@@ -309,30 +244,18 @@ class CodexProcess:
         self._kill()
 
     def _kill(self) -> None:
-        if self._process is not None:
-            with suppress(ProcessLookupError, PermissionError):
-                os.killpg(self._process.pid, signal.SIGKILL)
+        if self._child is not None:
+            self._child.kill()
 
     async def stop(self) -> None:
         """End the process and its children: close its input, then kill them."""
-        process = self._process
-        if process is None or self._transport is None:
+        if self._child is None:
             return
         if self.failure is None:
             self.failure = messages.ended(self._name, "it was stopped")
             for listener in list(self.listeners.values()):
                 listener.process_lost(self.failure)
-        if process.stdin is not None:
-            process.stdin.close()
-        with suppress(TimeoutError):
-            async with asyncio.timeout(self._settings.stop_seconds):
-                await process.wait()
-        self._kill()
-        await process.wait()
-        # only a process that left the group can still hold the other ends of the pipes
-        await asyncio.wait(self._tasks, timeout=self._settings.stop_seconds)
-        await end_tasks(self._tasks)
-        self._transport.close()
+        await self._child.stop(self._settings.stop_seconds, self._tasks)
 
 
 class _RpcError(Exception):
