@@ -22,6 +22,7 @@ from openresponses_server.settings import (
     Capabilities,
     CodexSettings,
     Limits,
+    McpServerSettings,
     Playback,
     Retries,
     Settings,
@@ -143,6 +144,7 @@ def settings_page() -> str:
     """The page of settings and environment variables."""
     tables: dict[str, type[Struct]] = {
         "`[limits]`": Limits,
+        "`[[mcp_servers]]`": McpServerSettings,
         "`[trace]`": Tracing,
         "`[wire_keys]`": WireKeys,
         "`[timeouts]` and `[upstreams.timeouts]`": Timeouts,

@@ -100,6 +100,7 @@ HOW: Final[dict[str, dict[str, str]]] = {
     },
     "docs/dialects.md": {"*": "tests/test_new_dialect.py::test_it_is_held_to_what_all_dialects_are_held_to"},
     "docs/library.md": {"*": _PYTHON},
+    "docs/mcp.md": {"*": "tests/server/hosted/test_mcp_responses.py::test_the_blocks_of_the_page"},
     "docs/prompts.md": {"*": _PYTHON},
     "docs/proxies.md": {
         "Does it buffer?": f"{_CONTAINER}::test_a_stream_passes_nginx_as_it_is_made",

@@ -57,6 +57,10 @@ class Recalled(Struct, frozen=True):
     output: str
 
 
+NOTHING: Final = Recalled("", "", "")
+"""Stands for an item that says nothing to a model and is left out."""
+
+
 class HostedContext(Struct, frozen=True):
     """What limits the tools of one request: the `owner` of its key, `most_bytes` of the output of one call,
     `seconds` for one call."""

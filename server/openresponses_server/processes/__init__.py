@@ -19,6 +19,7 @@ from openresponses_server.tasks import end_tasks
 
 NOT_FOUND: Final = 127
 """The exit code of a child whose program can't be run, as shells have it."""
+_LAST_WORDS: Final = 3.0  # seconds for reading what an ended program has written
 _BUFFERED: Final = 64 * 1024  # half of the bytes that are buffered before reading pauses
 # folders and languages; keys and proxies with passwords are given by name in the settings
 _INHERITED: Final = (
@@ -88,7 +89,7 @@ class ChildProcess:
         self.kill()
         await self._process.wait()
         if readers:  # only a process that left the group can still hold the other ends of the pipes
-            await asyncio.wait(readers, timeout=seconds)
+            await asyncio.wait(readers, timeout=_LAST_WORDS)
             await end_tasks(readers)
         self._transport.close()
 

@@ -50,7 +50,7 @@ def compose(settings: Settings) -> Service:
         from openresponses_server.observation.spans import Spans
 
         spans = Spans()
-    hosted = hosted_providers(settings)
+    hosted = hosted_providers(settings, sealer)
     return Service(
         settings=settings,
         router=router,
@@ -75,7 +75,7 @@ def compose(settings: Settings) -> Service:
     )
 
 
-def hosted_providers(settings: Settings) -> list[HostedProvider]:
+def hosted_providers(settings: Settings, sealer: ServerSealer) -> list[HostedProvider]:
     """What runs the tools that the server runs itself. Raises SettingsError."""
     found: list[HostedProvider] = []
     if settings.web_search is not None:
@@ -86,6 +86,10 @@ def hosted_providers(settings: Settings) -> list[HostedProvider]:
         from openresponses_server.hosted.functions import ModuleFunctions
 
         found += map(ModuleFunctions, settings.functions)
+    if settings.mcp_servers or settings.mcp_hosts or settings.mcp_private_hosts:
+        from openresponses_server.hosted.mcp.provider import McpServers
+
+        found.append(McpServers(settings, partial(sealer.derived_key, "approvals of calls")))
     return found
 
 

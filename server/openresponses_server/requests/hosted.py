@@ -3,7 +3,7 @@ they did in earlier turns as calls and outputs."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from openresponses_bridge.calls.declarations import active_tools
@@ -11,10 +11,19 @@ from openresponses_bridge.errors import InvalidRequestError
 from openresponses_bridge.protocol.ids import LONGEST_ID
 from openresponses_bridge.protocol.input_items import FunctionCallOutputParam, FunctionCallParam
 from openresponses_bridge.protocol.tools import NamespaceTool
-from openresponses_server.hosted.base import HostedCall, HostedContext, HostedProvider, HostedTool, Recalled
+from openresponses_server.hosted.base import (
+    NOTHING,
+    HostedCall,
+    HostedContext,
+    HostedProvider,
+    HostedTool,
+    Recalled,
+    kind_of,
+)
 from openresponses_server.requests.hosted_tools import SLUG, HostedTools
 from openresponses_server.requests.prepared import PreparedRequest
 from openresponses_server.requests.service import Service
+from openresponses_server.store.base import TooLarge
 
 
 async def offer_hosted(request: PreparedRequest, service: Service) -> None:
@@ -22,8 +31,9 @@ async def offer_hosted(request: PreparedRequest, service: Service) -> None:
     turns. Raises HttpError, and InvalidRequestError with the path of what is wrong."""
     body, has = request.body, request.target.traits.hosted_tools
     conversation = [*request.history, *request.own]
-    request.history = _recalled(request.history, service.hosted, has)
-    request.own = _recalled(request.own, service.hosted, has)
+    approved = _approved(conversation)
+    request.history = _recalled(request.history, service.hosted, has, approved)
+    request.own = _recalled(request.own, service.hosted, has, approved)
     if request.compacts or request.choices != 1:
         return
     limits = service.settings.tools
@@ -58,12 +68,28 @@ async def offer_hosted(request: PreparedRequest, service: Service) -> None:
             shown[function.name] = name
             tools[name] = entry, function.name
             types.setdefault(kind, []).append(name)
+        approved_calls = [each for each in entry.released(conversation) if each.name in shown]
+        await _check_unused([entry.announce(each) for each in approved_calls], request.owner, service)
         released += [
             HostedCall(each.call_id, shown[each.name], each.arguments, each.approval_id)
-            for each in entry.released(conversation)
-            if each.name in shown
+            for each in approved_calls
         ]
     request.hosted = HostedTools(tools, [entry for _, entry in entries], types, rest, released)
+
+
+async def _check_unused(items: Sequence[Mapping[str, Any]], owner: str, service: Service) -> None:
+    """Raises InvalidRequestError if a stored response has one of these items: an approval releases one call,
+    whose item has its id from the approval."""
+    ids = [str(item["id"]) for item in items if "id" in item]
+    if not ids:
+        return
+    try:
+        used = bool(await service.store.items(ids, owner, most=0))
+    except TooLarge:
+        used = True
+    if used:
+        what = "An approval in the input has been used: its call has run."
+        raise InvalidRequestError(InvalidRequestError.INVALID_VALUE, what, param="input")
 
 
 def _names(tools: Iterable[Any]) -> set[str]:
@@ -84,12 +110,26 @@ def _free(name: str, taken: set[str]) -> str:
     return candidate
 
 
-def _recalled(items: Sequence[Any], providers: Sequence[HostedProvider], has: frozenset[str]) -> list[Any]:
+def _approved(conversation: Iterable[Any]) -> set[str]:
+    """The ids of the requests for approval that were granted: their calls have run, or will."""
+    return {
+        str(item.raw.get("approval_request_id"))
+        for item in conversation
+        if kind_of(item) == "mcp_approval_response" and item.raw.get("approve") is True
+    }
+
+
+def _recalled(
+    items: Sequence[Any], providers: Sequence[HostedProvider], has: frozenset[str], approved: set[str]
+) -> list[Any]:
     found: list[Any] = []
     for item in items:
         said = _recall(item, providers, has)
         if said is None:
             found.append(item)
+            continue
+        is_asked = kind_of(item) == "mcp_approval_request" and item.id in approved
+        if said is NOTHING or is_asked:
             continue
         call_id = f"call_{item.id}"[:LONGEST_ID]
         found.append(FunctionCallParam(call_id, said.name, said.arguments))
@@ -98,7 +138,8 @@ def _recalled(items: Sequence[Any], providers: Sequence[HostedProvider], has: fr
 
 
 def _recall(item: Any, providers: Sequence[HostedProvider], has: frozenset[str]) -> Recalled | None:
-    tool = str(item.type).removeprefix(SLUG).removesuffix("_call")
+    kind = str(item.type).removeprefix(SLUG)
+    tool = "mcp" if kind.startswith("mcp_") else kind.removesuffix("_call")
     for provider in providers:
         if (said := provider.recall(item, upstream_has=tool in has)) is not None:
             return said

@@ -54,10 +54,19 @@ class HostedTools(Struct, frozen=True):
         return choice
 
     def _named(self, choice: UnknownToolChoice) -> Sequence[str]:
-        """The functions that a choice by type means: the first of the tool's, or all of an MCP server's."""
+        """The functions that a choice by type means: the first of the tool's, or those of an MCP server, of
+        which it may name one."""
         kind = choice.type.removeprefix(SLUG).partition("_20")[0]
         names = self.types.get(kind, ())
-        return names[:1] if kind in SEARCH_TOOLS else names
+        if kind != "mcp":
+            return names[:1] if kind in SEARCH_TOOLS else names
+        wanted = {name: choice.raw.get(name) for name in ("server_label", "name")}
+        return [name for name in names if self._is_of(name, wanted)]
+
+    def _is_of(self, name: str, wanted: Mapping[str, Any]) -> bool:
+        tool, own = self.tools[name]
+        item = tool.announce(HostedCall("", own, ""))
+        return all(item.get(field) == value for field, value in wanted.items() if value is not None)
 
     def following(self, request: CreateResponse, items: Sequence[Any], *, last: bool) -> CreateResponse:
         """The request for the next answer, with its input. A choice that forced a call has been met."""

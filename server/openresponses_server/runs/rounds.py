@@ -157,13 +157,13 @@ class HostedStream(StreamFilter):
 
     # What the rounds add to the output; it does not pass through the filters before this one.
     def run_item(self, item: Mapping[str, Any]) -> tuple[list[Event], str]:
-        """A whole item of the server's own; its events and its id."""
-        item_id = random_id(prefix_of(str(item["type"])))
+        """A whole item of the server's own, which may have an id; its events and its id."""
+        item_id = str(item.get("id") or random_id(prefix_of(str(item["type"]))))
         return super().item({**item, "id": item_id}), item_id
 
     def announce_item(self, item: Mapping[str, Any]) -> tuple[list[Event], str]:
-        """An item that `super().item` with its id completes; its events and its id."""
-        item_id = random_id(prefix_of(str(item["type"])))
+        """An item that `super().item` with its id completes, and that may have one; its events and its id."""
+        item_id = str(item.get("id") or random_id(prefix_of(str(item["type"]))))
         return super().item_added({**item, "id": item_id}), item_id
 
     def complete_item(self, item: Mapping[str, Any]) -> list[Event]:

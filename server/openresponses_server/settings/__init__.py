@@ -27,7 +27,7 @@ from openresponses_server.settings.files import (
     substituted,
     wrong_fields,
 )
-from openresponses_server.settings.hosts import host_name
+from openresponses_server.settings.hosts import authority_of, host_name
 
 __all__ = [
     "EMBEDDED_STORE",
@@ -40,6 +40,7 @@ __all__ = [
     "HostedLimits",
     "Limits",
     "LogLevel",
+    "McpServerSettings",
     "Playback",
     "Retries",
     "Settings",
@@ -312,6 +313,43 @@ class FunctionSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """The names of models whose requests are offered them, with `*` and `?` as wildcards. Default: all."""
 
 
+class McpServerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An MCP server whose tools this server runs for models. It has a `command` or a `url`. All keys may use
+    it, over one connection for each worker."""
+
+    name: Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
+    """Its name, which requests give as `server_label`, without a `server_url`, or as `connector_id`."""
+    command: str | None = None
+    """The program of a server on stdio, which is started when it is first used."""
+    args: list[str] = []
+    """The program's arguments."""
+    env: dict[str, str] = {}
+    """Additional environment variables of the program. Values may contain `${VARIABLE}`. Of the server's own
+    environment it gets only variables that name folders and languages."""
+    cwd: str | None = None
+    """The folder that the program works in, relative to the file's folder. Default: that of the server."""
+    url: str | None = None
+    """The address of a server over streamable HTTP."""
+    headers: dict[str, str] = {}
+    """Headers of each request to this address. Values may contain `${VARIABLE}`."""
+    api_key_env: str | None = None
+    """The environment variable with the key that goes to this address as `authorization: Bearer`."""
+    description: str | None = None
+    """What its tools are for, which goes before the description of each. Default: the request's
+    `server_description`."""
+    allowed_tools: list[str] | None = None
+    """The tools that requests may use. Default: all."""
+    require_approval: Literal["always", "never"] | list[str] = "never"
+    """The tools whose calls need a client's approval whatever the request says: `always` for all, `never`
+    for none, or their names. A request can require more."""
+    start_seconds: Seconds = 30.0
+    """The time in which it must be ready, and must answer with its list of tools."""
+    call_seconds: Seconds = 60.0
+    """The time in which a call must have ended."""
+    list_seconds: Seconds = 300.0
+    """How long its list of tools is valid, unless it says earlier that the list has changed."""
+
+
 LogLevel = Literal["debug", "info"]
 """The lowest level of lines in the log."""
 
@@ -390,6 +428,16 @@ class Limits(Struct, frozen=True, forbid_unknown_fields=True):
     """The bytes of these files."""
     fetch_seconds: Seconds = 20.0
     """The time for fetching a file."""
+    mcp_tools: Count = 128
+    """The tools of an MCP server that a request may use."""
+    mcp_message_bytes: Annotated[int, Meta(ge=1024, le=64 * 1024 * 1024)] = 1024 * 1024
+    """A message of an MCP server, such as a result, and its whole list of tools."""
+    mcp_calls_per_key: Count = 16
+    """Calls of tools of MCP servers at once, of one key; without keys, of all."""
+    mcp_connections: Count = 256
+    """Connections to MCP servers that requests named, of all keys."""
+    mcp_connections_per_key: Count = 16
+    """Connections to MCP servers that requests named, of one key."""
     schema_bytes: Count = 256 * 1024
     """A JSON schema for the answer."""
     schema_nodes: Count = 10_000
@@ -486,6 +534,15 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Web search that this server runs for models. Default: none."""
     functions: list[FunctionSettings] = []
     """Functions of Python modules that this server runs for models, each a table of its own."""
+    mcp_servers: list[McpServerSettings] = []
+    """MCP servers whose tools this server runs, each a table of its own. They need the extra `[mcp]`."""
+    mcp_hosts: list[str] = []
+    """The hosts of MCP servers that requests may name in `server_url`: `mcp.example.com`, with a port other
+    than 443 as `mcp.example.com:8443`, `*.example.com` for all names below it, or `*` for any. Only https://
+    addresses of the public internet are reached. Default: none."""
+    mcp_private_hosts: list[str] = []
+    """More of them, in the same forms but without `*`, which may be at private addresses and at http://
+    ones, such as `127.0.0.1:9000`."""
     wire: Literal["auto", "openai", "openresponses"] = "auto"
     """The spelling of the protocol that clients read: `openai`, `openresponses`, or `auto`, by what a request
     carries and by its client's name. The header `openresponses-wire` takes precedence, then `wire_keys`."""
@@ -572,6 +629,7 @@ def load_settings(config: Path | None = None, **overrides: Any) -> Settings:
         wire_keys=wire_keys,
         upstreams=[_with_absolute_paths(each, where) for each in settings.upstreams],
         functions=[_with_absolute_module(each, config) for each in settings.functions],
+        mcp_servers=[_with_absolute_folder(each, config) for each in settings.mcp_servers],
         **keys,
     )
 
@@ -642,6 +700,13 @@ def _with_absolute_module(given: FunctionSettings, config: Path | None) -> Funct
     return msgspec.structs.replace(given, module=str(path))
 
 
+def _with_absolute_folder(server: McpServerSettings, config: Path | None) -> McpServerSettings:
+    if server.cwd is None:
+        return server
+    folder = Path() if config is None else config.parent
+    return msgspec.structs.replace(server, cwd=str(folder.joinpath(Path(server.cwd).expanduser()).absolute()))
+
+
 def _validated(fields: dict[str, Any]) -> Settings:
     try:
         settings = msgspec.convert(fields, Settings)
@@ -654,9 +719,17 @@ def _validated(fields: dict[str, Any]) -> Settings:
             api_key(upstream)
     for number, host in enumerate(settings.allowed_hosts):
         if host_name(host) is None:
-            what = f"{host[:80]!r} is not the name or address of a host"
-            raise SettingsError(what, f"$.allowed_hosts[{number}]")
+            raise _no_host(host, f"$.allowed_hosts[{number}]")
+    for setting in ("mcp_hosts", "mcp_private_hosts"):
+        for number, host in enumerate(getattr(settings, setting)):
+            is_any = host == "*" and setting == "mcp_hosts"
+            if not is_any and authority_of(host.removeprefix("*.")) is None:
+                raise _no_host(host, f"$.{setting}[{number}]")
     return settings
+
+
+def _no_host(host: str, at: str) -> SettingsError:
+    return SettingsError(f"{host[:80]!r} is not the name or address of a host", at)
 
 
 def _folder(named: str | None, config: Path | None) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hmac
 import os
 import secrets
 import sys
@@ -73,9 +74,17 @@ class ServerSealer(Sealer):
         """The sealer with the loaded key."""
         return self._sealer
 
+    def derived_key(self, purpose: str) -> bytes:
+        """A key of 32 bytes for another purpose, as lasting as the one that seals."""
+        return hmac.digest(self._key, purpose.encode(), "sha256")
+
+    @cached_property
+    def _key(self) -> bytes:
+        return self._given or kept_key(self._folder or data_folder())
+
     @cached_property
     def _sealer(self) -> Sealer:
-        return Sealer(self._given or kept_key(self._folder or data_folder()))
+        return Sealer(self._key)
 
 
 class _BoundSealer(Sealer):

@@ -1,0 +1,104 @@
+"""Approvals of calls: what a client approved is what runs, and it runs once.
+
+The id of an `mcp_approval_request` is signed over the call that it asks about: its owner, server, tool as it
+was described, and arguments. So an approval holds whether the request is stored, in a conversation, or sent
+back by a client that keeps everything itself, and after a restart and on another worker; and one that is
+shown for another call is refused, as is one for a tool whose description has changed since. The id has the
+time of the request: an approval that is older than a day is refused, and those that were used are remembered
+for as long.
+"""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+import time
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+import msgspec
+
+from openresponses_bridge.protocol.unknown import Unknown
+
+SECONDS: Final = 24 * 3600.0
+"""How long an approval can be given after it was asked for."""
+PREFIX: Final = "mcpr_"
+_TIME_DIGITS: Final = 8  # of seconds since the epoch, in hex
+_NONCE_BYTES: Final = 8
+_SIGNATURE_BYTES: Final = 16
+_LENGTH: Final = len(PREFIX) + _TIME_DIGITS + 2 * (_NONCE_BYTES + _SIGNATURE_BYTES)
+_MOST_USED: Final = 100_000  # that are remembered; some megabytes
+
+
+class Approvals:
+    """Makes the ids of approval requests, and checks them."""
+
+    def __init__(self, key: Callable[[], bytes], clock: Callable[[], float] = time.time) -> None:
+        """`key` gives the key that signs; it is called when it is first needed."""
+        self._key = key
+        self._clock = clock
+        self._used: dict[str, float] = {}
+
+    def request_id(self, *call: str) -> str:
+        """An id for the request to approve this call, whose parts are texts."""
+        begun = f"{int(self._clock()):0{_TIME_DIGITS}x}{secrets.token_hex(_NONCE_BYTES)}"
+        return f"{PREFIX}{begun}{self._signature(begun, call)}"
+
+    def is_for(self, request_id: str, *call: str) -> bool:
+        """Whether the id was made here for this call and can still be used."""
+        if len(request_id) != _LENGTH or not request_id.isascii():
+            return False
+        begun = request_id[len(PREFIX) : -2 * _SIGNATURE_BYTES]
+        if not hmac.compare_digest(request_id, f"{PREFIX}{begun}{self._signature(begun, call)}"):
+            return False
+        return self._clock() - int(begun[:_TIME_DIGITS], 16) <= SECONDS
+
+    def use(self, request_id: str) -> bool:
+        """Whether the call of this request may run now: it does once."""
+        now = self._clock()
+        if request_id in self._used:
+            return False
+        while self._used:
+            oldest = next(iter(self._used))
+            if len(self._used) < _MOST_USED and now - self._used[oldest] <= SECONDS:
+                break
+            del self._used[oldest]
+        self._used[request_id] = now
+        return True
+
+    def _signature(self, begun: str, call: tuple[str, ...]) -> str:
+        signed = msgspec.json.encode((begun, *call))
+        return hmac.digest(self._key(), signed, "sha256")[:_SIGNATURE_BYTES].hex()
+
+
+def raw_of(item: Any) -> dict[str, Any]:
+    """The JSON of an item of a hosted tool, with the type as OpenAI names it; empty for any other."""
+    raw = item.raw if isinstance(item, Unknown) else item
+    if not isinstance(raw, dict) or not isinstance(kind := raw.get("type"), str):
+        return {}
+    return {**raw, "type": kind.removeprefix("openai:")}
+
+
+class Conversation:
+    """What a conversation says of approvals."""
+
+    def __init__(self, items: Iterable[Any]) -> None:
+        self.requests: dict[str, dict[str, Any]] = {}
+        """The requests, by their ids."""
+        self.responses: dict[str, dict[str, Any]] = {}
+        """The answers, by the ids of their requests; of several the first counts."""
+        self.ran: set[str] = set()
+        """The ids of the requests whose calls ran."""
+        self.listed: dict[str, Any] = {}
+        """The latest list of tools of each server, by its label."""
+        for raw in map(raw_of, items):
+            kind = raw.get("type")
+            answered = raw.get("approval_request_id")
+            if kind == "mcp_approval_request" and isinstance(raw.get("id"), str):
+                self.requests[raw["id"]] = raw
+            elif kind == "mcp_approval_response" and isinstance(answered, str):
+                self.responses.setdefault(answered, raw)
+            elif kind == "mcp_call" and isinstance(answered, str):
+                self.ran.add(answered)
+            elif kind == "mcp_list_tools" and isinstance(raw.get("server_label"), str):
+                self.listed[raw["server_label"]] = raw.get("tools")

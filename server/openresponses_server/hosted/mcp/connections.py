@@ -1,0 +1,459 @@
+"""Connections to MCP servers: opened at their first use, shared, opened again when they end, and closed
+together.
+
+The SDK's sessions belong to the task that opened them, so each connection has a task of its own; calls are
+tasks too, since the SDK holds a caller that is cancelled until the server has been notified.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import logging
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Any, Final, TypeVar
+
+import mcp_types
+import msgspec
+import structlog
+from mcp import Client, MCPError
+from mcp_types import CallToolRequest, CallToolRequestParams, CallToolResult, PaginatedRequestParams
+from msgspec import Struct
+from pydantic import ValidationError
+
+from openresponses_server.hosted.mcp.transports import Traffic, Transport, bounded
+from openresponses_server.settings import Limits
+from openresponses_server.tasks import LARGE, end_tasks, on_thread
+
+T = TypeVar("T")
+_log = structlog.get_logger(__name__)
+# The SDK logs what servers send, with their texts, and prints it where nobody set up `logging`.
+logging.getLogger("mcp").addHandler(logging.NullHandler())
+logging.getLogger("mcp").propagate = False
+
+_CLIENT: Final = mcp_types.Implementation(name="openresponses-bridge", version="1")
+_MOST_PAGES: Final = 100  # of a list
+_LONGEST_NAME: Final = 128  # characters of a tool's name
+_STOPPED: Final = "the server stops"
+_FAILED_AGAIN: Final = 2.0  # seconds for which a failure to connect is answered without another attempt
+_IDLE: Final = 300.0  # seconds after which an unused connection that a request named is closed
+_STOP: Final = 10.0  # seconds for closing a connection
+
+
+class McpFailure(Exception):
+    """What went wrong with a server or a call, in words for the client and the model. `error` has the fields
+    of an `mcp_call`'s error."""
+
+    def __init__(self, message: str, error: dict[str, Any] | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.error = error or {"type": "mcp_protocol_error", "code": -32000, "message": message}
+
+
+class McpTool(Struct, frozen=True, omit_defaults=True):
+    """A tool as its server describes it, and as an `mcp_list_tools` item lists it."""
+
+    name: str
+    input_schema: dict[str, Any]
+    description: str | None = None
+    annotations: dict[str, Any] | None = None
+
+    @property
+    def is_read_only(self) -> bool:
+        """Whether the server says that it changes nothing."""
+        return bool(self.annotations) and (self.annotations or {}).get("readOnlyHint") is True
+
+
+class McpServer(Struct, frozen=True):
+    """A server: how it is reached, and its times in seconds."""
+
+    label: str
+    """Its name in messages and in the log."""
+    open: Callable[[Traffic], Transport]
+    """Makes its transport."""
+    clean: Callable[[str], str]
+    """Removes the secrets that it is given from what it says."""
+    is_kept: bool = False
+    """The connection is never closed for being idle: the operator configured the server."""
+    start_seconds: float = 30.0
+    call_seconds: float = 60.0
+    list_seconds: float = 300.0
+
+
+class McpConnection:
+    """One session with a server."""
+
+    def __init__(self, server: McpServer, limits: Limits) -> None:
+        self._server = server
+        self._limits = limits
+        self._changes = 0
+        self._traffic = Traffic(limits.mcp_message_bytes, self._record_change)
+        self._closing = asyncio.Event()
+        self._ready: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
+        self._calls: set[asyncio.Task[Any]] = set()
+        self._listed: tuple[float, int, list[McpTool]] | None = None  # until when, after which change
+        self._listing: asyncio.Task[list[McpTool]] | None = None
+        # in a context of its own: it outlives the request that opens it
+        self._task = asyncio.create_task(self._run(), context=contextvars.Context())
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether it is open, or still opening."""
+        return not (self._task.done() or self._traffic.ended.is_set() or self._closing.is_set())
+
+    @property
+    def session_lost(self) -> bool:
+        """Whether the server has forgotten the session: what it was sent last was not acted on."""
+        return self._traffic.session_lost
+
+    def _record_change(self) -> None:
+        self._changes += 1
+
+    async def _run(self) -> None:
+        """Open the session, keep it until it is closed or has ended, and end what still waits for it."""
+        starting = asyncio.timeout(self._server.start_seconds)
+        try:
+            transport = bounded(self._server.open(self._traffic), self._traffic, self._server.clean)
+            client = Client(transport, mode="auto", cache=None, client_info=_CLIENT)
+            async with starting:
+                await client.__aenter__()
+        except BaseException as error:
+            if starting.expired():
+                self._traffic.end(f"it was not ready within {self._server.start_seconds:g} seconds")
+            self._fail(_reason_of(error, self._traffic))
+            if isinstance(error, asyncio.CancelledError) and not starting.expired():
+                raise
+            return
+        self._ready.set_result(client)
+        try:
+            ending = asyncio.ensure_future(self._traffic.ended.wait())
+            closing = asyncio.ensure_future(self._closing.wait())
+            try:
+                await asyncio.wait((ending, closing), return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                ending.cancel()
+                closing.cancel()
+        finally:
+            self._traffic.end(_STOPPED if self._closing.is_set() else None)
+            calls = list(self._calls)
+            for call in calls:
+                call.cancel()
+            try:
+                await client.__aexit__(None, None, None)
+            except Exception as error:
+                _log.info("mcp.closing_failed", server=self._server.label, reason=type(error).__name__)
+            if calls:
+                await asyncio.wait(calls)
+
+    async def _within(self, work: Callable[[Client], Coroutine[Any, Any, T]], seconds: float) -> T:
+        """Do work with the session in a task of its own, within `seconds`. Raises McpFailure."""
+        client = await asyncio.shield(self._ready)
+        if not self.is_usable:
+            raise McpFailure(self._traffic.reason)
+        task = asyncio.create_task(work(client))
+        self._calls.add(task)
+        task.add_done_callback(self._calls.discard)
+        task.add_done_callback(_retrieve)
+        ended = asyncio.ensure_future(self._traffic.ended.wait())
+        try:
+            await asyncio.wait((task, ended), timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            if not task.done() and ended.done():  # an answer may have come with the end
+                await asyncio.wait((task,), timeout=0)
+        finally:
+            ended.cancel()
+            task.cancel()
+        if not task.done() or task.cancelled():
+            if self._traffic.ended.is_set():
+                raise McpFailure(self._traffic.reason)
+            raise McpFailure(f"it did not answer within {seconds:g} seconds")
+        error = task.exception()
+        if error is None:
+            return task.result()
+        raise self._failure_of(error) from error
+
+    def _failure_of(self, error: BaseException) -> McpFailure:
+        if isinstance(error, MCPError) and not self._traffic.ended.is_set():
+            message = error.error.message
+            return McpFailure(
+                message, {"type": "mcp_protocol_error", "code": error.error.code, "message": message}
+            )
+        return McpFailure(_reason_of(error, self._traffic))
+
+    async def tools(self) -> list[McpTool]:
+        """Its tools, at most as many as the limit and each name once. Raises McpFailure."""
+        if self._listed is not None:
+            until, change, tools = self._listed
+            if asyncio.get_running_loop().time() < until and change == self._changes:
+                return tools
+        if self._listing is None or self._listing.done():  # those that come meanwhile get the same list
+            self._listing = asyncio.create_task(self._new_list(), context=contextvars.Context())
+            self._listing.add_done_callback(_retrieve)
+        return await asyncio.shield(self._listing)
+
+    async def _new_list(self) -> list[McpTool]:
+        now, change = asyncio.get_running_loop().time(), self._changes
+        tools = await self._within(self._list, self._server.start_seconds)
+        self._listed = now + self._server.list_seconds, change, tools
+        return tools
+
+    async def _list(self, client: Client) -> list[McpTool]:
+        found: dict[str, McpTool] = {}
+        cursor: str | None = None
+        size, most = 0, self._limits.mcp_message_bytes
+        for _ in range(_MOST_PAGES):
+            page = await client.session.list_tools(
+                params=None if cursor is None else PaginatedRequestParams(cursor=cursor)
+            )
+            for given in page.tools:
+                tool = self._tool_of(given)
+                if tool is None or tool.name in found:
+                    continue
+                size += len(msgspec.json.encode(tool))
+                if size > most:
+                    raise McpFailure(f"its list of tools has more than {most} bytes")
+                if len(found) == self._limits.mcp_tools:
+                    raise McpFailure(
+                        f"it has more than {self._limits.mcp_tools} tools; limits.mcp_tools is the limit"
+                    )
+                found[tool.name] = tool
+            cursor = page.next_cursor
+            if not cursor:
+                return list(found.values())
+        raise McpFailure(f"its list of tools has more than {_MOST_PAGES} pages")
+
+    def _tool_of(self, given: mcp_types.Tool) -> McpTool | None:
+        """None for a tool whose name no model can be given."""
+        if not 0 < len(given.name) <= _LONGEST_NAME or not given.name.isprintable():
+            return None
+        notes = given.annotations
+        return McpTool(
+            given.name,
+            given.input_schema,
+            None if given.description is None else self._server.clean(given.description),
+            None if notes is None else notes.model_dump(by_alias=True, exclude_none=True) or None,
+        )
+
+    async def call(self, name: str, arguments: dict[str, Any]) -> str:
+        """The text of a call's result. Raises McpFailure, also for a result that is an error."""
+
+        async def work(client: Client) -> CallToolResult:
+            # not `call_tool`, which holds results to the server's schema, of any cost, in the event loop
+            request = CallToolRequest(params=CallToolRequestParams(name=name, arguments=arguments))
+            return await client.session.send_request(request, CallToolResult)
+
+        result = await self._within(work, self._server.call_seconds)
+        text = text_of(result)
+        if len(text) > LARGE:
+            text = await on_thread(partial(self._server.clean, text), begun=True)
+        else:
+            text = self._server.clean(text)
+        if result.is_error:
+            content = [{"type": "text", "text": text}]
+            raise McpFailure(text, {"type": "mcp_tool_execution_error", "content": content})
+        return text
+
+    async def close(self) -> None:
+        """End the session and what waits for it."""
+        self._closing.set()
+        if not self._ready.done():
+            self._task.cancel()
+            self._fail(_STOPPED)
+        await asyncio.wait((self._task,), timeout=_STOP)
+        await end_tasks((self._task,))
+        if self._listing is not None:
+            await asyncio.wait((self._listing,))
+
+    def _fail(self, reason: str) -> None:
+        """It can't be opened."""
+        self._traffic.end(reason)
+        if not self._ready.done():
+            self._ready.set_exception(McpFailure(reason))
+            self._ready.exception()  # it may have no waiter any more
+
+
+def _retrieve(task: asyncio.Task[Any]) -> None:
+    if not task.cancelled():
+        task.exception()
+
+
+def _reason_of(error: BaseException, traffic: Traffic) -> str:
+    """In our own words: those of the SDK and of pydantic quote what was received."""
+    if traffic.ended.is_set():
+        return traffic.reason
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    if isinstance(error, MCPError):
+        return str(error.error.message)
+    if isinstance(error, ValidationError):
+        return "its answer is not what the protocol defines"
+    if isinstance(error, OSError):
+        return "its program can't be started"
+    if isinstance(error, McpFailure):
+        return error.message
+    return f"it failed with {type(error).__name__}"
+
+
+def text_of(result: CallToolResult) -> str:
+    """What a model reads of a result: texts as they are, of all else what it is."""
+    parts = [_part_of(part) for part in result.content]
+    if not parts and result.structured_content is not None:
+        return msgspec.json.encode(result.structured_content).decode()
+    return "\n".join(parts)
+
+
+def _part_of(part: mcp_types.ContentBlock) -> str:
+    if isinstance(part, mcp_types.TextContent):
+        return part.text
+    if isinstance(part, mcp_types.EmbeddedResource):
+        held = part.resource
+        if isinstance(held, mcp_types.TextResourceContents):
+            return held.text
+        return f"[{held.mime_type or 'data'}: {held.uri}]"
+    if isinstance(part, mcp_types.ResourceLink):
+        return f"[{part.name}: {part.uri}]"
+    return f"[{part.type}: {part.mime_type}]"
+
+
+class _Shared:
+    """A server's connection, and who uses it."""
+
+    def __init__(self, owner: str) -> None:
+        self.owner = owner
+        self.connection: McpConnection | None = None
+        self.users = 0
+        self.used = 0.0
+        self.failed: tuple[float, McpFailure] | None = None
+
+
+class McpConnections:
+    """All connections of this process, by keys: of the operator's servers one each, of those that requests
+    name one for each owner, address and headers. Make it in the event loop that uses it."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._shared: dict[Any, _Shared] = {}
+        self._calls: dict[str, int] = {}
+        self._closed = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._ending: set[asyncio.Task[None]] = set()
+
+    async def tools(self, key: Any, server: McpServer, owner: str) -> list[McpTool]:
+        """The tools of a server. Raises McpFailure."""
+        return await self._with(key, server, owner, lambda connection: connection.tools())
+
+    async def call(
+        self, key: Any, server: McpServer, owner: str, name: str, arguments: dict[str, Any]
+    ) -> str:
+        """Call a tool; returns the text of its result. It is sent once, or once more to a server that says it
+        has forgotten the session. Raises McpFailure."""
+        if self._calls.get(owner, 0) >= self._limits.mcp_calls_per_key:
+            raise McpFailure(f"{self._limits.mcp_calls_per_key} calls are in progress, which is the limit")
+        self._calls[owner] = self._calls.get(owner, 0) + 1
+        try:
+            return await self._with(key, server, owner, lambda connection: connection.call(name, arguments))
+        finally:
+            self._calls[owner] -= 1
+            if not self._calls[owner]:
+                del self._calls[owner]
+
+    async def _with(
+        self,
+        key: Any,
+        server: McpServer,
+        owner: str,
+        work: Callable[[McpConnection], Coroutine[Any, Any, T]],
+    ) -> T:
+        shared = self._shared_of(key, server, owner)
+        shared.users += 1
+        try:
+            connection = self._connection_of(shared, server)
+            try:
+                return await work(connection)
+            except McpFailure as failure:
+                if connection.session_lost:
+                    return await work(self._connection_of(shared, server))
+                if not connection.is_usable:
+                    shared.failed = asyncio.get_running_loop().time() + _FAILED_AGAIN, failure
+                _log.warning("mcp.failed", server=server.label, reason=failure.message[:200])
+                raise
+        finally:
+            shared.users -= 1
+            shared.used = asyncio.get_running_loop().time()
+
+    def _shared_of(self, key: Any, server: McpServer, owner: str) -> _Shared:
+        found = self._shared.get(key)
+        if found is None:
+            if self._closed:
+                raise McpFailure(_STOPPED)
+            if not server.is_kept:
+                self._make_room(owner)
+            found = self._shared[key] = _Shared("" if server.is_kept else owner)
+        if not server.is_kept and self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(_IDLE / 4, self._close_idle)
+        return found
+
+    def _connection_of(self, shared: _Shared, server: McpServer) -> McpConnection:
+        if self._closed:
+            raise McpFailure(_STOPPED)
+        connection = shared.connection
+        if connection is not None and connection.is_usable:
+            return connection
+        if shared.failed is not None:
+            until, failure = shared.failed
+            if asyncio.get_running_loop().time() < until:
+                raise McpFailure(failure.message)
+            shared.failed = None
+        if connection is not None:
+            self._end(connection)
+        shared.connection = McpConnection(server, self._limits)
+        return shared.connection
+
+    def _make_room(self, owner: str) -> None:
+        """Close an unused connection where there are as many as the limits. Raises McpFailure if all of them
+        are used."""
+        named = {key: each for key, each in self._shared.items() if key[0] != "configured"}
+        for most, among in (
+            (
+                self._limits.mcp_connections_per_key,
+                [key for key, each in named.items() if each.owner == owner],
+            ),
+            (self._limits.mcp_connections, list(named)),
+        ):
+            if len(among) < most:
+                continue
+            unused = [key for key in among if not named[key].users]
+            if not unused:
+                raise McpFailure(f"{most} MCP servers are in use, which is the limit")
+            self._remove(min(unused, key=lambda key: named[key].used))
+
+    def _remove(self, key: Any) -> None:
+        shared = self._shared.pop(key, None)
+        if shared is not None and shared.connection is not None:
+            self._end(shared.connection)
+
+    def _end(self, connection: McpConnection) -> None:
+        """Close a connection without waiting for it."""
+        task = asyncio.create_task(connection.close(), context=contextvars.Context())
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)
+        task.add_done_callback(_retrieve)
+
+    def _close_idle(self) -> None:
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        for key, shared in list(self._shared.items()):
+            if key[0] != "configured" and not shared.users and now - shared.used >= _IDLE:
+                self._remove(key)
+        is_empty = all(key[0] == "configured" for key in self._shared)
+        self._timer = None if is_empty else loop.call_later(_IDLE / 4, self._close_idle)
+
+    async def close(self) -> None:
+        """Close all connections, and end what waits for them."""
+        self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        for key in list(self._shared):
+            self._remove(key)
+        if self._ending:
+            await asyncio.wait(self._ending)

@@ -1,0 +1,512 @@
+"""MCP servers as tools that this server runs: those of the settings, and those that requests name where the
+operator allows their hosts."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property, partial
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from openresponses_bridge.errors import WireError
+from openresponses_bridge.protocol.codec import decode_json
+from openresponses_bridge.protocol.request import CreateResponse
+from openresponses_bridge.protocol.secrets import names_secret
+from openresponses_bridge.protocol.unknown import UnknownTool
+from openresponses_server.hosted.base import (
+    NOTHING,
+    HostedCall,
+    HostedContext,
+    HostedFunction,
+    HostedResult,
+    Recalled,
+)
+from openresponses_server.hosted.mcp.approvals import PREFIX, Approvals, Conversation, raw_of
+from openresponses_server.hosted.mcp.declared import (
+    DeclaredServer,
+    declared_of,
+    function_name,
+    function_names,
+    headers_of,
+    is_allowed,
+    refused,
+)
+from openresponses_server.observation.recordings.masking import Secrets, header_secrets, hidden_in
+from openresponses_server.processes import inherited_environment
+from openresponses_server.settings import McpServerSettings, Settings, SettingsError
+from openresponses_server.settings.files import expanded
+from openresponses_server.tasks import on_thread
+
+if TYPE_CHECKING:
+    from openresponses_server.hosted.mcp.connections import McpConnections, McpServer, McpTool
+
+_STOP_SECONDS: Final = 3.0  # that a program has after its input was closed
+_OWN_SHARE: Final = 0.95  # of the time for a call: then the call itself has failed in time
+_UNDECIDED: Final = "The user did not approve this call, and it was not run."
+_SHORTEST_SECRET: Final = 8  # characters
+_CLOSED: Final = {"type": "object", "properties": {}}
+
+
+class McpServers:
+    """The MCP servers of one application: a `HostedProvider`. Nothing is connected, and the SDK is not
+    imported, before a request uses one."""
+
+    def __init__(self, settings: Settings, approval_key: Callable[[], bytes]) -> None:
+        """`approval_key` gives the key for approvals. Raises SettingsError."""
+        check_servers(settings)
+        self._settings = settings
+        self._configured = {each.name: each for each in settings.mcp_servers}
+        self._approvals = Approvals(approval_key)
+        self._opened: McpConnections | None = None
+        self._servers: dict[str, McpServer] = {}
+
+    @property
+    def is_set_up(self) -> bool:
+        """Whether the settings allow any server."""
+        settings = self._settings
+        return bool(settings.mcp_servers or settings.mcp_hosts or settings.mcp_private_hosts)
+
+    @property
+    def connections(self) -> McpConnections:
+        """All connections, which need the SDK."""
+        if self._opened is None:
+            from openresponses_server.hosted.mcp.connections import McpConnections
+
+            self._opened = McpConnections(self._settings.limits)
+        return self._opened
+
+    def takes(self, tool: Any, *, upstream_has: bool) -> bool:
+        """Whether this server runs it: an upstream that has MCP itself keeps the servers that have an
+        address, and none of the settings."""
+        if (
+            not isinstance(tool, UnknownTool)
+            or tool.type.removeprefix("openai:") != "mcp"
+            or not self.is_set_up
+        ):
+            return False
+        return not upstream_has or self._settings_of(tool.raw) is not None
+
+    def _settings_of(self, raw: dict[str, Any]) -> McpServerSettings | None:
+        """The server of the settings that a request names."""
+        named = raw.get("connector_id") or raw.get("server_label")
+        return self._configured.get(named) if isinstance(named, str) and not raw.get("server_url") else None
+
+    async def open(self, tool: Any, context: HostedContext) -> McpToolSet:
+        """The tools of a server, which is connected to if it is not yet. A server that can't list its tools
+        has none, and its list says why. Raises InvalidRequestError, and HttpError 403 for a host that is not
+        allowed."""
+        if self._opened is None:
+            await on_thread(_load_sdk)
+        declared = declared_of(tool.raw)
+        settings = self._settings_of(tool.raw)
+        if settings is not None:
+            key: tuple[Any, ...] = ("configured", settings.name)
+            server = self._configured_server(settings)
+        else:
+            key, server = self._named_server(declared, tool.raw, context.owner)
+        from openresponses_server.hosted.mcp.connections import McpFailure
+
+        tools: list[McpTool] = []
+        failure = None
+        try:
+            tools = await self.connections.tools(key, server, context.owner)
+        except McpFailure as error:
+            failure = error.message
+        return McpToolSet(self, declared, settings, key, server, context, tools, failure)
+
+    def _configured_server(self, settings: McpServerSettings) -> McpServer:
+        found = self._servers.get(settings.name)
+        if found is None:
+            found = self._servers[settings.name] = configured_server(settings)
+        return found
+
+    def _named_server(
+        self, declared: DeclaredServer, raw: dict[str, Any], owner: str
+    ) -> tuple[tuple[Any, ...], McpServer]:
+        """The server at a request's address. Its connection is this owner's, with these headers."""
+        url = declared.server_url
+        if url is None:
+            names = ", ".join(sorted(self._configured)) or "none"
+            raise refused(
+                f"no MCP server {declared.server_label[:100]!r} is configured here (there are: {names}), "
+                "and the request has no server_url for it"
+            )
+        is_private = is_allowed(url, self._settings.mcp_hosts, self._settings.mcp_private_hosts)
+        headers = headers_of(declared)
+        digest = hashlib.sha256(msgspec.json.encode((url, sorted(headers.items())))).digest()
+        server = server_at(
+            url,
+            headers,
+            label=declared.server_label,
+            is_public=not is_private,
+            # any of them may be one, but a short value is a word
+            secrets=[each for each in hidden_in(raw) if len(each) >= _SHORTEST_SECRET],
+        )
+        return ("named", owner, digest), server
+
+    def offered(self, request: CreateResponse, context: HostedContext) -> None:
+        """Nothing: a request names the servers that it uses."""
+
+    def recall(self, item: Any, *, upstream_has: bool) -> Recalled | None:
+        """A call that ran, with what it gave, or a call that waits for approval. An upstream that has MCP
+        itself reads its items as they are, unless the server is one of the settings."""
+        raw = raw_of(item)
+        kind = raw.get("type")
+        is_ours = not upstream_has or raw.get("server_label") in self._configured
+        if kind == "mcp_approval_response" or (kind == "mcp_list_tools" and is_ours):
+            return NOTHING
+        if kind not in ("mcp_call", "mcp_approval_request") or not is_ours:
+            return None
+        label, name, arguments = (raw.get(field) for field in ("server_label", "name", "arguments"))
+        if not (isinstance(label, str) and isinstance(name, str) and isinstance(arguments, str)):
+            return None
+        output = _output_of(raw) if kind == "mcp_call" else _UNDECIDED
+        return Recalled(function_name(label, name), arguments, output)
+
+    @property
+    def approvals(self) -> Approvals:
+        return self._approvals
+
+    async def close(self) -> None:
+        """Close all connections, and end the programs of the settings."""
+        if self._opened is not None:
+            await self._opened.close()
+
+
+def _load_sdk() -> None:
+    """Import the SDK, which takes a second."""
+    import openresponses_server.hosted.mcp.connections  # noqa: F401
+
+
+def _output_of(raw: dict[str, Any]) -> str:
+    """What a call gave, as a model gets it."""
+    output, error = raw.get("output"), raw.get("error")
+    if isinstance(output, str):
+        return output
+    if isinstance(error, dict):
+        said = error.get("message")
+        if isinstance(said, str):
+            return said
+        content = error.get("content")
+        parts = content if isinstance(content, list) else []
+        texts = [
+            part["text"] for part in parts if isinstance(part, dict) and isinstance(part.get("text"), str)
+        ]
+        return "\n".join(texts) or "The call failed."
+    return error if isinstance(error, str) else "The call did not end."
+
+
+def check_servers(settings: Settings) -> None:
+    """Raises SettingsError for servers that can't be used, and where the SDK is not installed."""
+    seen: set[str] = set()
+    for number, each in enumerate(settings.mcp_servers):
+        at = f"$.mcp_servers[{number}]"
+        if (each.command is None) == (each.url is None):
+            raise SettingsError("either command or url is given", at)
+        if each.name in seen:
+            raise SettingsError(f"the name {each.name!r} is given twice", f"{at}.name")
+        seen.add(each.name)
+        _key_of(each, at)
+    if (seen or settings.mcp_hosts or settings.mcp_private_hosts) and find_spec("mcp") is None:
+        where = "$.mcp_servers" if seen else "$.mcp_hosts"
+        raise SettingsError("it needs the extra: pip install 'openresponses-bridge[mcp]'", where)
+
+
+def _key_of(settings: McpServerSettings, at: str) -> str | None:
+    if settings.api_key_env is None:
+        return None
+    key = os.environ.get(settings.api_key_env)
+    if not key:
+        raise SettingsError(
+            f"the environment variable {settings.api_key_env} is not set", f"{at}.api_key_env"
+        )
+    return key
+
+
+def configured_server(settings: McpServerSettings) -> McpServer:
+    """A server of the settings. Raises SettingsError for a variable that is not set."""
+    from openresponses_server.hosted.mcp.connections import McpServer
+    from openresponses_server.hosted.mcp.transports import program
+
+    env = {name: expanded(value) for name, value in settings.env.items()}
+    times = (settings.start_seconds, settings.call_seconds, settings.list_seconds)
+    if settings.command is None:
+        headers = {name.lower(): expanded(value) for name, value in settings.headers.items()}
+        if (key := _key_of(settings, "$.mcp_servers")) is not None:
+            headers["authorization"] = f"Bearer {key}"
+        return server_at(
+            settings.url or "",
+            headers,
+            label=settings.name,
+            secrets=[*header_secrets(settings.headers), *hidden_in(settings.url, "server_url"), key or ""],
+            is_kept=True,
+            times=times,
+        )
+    clean = Secrets(value for name, value in env.items() if names_secret(name)).out_of
+    transport = partial(
+        program,
+        [settings.command, *settings.args],
+        {**inherited_environment("SSL_CERT_FILE", "SSL_CERT_DIR"), **env},
+        settings.cwd or os.getcwd(),
+        name=settings.name,
+        clean=clean,
+        stop_seconds=_STOP_SECONDS,
+    )
+    return McpServer(settings.name, lambda traffic: transport(traffic=traffic), clean, True, *times)
+
+
+def server_at(
+    url: str,
+    headers: Mapping[str, str],
+    *,
+    label: str,
+    secrets: Sequence[str],
+    is_public: bool = False,
+    is_kept: bool = False,
+    times: tuple[float, float, float] = (30.0, 60.0, 300.0),
+) -> McpServer:
+    """A server at an address. `secrets` are left out of what it says; `times` are those for the start, for a
+    call, and for which its list is valid."""
+    from openresponses_server.hosted.mcp.connections import McpServer
+    from openresponses_server.hosted.mcp.transports import streamable_http
+
+    start, call, _ = times
+    transport = partial(
+        streamable_http,
+        url,
+        headers,
+        is_public=is_public,
+        connect_seconds=start,
+        answer_seconds=max(start, call),
+    )
+    clean = Secrets(part for each in secrets for part in (each, each.removeprefix("Bearer "))).out_of
+    return McpServer(label, lambda traffic: transport(traffic=traffic), clean, is_kept, *times)
+
+
+class McpToolSet:
+    """The tools of one server, as one request may use them: a `HostedTool`."""
+
+    def __init__(
+        self,
+        servers: McpServers,
+        declared: DeclaredServer,
+        settings: McpServerSettings | None,
+        key: tuple[Any, ...],
+        server: McpServer,
+        context: HostedContext,
+        tools: Sequence[McpTool],
+        failure: str | None,
+    ) -> None:
+        """`failure`: why there is no list of tools."""
+        self._servers = servers
+        self._declared = declared
+        self._settings = settings
+        self._key = key
+        self._server = server
+        self._context = context
+        self._failure = failure
+        label = declared.server_label
+        self._tools = {each.name: each for each in tools if self._is_allowed(each)}
+        self._functions = function_names(label, list(self._tools))
+        self._listed: Any = None
+
+    def _is_allowed(self, tool: McpTool) -> bool:
+        ours = None if self._settings is None else self._settings.allowed_tools
+        if ours is not None and tool.name not in ours:
+            return False
+        return self._declared.allows(tool.name, tool.is_read_only)
+
+    @property
+    def functions(self) -> Sequence[HostedFunction]:
+        """Functions in the places of the tools."""
+        about = (self._settings and self._settings.description) or self._declared.server_description
+        return [
+            HostedFunction(
+                name,
+                "\n\n".join(each for each in (about, self._tools[tool].description) if each),
+                _parameters_of(self._tools[tool].input_schema),
+            )
+            for name, tool in self._functions.items()
+        ]
+
+    @cached_property
+    def _list(self) -> list[dict[str, Any]]:
+        return [
+            {
+                "name": each.name,
+                "description": each.description,
+                "input_schema": each.input_schema,
+                "annotations": each.annotations,
+            }
+            for each in self._tools.values()
+        ]
+
+    @property
+    def preface(self) -> Sequence[dict[str, Any]]:
+        """The list of tools, unless the conversation has it as it is."""
+        if self._failure is None and self._listed == self._list:
+            return []
+        label = self._declared.server_label
+        error = {} if self._failure is None else {"error": self._failure}
+        return [{"type": "mcp_list_tools", "server_label": label, "tools": self._list, **error}]
+
+    def announce(self, call: HostedCall) -> dict[str, Any]:
+        """The item of a call as it begins. That of an approved call has an id that follows from its approval,
+        by which it is found in stored responses."""
+        approved = {} if call.approval_id is None else {"id": f"mcp_{call.approval_id.removeprefix(PREFIX)}"}
+        return {
+            **approved,
+            "type": "mcp_call",
+            "server_label": self._declared.server_label,
+            "name": self._functions.get(call.name, call.name),
+            "arguments": "",
+            "status": "in_progress",
+            "approval_request_id": call.approval_id,
+            "output": None,
+            "error": None,
+        }
+
+    def progress(self, call: HostedCall) -> Sequence[tuple[str, dict[str, Any]]]:
+        """The events of a call that has begun."""
+        return [
+            ("response.mcp_call.in_progress", {}),
+            ("response.mcp_call_arguments.delta", {"delta": call.arguments}),
+            ("response.mcp_call_arguments.done", {"arguments": call.arguments}),
+        ]
+
+    def ending(self, result: HostedResult) -> str | None:
+        """The event of a call that has ended."""
+        return "response.mcp_call.failed" if result.failed else "response.mcp_call.completed"
+
+    def is_repeatable(self, call: HostedCall) -> bool:
+        """Whether the server says that the tool changes nothing, or the same however often it is called."""
+        tool = self._tool_of(call)
+        notes = (tool.annotations if tool is not None else None) or {}
+        return notes.get("readOnlyHint") is True or notes.get("idempotentHint") is True
+
+    def _tool_of(self, call: HostedCall) -> McpTool | None:
+        return self._tools.get(self._functions.get(call.name, ""))
+
+    def approval(self, call: HostedCall) -> dict[str, Any] | None:
+        """The request to approve a call that needs it and has it not."""
+        tool = self._tool_of(call)
+        if tool is None or call.approval_id is not None or not self._needs_approval(tool):
+            return None
+        return {
+            "type": "mcp_approval_request",
+            "id": self._servers.approvals.request_id(*self._signed(tool, call.arguments)),
+            "server_label": self._declared.server_label,
+            "name": tool.name,
+            "arguments": call.arguments,
+        }
+
+    def _needs_approval(self, tool: McpTool) -> bool:
+        """What the operator requires, a request can't lift."""
+        required = "never" if self._settings is None else self._settings.require_approval
+        if required == "always" or (isinstance(required, list) and tool.name in required):
+            return True
+        return self._declared.needs_approval(tool.name, tool.is_read_only)
+
+    def _signed(self, tool: McpTool, arguments: str) -> tuple[str, ...]:
+        """What an approval is for: a call of this owner, of this tool as it was described, at this server."""
+        where = self._declared.server_url or f"configured:{self._key[1]}"
+        described = hashlib.sha256(msgspec.json.encode(tool)).hexdigest()
+        return self._context.owner, self._declared.server_label, where, described, arguments
+
+    def released(self, items: Sequence[Any]) -> Sequence[HostedCall]:
+        """The calls that the approvals in a conversation release and that have not run. Raises
+        InvalidRequestError for an approval of something else than it was asked for."""
+        conversation = Conversation(items)
+        self._listed = conversation.listed.get(self._declared.server_label)
+        calls = []
+        for request_id, answer in conversation.responses.items():
+            asked = conversation.requests.get(request_id)
+            if (
+                asked is None
+                or asked.get("server_label") != self._declared.server_label
+                or answer.get("approve") is not True
+                or request_id in conversation.ran
+            ):
+                continue
+            calls.append(self._released(request_id, asked))
+        return calls
+
+    def _released(self, request_id: str, asked: Mapping[str, Any]) -> HostedCall:
+        name, arguments = asked.get("name"), asked.get("arguments")
+        tool = self._tools.get(name) if isinstance(name, str) else None
+        if tool is None or not isinstance(arguments, str):
+            raise refused(
+                f"The approved call can't run: the MCP server {self._declared.server_label[:100]!r} does not "
+                "have its tool, or the request does not allow it."
+            )
+        if not self._servers.approvals.is_for(request_id, *self._signed(tool, arguments)):
+            raise refused(
+                "mcp_approval_response: this server has not asked for the approval of this call, it did so "
+                "more than a day ago, or the tool has changed since."
+            )
+        call_id = f"call_{request_id.removeprefix(PREFIX)}"
+        return HostedCall(
+            call_id, function_name(self._declared.server_label, tool.name), arguments, request_id
+        )
+
+    async def run(self, call: HostedCall) -> HostedResult:
+        """Call the tool. A failure is a result that says so."""
+        from openresponses_server.hosted.mcp.connections import McpFailure
+
+        seconds = self._context.seconds * _OWN_SHARE
+        ended = {"arguments": call.arguments, "output": None, "error": None}
+        try:
+            async with asyncio.timeout(seconds):
+                output = await self._call(call)
+        except McpFailure as failure:
+            return HostedResult(failure.message, ended | {"status": "failed", "error": failure.error}, True)
+        except TimeoutError:
+            slow = McpFailure(f"it did not answer within {seconds:g} seconds")
+            return HostedResult(slow.message, ended | {"status": "failed", "error": slow.error}, True)
+        output = bounded(output, self._context.most_bytes)
+        return HostedResult(output, ended | {"status": "completed", "output": output})
+
+    async def _call(self, call: HostedCall) -> str:
+        """Raises McpFailure."""
+        from openresponses_server.hosted.mcp.connections import McpFailure
+
+        tool = self._tool_of(call)
+        if tool is None:
+            raise McpFailure("There is no such tool.")
+        if call.approval_id is None and self._needs_approval(tool):
+            raise McpFailure("The user has not approved this call.")
+        arguments = _arguments_of(call.arguments)
+        if arguments is None:
+            raise McpFailure("The arguments are not a JSON object.")
+        if call.approval_id is not None and not self._servers.approvals.use(call.approval_id):
+            raise McpFailure("The approval of this call has been used.")
+        return await self._servers.connections.call(
+            self._key, self._server, self._context.owner, tool.name, arguments
+        )
+
+
+def bounded(text: str, most: int) -> str:
+    """The text cut to so many bytes of UTF-8, with a note where it was cut."""
+    if len(text) * 4 <= most or len(data := text.encode(errors="replace")) <= most:
+        return text
+    note = "\n[cut]"
+    return data[: most - len(note)].decode(errors="ignore") + note
+
+
+def _arguments_of(text: str) -> dict[str, Any] | None:
+    """None for arguments that are not an object."""
+    try:
+        arguments = decode_json(text or "{}")
+    except WireError:
+        return None
+    return arguments if isinstance(arguments, dict) else None
+
+
+def _parameters_of(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """A tool's schema as a function's: of an object, with properties, which some upstreams insist on."""
+    return {**_CLOSED, **schema, "type": "object"}

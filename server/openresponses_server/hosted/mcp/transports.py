@@ -1,0 +1,399 @@
+"""How MCP servers are reached: the transports of the official SDK, with bounds on what a server sends.
+
+The SDK reads lines and bodies of any size, so the bytes come through our own process and our own HTTP client.
+It is given neither the address nor the headers of a server: its logs and spans can't show them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from typing import Any, Final
+from urllib.parse import urljoin
+
+import anyio
+import httpx2
+import mcp_types
+from mcp.client.streamable_http import streamable_http_client
+from mcp.shared.message import SessionMessage
+from mcp_types import JSONRPCError, JSONRPCNotification, JSONRPCRequest
+
+from openresponses_bridge.errors import WireError
+from openresponses_bridge.protocol.codec import decode_json, encode
+from openresponses_server.http.client.connect_options import WITHOUT_PROXY, ConnectOptions
+from openresponses_server.http.client.connection import Http1Response, request_target_of
+from openresponses_server.http.client.failures import RemoteProtocolError, public_reason
+from openresponses_server.http.client.fetching import PublicConnector
+from openresponses_server.http.client.pool import ConnectionPool, Connector
+from openresponses_server.http.flow import BodyReader
+from openresponses_server.processes import ChildProcess, LineSplitter, LineTooLong, log_stderr
+from openresponses_server.settings import Timeouts
+from openresponses_server.tasks import off_loop
+
+MOST_UNASKED: Final = 10_000
+"""The messages between two requests of ours, beyond which a connection is closed."""
+_MOST_FLOODED: Final = 32
+"""The bytes between two requests of ours, as a multiple of the most of one message."""
+_LONGEST_ERROR: Final = 4000  # characters
+_READ: Final = 64 * 1024
+_UNREAD: Final = 4 * 1024 * 1024  # written bytes that a program has not read
+_LIST_CHANGED: Final = "notifications/tools/list_changed"
+
+Streams = tuple[Any, Any]
+"""The stream of received messages and the stream of sent ones, as the SDK has them."""
+Transport = AbstractAsyncContextManager[Streams]
+
+
+class Traffic:
+    """What one connection received since our latest request. `ended` is set when it can't be used any more,
+    and `reason` says why."""
+
+    def __init__(self, most_bytes: int, changed: Callable[[], None]) -> None:
+        """`most_bytes`: of one message. `changed` is called when the server says that its tools changed."""
+        self.most_bytes = most_bytes
+        self.changed = changed
+        self.ended = asyncio.Event()
+        self.reason = "it ended the connection"
+        self.session_lost = False
+        """The server does not know the session any more."""
+        self.is_given_up = False
+        """The server did what it may not."""
+        self._messages = self._bytes = 0
+
+    def asked(self) -> None:
+        """A request of ours is sent: the answer to it may have the whole of the bounds."""
+        self._messages = self._bytes = 0
+
+    def received_bytes(self, size: int) -> bool:
+        """Whether so many more are accepted."""
+        self._bytes += size
+        return self._bytes <= _MOST_FLOODED * self.most_bytes or self.give_up("it sends without end")
+
+    def received_message(self) -> bool:
+        """Whether one more is accepted."""
+        self._messages += 1
+        return self._messages <= MOST_UNASKED or self.give_up("it sends without end")
+
+    def give_up(self, reason: str) -> bool:
+        """The server may not do this; returns False."""
+        self.is_given_up = True
+        return self.end(reason)
+
+    def end(self, reason: str | None = None) -> bool:
+        """The connection has ended; returns False."""
+        if not self.ended.is_set():
+            self.reason = reason or self.reason
+            self.ended.set()
+        return False
+
+
+class _Received:
+    """The messages of a server, as the SDK reads them: without notifications, of which a server may send any
+    number and which change nothing here but the validity of its list."""
+
+    def __init__(self, inner: Any, traffic: Traffic, clean: Callable[[str], str]) -> None:
+        self._inner = inner
+        self._traffic = traffic
+        self._clean = clean
+
+    async def receive(self) -> SessionMessage:
+        while True:
+            await asyncio.sleep(0)  # what is buffered arrives without a pause
+            try:
+                received = await self._inner.receive()
+            except (anyio.EndOfStream, anyio.ClosedResourceError):
+                self._traffic.end()
+                raise
+            if not self._traffic.received_message():
+                raise anyio.EndOfStream
+            if not isinstance(received, SessionMessage):
+                continue  # what is not JSON-RPC
+            if isinstance(received.message, JSONRPCError):  # the SDK shows its text in a span
+                error = received.message.error
+                error.message = self._clean(error.message[:_LONGEST_ERROR])
+            if not isinstance(received.message, JSONRPCNotification):
+                return received
+            if received.message.method == _LIST_CHANGED:
+                self._traffic.changed()
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+    def __aiter__(self) -> _Received:
+        return self
+
+    async def __anext__(self) -> SessionMessage:
+        try:
+            return await self.receive()
+        except anyio.EndOfStream:
+            raise StopAsyncIteration from None
+
+    async def __aenter__(self) -> _Received:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+
+class _Sent:
+    """The messages of ours, as the SDK writes them."""
+
+    def __init__(self, inner: Any, traffic: Traffic) -> None:
+        self._inner = inner
+        self._traffic = traffic
+
+    async def send(self, message: SessionMessage) -> None:
+        if isinstance(message.message, JSONRPCRequest):
+            self._traffic.asked()
+        await self._inner.send(message)
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+    async def __aenter__(self) -> _Sent:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+
+@asynccontextmanager
+async def bounded(
+    transport: Transport, traffic: Traffic, clean: Callable[[str], str]
+) -> AsyncIterator[Streams]:
+    """The transport, with the bounds of `traffic`. `clean` removes secrets from errors."""
+    async with transport as (received, sent):
+        yield _Received(received, traffic, clean), _Sent(sent, traffic)
+
+
+# --- a program's input and output -----------------------------------------------------------------------
+
+
+class _Lines:
+    """The messages that a program writes, one a line."""
+
+    def __init__(self, child: ChildProcess, traffic: Traffic) -> None:
+        self._child = child
+        self._traffic = traffic
+        self._splitter = LineSplitter(traffic.most_bytes)
+        self._lines: deque[bytes] = deque()
+
+    async def receive(self) -> SessionMessage | Exception:
+        while not self._lines:
+            data = await self._child.stdout.read(_READ)
+            if not data:
+                self._traffic.end("its program has ended")
+                raise anyio.EndOfStream
+            try:
+                self._lines.extend(self._splitter.feed(data))
+            except LineTooLong:
+                self._traffic.give_up(f"it sent a message of more than {self._traffic.most_bytes} bytes")
+                raise anyio.EndOfStream from None
+            if not self._traffic.received_bytes(len(data)):
+                raise anyio.EndOfStream
+        line = self._lines.popleft()
+        try:
+            return await off_loop(len(line), lambda: SessionMessage(_message(line)))
+        except ValueError as error:
+            return error
+
+    async def aclose(self) -> None:
+        return None
+
+
+class _Input:
+    """The input of a program. Writing never waits: a program that reads nothing has ended for us."""
+
+    def __init__(self, child: ChildProcess, traffic: Traffic) -> None:
+        self._child = child
+        self._traffic = traffic
+
+    async def send(self, message: SessionMessage) -> None:
+        pipe = self._child.stdin.transport
+        if pipe.is_closing() or self._traffic.ended.is_set():
+            self._traffic.end("its program has ended")
+            raise anyio.BrokenResourceError
+        if pipe.get_write_buffer_size() > _UNREAD:
+            self._traffic.give_up("its program does not read what it is sent")
+            raise anyio.BrokenResourceError
+        pipe.write(message.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n")
+
+    async def aclose(self) -> None:
+        return None
+
+
+def _message(data: bytes) -> mcp_types.JSONRPCMessage:
+    """Raises ValueError."""
+    return mcp_types.jsonrpc_message_adapter.validate_json(data, by_name=False)
+
+
+@asynccontextmanager
+async def program(
+    command: list[str],
+    environment: Mapping[str, str],
+    cwd: str,
+    *,
+    name: str,
+    clean: Callable[[str], str],
+    stop_seconds: float,
+    traffic: Traffic,
+) -> AsyncIterator[Streams]:
+    """A program, started and at the end ended with its children. `clean` removes secrets from the lines of
+    its standard error, which are logged. Raises OSError if it can't be started."""
+    child = await ChildProcess.start(command, environment, cwd)
+    errors = asyncio.create_task(log_stderr(child.stderr, "mcp.stderr", clean, server=name))
+    try:
+        yield _Lines(child, traffic), _Input(child, traffic)
+    finally:
+        with anyio.CancelScope(shield=True):
+            rest = asyncio.create_task(_discard(child.stdout))  # or it could not end
+            await child.stop(0 if traffic.is_given_up else stop_seconds, [errors, rest])
+
+
+async def _discard(stream: asyncio.StreamReader) -> None:
+    while await stream.read(_READ):
+        pass
+
+
+# --- streamable HTTP ------------------------------------------------------------------------------------
+
+_ADDRESS: Final = "http://mcp.invalid/"  # what the SDK is given instead of the server's
+_FORWARDED: Final = ("accept", "content-type")
+_REDIRECTS: Final = frozenset({307, 308})  # those that keep the method
+_MOST_REDIRECTS: Final = 3
+_MOST_REFUSAL: Final = 64 * 1024  # bytes
+_UNREACHABLE: Final = -32000  # JSON-RPC: an error of the implementation
+
+
+class _Unreadable(httpx2.StreamError, httpx2.SSEError):
+    """An answer can't be read to its end. The SDK turns these two into the failure of one request, whatever
+    kind of body it was."""
+
+
+class _Body(httpx2.AsyncByteStream):
+    """The body of an answer, bounded."""
+
+    def __init__(self, answer: Http1Response, most: int) -> None:
+        self._answer = answer
+        self._most = most
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        reader = BodyReader(self._answer.content)
+        size = 0
+        while True:
+            try:
+                data = await reader.read()
+            except OSError as error:
+                raise _Unreadable(f"it can't be read: {public_reason(error)}") from None
+            if not data:
+                return
+            size += len(data)
+            if size > self._most:
+                self._answer.close()
+                raise _Unreadable(f"it has more than {self._most} bytes")
+            yield data
+
+    async def aclose(self) -> None:
+        self._answer.close()
+
+
+class _OurClient(httpx2.AsyncBaseTransport):
+    """Sends the SDK's requests with our own client, to the server's address and with its headers.
+
+    A failure is an answer with a JSON-RPC error: an exception would end the session with all other calls.
+    """
+
+    def __init__(self, pool: ConnectionPool, url: str, headers: Mapping[str, str], traffic: Traffic) -> None:
+        self._pool = pool
+        self._url = url
+        self._headers = dict(headers)
+        self._traffic = traffic
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        if request.method == "GET":
+            return httpx2.Response(405)  # no stream of messages that nobody asked for
+        body = await request.aread()
+        headers = {
+            name: value
+            for name, value in request.headers.items()
+            if name in _FORWARDED or name.startswith("mcp-")
+        } | self._headers
+        try:
+            answer = await self._answer(request.method, headers, body)
+        except OSError as error:
+            return _failure(502, f"it can't be reached: {public_reason(error)}")
+        if answer.status >= 400:
+            if answer.status == 404 and "mcp-session-id" in headers:
+                self._traffic.session_lost = True
+                self._traffic.end("it has ended the session")
+            return await _refusal(answer)
+        kept = {
+            name: answer.headers[name]
+            for name in ("content-type", "mcp-session-id")
+            if name in answer.headers
+        }
+        return httpx2.Response(answer.status, headers=kept, stream=_Body(answer, self._traffic.most_bytes))
+
+    async def _answer(self, method: str, headers: dict[str, str], body: bytes) -> Http1Response:
+        """Follows redirects within the server's origin: nothing goes to another one. Raises OSError."""
+        url = self._url
+        for _ in range(_MOST_REDIRECTS + 1):
+            answer = await self._pool.request(method, url, headers=headers, data=body)
+            if answer.status not in _REDIRECTS:
+                return answer
+            answer.close()
+            url = urljoin(url, answer.headers.get("location", ""))
+            if request_target_of(url).origin != request_target_of(self._url).origin:
+                raise RemoteProtocolError("it redirects to another server")
+        raise RemoteProtocolError("it redirects in a circle")
+
+    async def aclose(self) -> None:
+        await self._pool.close()
+
+
+async def _refusal(answer: Http1Response) -> httpx2.Response:
+    """An answer with an error's status: as it is if it says what is wrong, which the SDK reads."""
+    try:
+        data = await BodyReader(answer.content).collect(_MOST_REFUSAL)
+        error = decode_json(data).get("error") if len(data) < _MOST_REFUSAL else None
+    except (OSError, AttributeError, WireError):
+        error = None
+    answer.close()
+    if isinstance(error, dict):
+        return httpx2.Response(answer.status, headers={"content-type": "application/json"}, content=data)
+    return _failure(answer.status, f"it answered with status {answer.status}")
+
+
+def _failure(status: int, what: str) -> httpx2.Response:
+    error = {"jsonrpc": "2.0", "id": None, "error": {"code": _UNREACHABLE, "message": what}}
+    return httpx2.Response(status, headers={"content-type": "application/json"}, content=encode(error))
+
+
+@asynccontextmanager
+async def streamable_http(
+    url: str,
+    headers: Mapping[str, str],
+    *,
+    is_public: bool,
+    connect_seconds: float,
+    answer_seconds: float,
+    traffic: Traffic,
+) -> AsyncIterator[Streams]:
+    """A server at an address. `is_public`: only addresses of the public internet are connected to, and no
+    proxy is used, which would look up the name again."""
+    timeouts = Timeouts(
+        connect=connect_seconds, first_byte=answer_seconds, idle=answer_seconds, total=answer_seconds
+    )
+    options = ConnectOptions(proxy=WITHOUT_PROXY) if is_public else ConnectOptions()
+    pool = ConnectionPool("", timeouts, options, PublicConnector if is_public else Connector)
+    client = httpx2.AsyncClient(
+        transport=_OurClient(pool, url, headers, traffic), timeout=None, trust_env=False
+    )
+    async with client:
+        with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
+            async with streamable_http_client(
+                _ADDRESS, http_client=client, max_sse_event_size=traffic.most_bytes
+            ) as streams:
+                yield streams

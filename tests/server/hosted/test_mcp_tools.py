@@ -1,0 +1,400 @@
+"""MCP servers as a request declares them: which are allowed, their tools, and what needs approval."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from openresponses_bridge.errors import InvalidRequestError
+from openresponses_bridge.protocol.unknown import UnknownItem, UnknownTool
+from openresponses_server.errors import HttpError
+from openresponses_server.hosted.base import HostedCall, HostedContext
+from openresponses_server.hosted.mcp import approvals
+from openresponses_server.hosted.mcp.approvals import Approvals
+from openresponses_server.hosted.mcp.declared import declared_of, function_name, headers_of, is_allowed
+from openresponses_server.hosted.mcp.provider import McpServers, McpToolSet, check_servers
+from openresponses_server.settings import McpServerSettings, Settings, SettingsError, load_settings
+from tests.support.mcp_servers import Peer, in_memory, reached, text_result, tool, weather_server
+
+pytestmark = pytest.mark.timeout(60)
+ME = HostedContext("me", 1000, 5.0)
+READS = {"annotations": {"readOnlyHint": True}}
+
+
+class Clock:
+    now = 1_800_000_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Station:
+    """An application with one server of its settings, `weather`, which is in memory."""
+
+    def __init__(self, key: bytes = b"k" * 32, **fields: Any) -> None:
+        configured = McpServerSettings(name="weather", command="unused", **fields)
+        self.servers = McpServers(Settings(mcp_servers=[configured], mcp_hosts=["mcp.example"]), lambda: key)
+        self.peer = Peer(tools_list={"tools": [tool("read", **READS), tool("write")]})
+        self.peer.answers["tools/call"] = lambda asked: text_result(json.dumps(asked["arguments"]))
+        self.servers._servers["weather"] = reached(self.peer.connect)
+
+    async def tools(self, context: HostedContext = ME, **fields: Any) -> McpToolSet:
+        declared = {"type": "mcp", "server_label": "weather", **fields}
+        return await self.servers.open(UnknownTool(declared), context)
+
+    @property
+    def ran(self) -> list[dict[str, Any]]:
+        return [asked["arguments"] for method, asked in self.peer.requests if method == "tools/call"]
+
+
+@pytest.fixture
+async def station() -> AsyncIterator[Callable[..., Station]]:
+    made: list[Station] = []
+
+    def make(**fields: Any) -> Station:
+        made.append(Station(**fields))
+        return made[-1]
+
+    yield make
+    for each in made:
+        await each.servers.close()
+
+
+def call(name: str, arguments: str = "{}", approval_id: str | None = None) -> HostedCall:
+    return HostedCall("call_1", function_name("weather", name), arguments, approval_id)
+
+
+async def test_a_call_of_the_sdks_server_is_an_item_with_openais_fields() -> None:
+    made = Station()
+    kept = weather_server()
+    made.servers._servers["weather"] = reached(lambda: in_memory(kept))
+    tools = await made.tools(server_description="About rain.", require_approval="never")
+    assert [each.name for each in tools.functions] == [
+        "mcp__weather__get_forecast",
+        "mcp__weather__file_report",
+        "mcp__weather__break_down",
+    ]
+    assert tools.functions[0].description == "About rain.\n\nThe weather of tomorrow"
+    assert tools.functions[0].parameters["required"] == ["city"]
+    (listed,) = tools.preface
+    assert listed["tools"][0]["annotations"] == {"readOnlyHint": True}
+    asked = call("get_forecast", '{"city":"Oslo"}')
+    assert tools.is_repeatable(asked)
+    assert not tools.is_repeatable(call("file_report"))
+    result = await tools.run(asked)
+    item = tools.announce(asked) | result.item
+    assert item == {
+        "type": "mcp_call",
+        "server_label": "weather",
+        "name": "get_forecast",
+        "arguments": '{"city":"Oslo"}',
+        "status": "completed",
+        "approval_request_id": None,
+        "output": "Rain in Oslo tomorrow",
+        "error": None,
+    }
+    assert [kind for kind, _ in tools.progress(asked)] == [
+        "response.mcp_call.in_progress",
+        "response.mcp_call_arguments.delta",
+        "response.mcp_call_arguments.done",
+    ]
+    broken = await tools.run(call("break_down"))
+    assert (broken.failed, broken.item["status"]) == (True, "failed")
+    assert broken.item["error"]["type"] == "mcp_tool_execution_error"
+    for each in (item, tools.announce(asked) | broken.item):
+        recalled = made.servers.recall(UnknownItem(each), upstream_has=False)
+        assert recalled is not None
+        assert recalled.output in ("Rain in Oslo tomorrow", broken.output)
+    malformed = await tools.run(call("get_forecast", '["Oslo"'))
+    assert malformed.item["arguments"] == '["Oslo"'
+    assert "not a JSON object" in malformed.output
+    assert kept.calls == [("get_forecast", "Oslo")]  # type: ignore[attr-defined]
+    await made.servers.close()
+
+
+@pytest.mark.parametrize(
+    ("allowed", "ours", "found"),
+    [
+        (None, None, ["read", "write"]),
+        (["write", "other"], None, ["write"]),
+        ({"tool_names": ["read"]}, None, ["read"]),
+        ({"read_only": True}, None, ["read"]),
+        ({"read_only": False}, None, ["write"]),
+        ({"tool_names": ["write"], "read_only": True}, None, []),
+        ({}, None, ["read", "write"]),
+        ([], None, []),
+        (["read", "write"], ["read"], ["read"]),
+        (None, ["read"], ["read"]),
+    ],
+)
+async def test_allowed_tools_are_the_requests_and_the_operators(
+    station: Callable[..., Station], allowed: Any, ours: Any, found: list[str]
+) -> None:
+    tools = await station(allowed_tools=ours).tools(allowed_tools=allowed)
+    assert [each.name for each in tools.functions] == [function_name("weather", name) for name in found]
+    assert [each["name"] for each in tools.preface[0]["tools"]] == found
+    hidden = await tools.run(call("hidden"))
+    assert hidden.failed
+
+
+@pytest.mark.parametrize(
+    ("required", "ours", "asked"),
+    [
+        (None, "never", {"read", "write"}),
+        ("always", "never", {"read", "write"}),
+        ("never", "never", set()),
+        ("never", "always", {"read", "write"}),
+        ("never", ["write"], {"write"}),
+        ({"never": {"tool_names": ["read"]}}, "never", {"write"}),
+        ({"never": {"read_only": True}}, "never", {"write"}),
+        ({"always": {"tool_names": ["write"]}}, "never", {"write"}),
+        ({"always": {"read_only": False}}, "never", {"write"}),
+        ({"always": {"tool_names": ["read"]}, "never": {"tool_names": ["read", "write"]}}, "never", {"read"}),
+        ({"always": {"tool_names": ["read"]}, "never": {"tool_names": []}}, "never", {"read", "write"}),
+        ({"never": {}}, "never", {"read", "write"}),
+        ({}, "never", {"read", "write"}),
+    ],
+)
+async def test_approval_is_required_as_the_request_and_the_operator_say(
+    station: Callable[..., Station], required: Any, ours: Any, asked: set[str]
+) -> None:
+    made = station(require_approval=ours)
+    tools = await made.tools(**({} if required is None else {"require_approval": required}))
+    assert {name for name in ("read", "write") if tools.approval(call(name))} == asked
+    for name in asked:
+        assert "not approved" in (await tools.run(call(name))).output
+    assert not made.ran
+
+
+def answered(request: dict[str, Any], approve: bool = True, **changes: Any) -> list[Any]:
+    answer = {"type": "mcp_approval_response", "approval_request_id": request["id"], "approve": approve}
+    return [UnknownItem(request | changes), UnknownItem(answer)]
+
+
+async def approved(made: Station) -> dict[str, Any]:
+    request = (await made.tools()).approval(call("write", '{"n":1}'))
+    assert request is not None
+    return request
+
+
+async def test_s7_an_approval_runs_what_was_approved_and_once(station: Callable[..., Station]) -> None:
+    made = station()
+    request = await approved(made)
+    assert request == {
+        "type": "mcp_approval_request",
+        "id": request["id"],
+        "server_label": "weather",
+        "name": "write",
+        "arguments": '{"n":1}',
+    }
+    assert len(request["id"]) <= 64
+    tools = await made.tools()
+    assert tools.released(answered(request, approve=False)) == []
+    (released,) = tools.released(answered(request))
+    assert tools.approval(released) is None
+    result = await tools.run(released)
+    assert (result.output, made.ran) == ('{"n": 1}', [{"n": 1}])
+    assert tools.announce(released)["approval_request_id"] == request["id"]
+    item = UnknownItem(tools.announce(released) | result.item)
+    assert tools.released([*answered(request), item]) == [], "it has run in this conversation"
+    (again,) = (await made.tools()).released(answered(request))
+    used = await tools.run(again)
+    assert (used.failed, made.ran) == (True, [{"n": 1}]), "in another one it has been used"
+
+
+@pytest.mark.parametrize(
+    ("context", "fields", "changes"),
+    [
+        (ME, {}, {"arguments": '{"n":2}'}),
+        (ME, {}, {"name": "read"}),
+        (ME, {}, {"id": "mcpr_" + "0" * 56}),
+        (ME, {}, {"id": "mcpr_1"}),
+        (HostedContext("you", 1000, 5.0), {}, {}),
+        (ME, {"server_label": "other", "connector_id": "weather"}, {"server_label": "other"}),
+        (ME, {"allowed_tools": ["read"]}, {}),
+    ],
+)
+async def test_s7_an_approval_of_something_else_is_refused(
+    station: Callable[..., Station], context: HostedContext, fields: dict[str, Any], changes: dict[str, Any]
+) -> None:
+    made = station()
+    request = await approved(made)
+    shown = request | changes
+    tools = await made.tools(context, **fields)
+    with pytest.raises(InvalidRequestError):
+        tools.released(answered(shown))
+    assert not made.ran
+
+
+async def test_s7_approvals_survive_a_restart_but_no_other_key_time_or_tool(
+    station: Callable[..., Station], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request = await approved(station())
+    assert (await station().tools()).released(answered(request)), "another process with the same key"
+    with pytest.raises(InvalidRequestError):
+        (await station(key=b"x" * 32).tools()).released(answered(request))
+    changed = station()
+    changed.peer.answers["tools/list"] = {"tools": [tool("write", description="sends it to all")]}
+    with pytest.raises(InvalidRequestError, match="changed since"):
+        (await changed.tools()).released(answered(request))
+    clock = Clock()
+    clock.now += 10 * approvals.SECONDS
+    late = station()
+    late.servers._approvals = Approvals(lambda: b"k" * 32, clock)
+    with pytest.raises(InvalidRequestError, match="more than a day"):
+        (await late.tools()).released(answered(request))
+
+
+def test_used_approvals_are_forgotten_when_they_can_not_be_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
+    monkeypatch.setattr(approvals, "_MOST_USED", 3)
+    made = Approvals(lambda: b"k", clock)
+    assert [made.use(each) for each in ("a", "a", "b", "c", "d")] == [True, False, True, True, True]
+    assert len(made._used) == 3
+    clock.now += approvals.SECONDS + 1
+    assert made.use("e")
+    assert list(made._used) == ["e"]
+
+
+async def test_the_list_is_shown_once_and_again_when_it_changed(station: Callable[..., Station]) -> None:
+    made = station()
+    tools = await made.tools()
+    (listed,) = tools.preface
+    again = await made.tools()
+    again.released([UnknownItem({**listed, "id": "mcpl_1"})])
+    assert again.preface == []
+    fewer = await made.tools(allowed_tools=["read"])
+    fewer.released([UnknownItem(listed)])
+    assert len(fewer.preface) == 1
+
+
+async def test_a_server_that_can_not_be_listed_has_no_tools_and_says_why(
+    station: Callable[..., Station],
+) -> None:
+    made = station()
+    made.peer.answers["tools/list"] = {"tools": 5}
+    tools = await made.tools()
+    assert tools.functions == []
+    (listed,) = tools.preface
+    assert (listed["tools"], listed["error"]) == ([], "its answer is not what the protocol defines")
+
+
+def test_names_of_functions_are_the_same_in_every_turn_and_of_one_server() -> None:
+    assert function_name("a", "b") == "mcp__a__b"
+    pairs = [("a", "b.c"), ("a", "b_c"), ("a__b", "c"), ("a", "b__c"), ("a", "x" * 100), ("ü" * 90, "y")]
+    names = [function_name(*pair) for pair in pairs]
+    assert len(set(names)) == len(names)
+    assert all(len(each) <= 64 and each.isascii() for each in names)
+
+
+@pytest.mark.parametrize(
+    ("url", "private"),
+    [
+        ("https://mcp.example/sse", False),
+        ("https://MCP.example.:443/", False),
+        ("https://mcp.example:8443/", None),
+        ("https://port.example:8443/", False),
+        ("https://a.b.wild.example/", False),
+        ("https://wild.example/", None),
+        ("https://wild.example.evil/", None),
+        ("https://mcp.example@evil.example/", 400),
+        ("https://evil.example#@mcp.example/", None),
+        ("https://evil.example\\@mcp.example/", 400),
+        ("http://mcp.example/", None),
+        ("http://127.0.0.1:9000/mcp", True),
+        ("http://127.0.0.1/mcp", None),
+        ("http://[::1]:9000/mcp", True),
+        ("http://127.1:9000/mcp", None),
+        ("ftp://mcp.example/", 400),
+        ("https://", 400),
+        ("https://mcp.example:x/", 400),
+        ("https://mcp.example/ \r\nx: y", 400),
+        ("mcp.example", 400),
+    ],
+)
+def test_s10_only_hosts_that_the_operator_allows(url: str, private: Any) -> None:
+    hosts = ["mcp.example", "port.example:8443", "*.wild.example"]
+    locals_ = ["127.0.0.1:9000", "[::1]:9000"]
+    if private in (None, 400):
+        with pytest.raises((HttpError, InvalidRequestError)) as raised:
+            is_allowed(url, hosts, locals_)
+        refused = private is None and isinstance(raised.value, HttpError)
+        assert refused == (private is None and not url.startswith("http://mcp.example"))
+    else:
+        assert is_allowed(url, hosts, locals_) is private
+
+
+def test_s10_any_host_is_public_and_over_https() -> None:
+    assert is_allowed("https://anything.example/", ["*"], []) is False
+    with pytest.raises((HttpError, InvalidRequestError)):
+        is_allowed("http://anything.example/", ["*"], [])
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"server_label": ""},
+        {"allowed_tools": "all"},
+        {"require_approval": "sometimes"},
+        {"headers": {"A": "b\r\nc: d"}},
+        {"headers": {"a b": "c"}},
+        {"headers": {"Host": "other"}},
+        {"headers": {"mcp-session-id": "other"}},
+        {"authorization": "a\nb"},
+        {"headers": {"a": "x" * 40_000}},
+        {"server_url": 5},
+    ],
+)
+def test_what_is_declared_wrongly_is_refused_without_its_secrets(fields: dict[str, Any]) -> None:
+    with pytest.raises(InvalidRequestError) as raised:
+        headers_of(declared_of({"server_label": "a", "server_url": "https://mcp.example/", **fields}))
+    assert "MCP server" in str(raised.value)
+    assert len(str(raised.value)) < 300
+
+
+async def test_which_servers_are_taken_and_which_refused(station: Callable[..., Station]) -> None:
+    servers = station().servers
+
+    def takes(upstream_has: bool = False, **fields: Any) -> bool:
+        return servers.takes(UnknownTool({"type": "mcp", **fields}), upstream_has=upstream_has)
+
+    named = {"server_label": "x", "server_url": "https://mcp.example/"}
+    assert takes(**named)
+    assert not takes(True, **named)
+    assert takes(True, server_label="weather")
+    assert takes(True, server_label="x", connector_id="weather")
+    assert not takes(True, server_label="x", connector_id="connector_gmail")
+    assert not servers.takes(UnknownTool({"type": "web_search"}), upstream_has=False)
+    assert not McpServers(Settings(), bytes).takes(UnknownTool({"type": "mcp", **named}), upstream_has=False)
+    with pytest.raises(InvalidRequestError, match="there are: weather"):
+        await servers.open(UnknownTool({"type": "mcp", "server_label": "x"}), ME)
+    with pytest.raises(HttpError, match=r"evil\.example") as raised:
+        await servers.open(
+            UnknownTool({"server_label": "x", "server_url": "https://evil.example/s3cret"}), ME
+        )
+    assert raised.value.http_status == 403
+    assert "s3cret" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('[[mcp_servers]]\nname = "a"', "either command or url"),
+        ('[[mcp_servers]]\nname = "a"\nurl = "http://a"\ncommand = "b"', "either command or url"),
+        ('[[mcp_servers]]\nname = "a b"\nurl = "http://a"', "name"),
+        ('[[mcp_servers]]\nname = "a"\nurl = "http://a"\n' * 2, "given twice"),
+        ('mcp_hosts = ["https://mcp.example.com"]', "is not the name"),
+        ('mcp_private_hosts = ["*"]', "is not the name"),
+        ('[[mcp_servers]]\nname = "a"\nurl = "http://a"\napi_key_env = "NO_SUCH_KEY"', "NO_SUCH_KEY"),
+        ('[[mcp_servers]]\nname = "a"\ncommand = "b"\nenv = {A = "${NO_SUCH_KEY}"}', "NO_SUCH_KEY"),
+    ],
+)
+def test_settings_that_can_not_be_used(tmp_path: Path, text: str, said: str) -> None:
+    file = tmp_path / "config.toml"
+    file.write_text(text)
+    with pytest.raises(SettingsError, match=said):
+        check_servers(load_settings(file))
