@@ -4,7 +4,7 @@ they did in earlier turns as calls and outputs."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from openresponses_bridge.calls.declarations import active_tools
 from openresponses_bridge.errors import InvalidRequestError
@@ -24,6 +24,8 @@ from openresponses_server.requests.hosted_tools import SLUG, HostedTools
 from openresponses_server.requests.prepared import PreparedRequest
 from openresponses_server.requests.service import Service
 from openresponses_server.store.base import TooLarge
+
+_MOST_TOOLS: Final = 16  # each may be a server that has to be waited for
 
 
 async def offer_hosted(request: PreparedRequest, service: Service) -> None:
@@ -46,6 +48,9 @@ async def offer_hosted(request: PreparedRequest, service: Service) -> None:
         if found is None:
             rest.append(tool)
             continue
+        if len(entries) == _MOST_TOOLS:
+            what = f"The server runs at most {_MOST_TOOLS} of the tools of a request."
+            raise InvalidRequestError(InvalidRequestError.INVALID_VALUE, what, param=f"tools[{index}]")
         try:
             entries.append((kind, await found.open(tool, context)))
         except InvalidRequestError as error:

@@ -63,7 +63,7 @@ async def test_a_server_of_the_sdk_is_listed_and_called(opened: Opened) -> None:
     assert await opened.tools(server) == ["get_forecast", "file_report", "break_down"]
     assert await opened.call(server, "get_forecast", city="Oslo") == "Rain in Oslo tomorrow"
     broken = await failure(opened.call(server, "break_down"))
-    assert broken.error["type"] == "mcp_tool_execution_error"
+    assert broken.error("a")["type"] == "mcp_tool_execution_error"
     assert "the station is down" in broken.message
     unknown = await failure(opened.call(server, "no_such_tool"))
     assert "no_such_tool" in unknown.message

@@ -223,6 +223,8 @@ def test_a_server_that_a_request_names_and_one_that_it_may_not(weather: Served) 
     status, refused = weather.ask(tools=[{**NEVER, "server_label": "other"}])
     assert status == 400
     assert refused["error"]["param"].startswith("tools[0]")
+    status, refused = weather.ask(tools=[{**own, "server_label": f"s{number}"} for number in range(17)])
+    assert (status, refused["error"]["param"]) == (400, "tools[16]")
 
 
 def test_s7_what_a_request_gives_for_its_server_is_shown_and_stored_nowhere(tmp_path: Path) -> None:

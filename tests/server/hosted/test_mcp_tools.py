@@ -109,10 +109,16 @@ async def test_a_call_of_the_sdks_server_is_an_item_with_openais_fields() -> Non
         recalled = made.servers.recall(UnknownItem(each), upstream_has=False)
         assert recalled is not None
         assert recalled.output in ("Rain in Oslo tomorrow", broken.output)
+    long = await made.tools(HostedContext("me", 40, 5.0), require_approval="never")
+    cut = await long.run(call("get_forecast", json.dumps({"city": "x" * 100})))
+    assert (len(cut.output), cut.output[-5:]) == (40, "[cut]")
+    assert cut.item["output"] == cut.output
+    cut = await long.run(call("x" * 100))
+    assert len(cut.item["error"]["message"]) <= 40
     malformed = await tools.run(call("get_forecast", '["Oslo"'))
     assert malformed.item["arguments"] == '["Oslo"'
     assert "not a JSON object" in malformed.output
-    assert kept.calls == [("get_forecast", "Oslo")]  # type: ignore[attr-defined]
+    assert kept.calls == [("get_forecast", "Oslo"), ("get_forecast", "x" * 100)]  # type: ignore[attr-defined]
     await made.servers.close()
 
 

@@ -32,6 +32,7 @@ _log = structlog.get_logger(__name__)
 logging.getLogger("mcp").addHandler(logging.NullHandler())
 logging.getLogger("mcp").propagate = False
 
+_OWN_ERROR: Final = -32000  # JSON-RPC: an error of the implementation
 _CLIENT: Final = mcp_types.Implementation(name="openresponses-bridge", version="1")
 _MOST_PAGES: Final = 100  # of a list
 _LONGEST_NAME: Final = 128  # characters of a tool's name
@@ -42,13 +43,23 @@ _STOP: Final = 10.0  # seconds for closing a connection
 
 
 class McpFailure(Exception):
-    """What went wrong with a server or a call, in words for the client and the model. `error` has the fields
-    of an `mcp_call`'s error."""
+    """What went wrong with a server or a call, in words for the client and the model. `is_said`: they are the
+    server's own, and may be content."""
 
-    def __init__(self, message: str, error: dict[str, Any] | None = None) -> None:
+    def __init__(
+        self, message: str, *, code: int = _OWN_ERROR, is_said: bool = False, ran: bool = False
+    ) -> None:
+        """`ran`: the tool ran, and its result is this error."""
         super().__init__(message)
         self.message = message
-        self.error = error or {"type": "mcp_protocol_error", "code": -32000, "message": message}
+        self.is_said = is_said or ran
+        self._code, self._ran = code, ran
+
+    def error(self, message: str) -> dict[str, Any]:
+        """The error of an `mcp_call`, with this message, which may be a part of its own."""
+        if self._ran:
+            return {"type": "mcp_tool_execution_error", "content": [{"type": "text", "text": message}]}
+        return {"type": "mcp_protocol_error", "code": self._code, "message": message}
 
 
 class McpTool(Struct, frozen=True, omit_defaults=True):
@@ -174,10 +185,7 @@ class McpConnection:
 
     def _failure_of(self, error: BaseException) -> McpFailure:
         if isinstance(error, MCPError) and not self._traffic.ended.is_set():
-            message = error.error.message
-            return McpFailure(
-                message, {"type": "mcp_protocol_error", "code": error.error.code, "message": message}
-            )
+            return McpFailure(error.error.message, code=error.error.code, is_said=True)
         return McpFailure(_reason_of(error, self._traffic))
 
     async def tools(self) -> list[McpTool]:
@@ -249,8 +257,7 @@ class McpConnection:
         else:
             text = self._server.clean(text)
         if result.is_error:
-            content = [{"type": "text", "text": text}]
-            raise McpFailure(text, {"type": "mcp_tool_execution_error", "content": content})
+            raise McpFailure(text, ran=True)
         return text
 
     async def close(self) -> None:
@@ -375,7 +382,8 @@ class McpConnections:
                     return await work(self._connection_of(shared, server))
                 if not connection.is_usable:
                     shared.failed = asyncio.get_running_loop().time() + _FAILED_AGAIN, failure
-                _log.warning("mcp.failed", server=server.label, reason=failure.message[:200])
+                reason = "it answered with an error" if failure.is_said else failure.message
+                _log.warning("mcp.failed", server=server.label, reason=reason)
                 raise
         finally:
             shared.users -= 1

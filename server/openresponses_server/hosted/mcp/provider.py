@@ -43,7 +43,7 @@ from openresponses_server.settings.files import expanded
 from openresponses_server.tasks import on_thread
 
 if TYPE_CHECKING:
-    from openresponses_server.hosted.mcp.connections import McpConnections, McpServer, McpTool
+    from openresponses_server.hosted.mcp.connections import McpConnections, McpFailure, McpServer, McpTool
 
 _STOP_SECONDS: Final = 3.0  # that a program has after its input was closed
 _OWN_SHARE: Final = 0.95  # of the time for a call: then the call itself has failed in time
@@ -459,17 +459,22 @@ class McpToolSet:
         from openresponses_server.hosted.mcp.connections import McpFailure
 
         seconds = self._context.seconds * _OWN_SHARE
-        ended = {"arguments": call.arguments, "output": None, "error": None}
         try:
             async with asyncio.timeout(seconds):
                 output = await self._call(call)
         except McpFailure as failure:
-            return HostedResult(failure.message, ended | {"status": "failed", "error": failure.error}, True)
+            return self._failed(call, failure)
         except TimeoutError:
-            slow = McpFailure(f"it did not answer within {seconds:g} seconds")
-            return HostedResult(slow.message, ended | {"status": "failed", "error": slow.error}, True)
+            return self._failed(call, McpFailure(f"it did not answer within {seconds:g} seconds"))
         output = bounded(output, self._context.most_bytes)
-        return HostedResult(output, ended | {"status": "completed", "output": output})
+        fields = {"status": "completed", "arguments": call.arguments, "output": output, "error": None}
+        return HostedResult(output, fields)
+
+    def _failed(self, call: HostedCall, failure: McpFailure) -> HostedResult:
+        message = bounded(failure.message, self._context.most_bytes)
+        error = failure.error(message)
+        fields = {"status": "failed", "arguments": call.arguments, "output": None, "error": error}
+        return HostedResult(message, fields, failed=True)
 
     async def _call(self, call: HostedCall) -> str:
         """Raises McpFailure."""
