@@ -187,6 +187,17 @@ def test_an_approval_in_the_next_turn_runs_the_call(weather: Served) -> None:
     assert weather.calls == [{"city": "Oslo"}]
 
 
+def test_an_approval_in_a_conversation_runs_the_call(weather: Served) -> None:
+    made = json.loads(weather.app.call("POST", "/v1/conversations", {}).body)
+    _, first = weather.ask(conversation=made["id"], tools=[ALWAYS])
+    (asked,) = items(first, "mcp_approval_request")
+    _, second = weather.ask(input=[answer(asked)], conversation=made["id"], tools=[ALWAYS])
+    assert items(second, "mcp_call")[0]["output"] == "Rain in Oslo"
+    _, third = weather.ask(input="And now?", conversation=made["id"], tools=[ALWAYS])
+    assert items(third, "message")[0]["content"][0]["text"] == "Told: Rain in Oslo"
+    assert weather.calls == [{"city": "Oslo"}]
+
+
 def test_a_call_that_is_refused_does_not_run_and_the_model_is_told(weather: Served) -> None:
     _, first = weather.ask(tools=[ALWAYS])
     (asked,) = items(first, "mcp_approval_request")
