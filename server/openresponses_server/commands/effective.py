@@ -52,14 +52,20 @@ class ValueSources:
 
 
 def shown(settings: Settings, places: ValueSources, *, everything: bool) -> Iterator[str]:
-    """The lines of TOML: settings, then tables, then upstreams. With `everything` defaults too."""
+    """The lines of TOML: settings, then tables, then lists of tables, upstreams last. With `everything`
+    defaults too."""
     fields = {name: getattr(settings, name) for name in settings.__struct_fields__}
     upstreams = fields.pop("upstreams")
+    lists = {name: fields.pop(name) for name, value in list(fields.items()) if _is_list_of_tables(value)}
     tables = {name: value for name, value in fields.items() if _is_table(value)}
     yield from _lines({name: fields[name] for name in fields if name not in tables}, "$", places, everything)
     for name, table in tables.items():
         if lines := list(_lines(_as_dict(table), f"$.{name}", places, everything)):
             yield from ("", f"[{name}]", *lines)
+    for name, members in lists.items():
+        for number, member in enumerate(members):
+            yield from ("", f"[[{name}]]")
+            yield from _lines(_as_dict(member), f"$.{name}[{number}]", places, everything)
     for number, upstream in enumerate(upstreams):
         yield from ("", "[[upstreams]]")
         given = _as_dict(upstream)
@@ -107,6 +113,10 @@ def _leaves(fields: Mapping[str, Any], path: str, key: str) -> Iterator[tuple[st
 
 def _is_table(value: Any) -> bool:
     return isinstance(value, dict) or hasattr(value, "__struct_fields__")
+
+
+def _is_list_of_tables(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(map(_is_table, value))
 
 
 def _as_dict(value: Any) -> dict[str, Any]:

@@ -90,6 +90,8 @@ class WebSearchTool:
         self._results = min(max(int(results * _SHARES[size]), 1), _MOST_RESULTS)
         where = {name: str(place[name])[:100] for name in _PLACE if isinstance(place.get(name), str)}
         self._country = where.get("country", "")[:2].upper() if len(where.get("country", "")) == 2 else ""
+        most = raw.get("max_uses")
+        self._uses_left = most if isinstance(most, int) else None
         self._provider = provider
         self._pages = pages
         self.functions = _functions(where, self._allowed, pages is not None)
@@ -131,6 +133,10 @@ class WebSearchTool:
     async def _hits(self, given: Mapping[str, str]) -> list[SearchHit]:
         if not (text := given.get("query", "").strip()):
             raise HostedToolError("The query is missing.")
+        if self._uses_left is not None:
+            if self._uses_left <= 0:
+                raise HostedToolError("The request allows no further search. Answer with what is known.")
+            self._uses_left -= 1
         return await self._provider.search(
             SearchQuery(text, self._results, self._allowed, self._blocked, self._country)
         )
