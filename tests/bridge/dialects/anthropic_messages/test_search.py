@@ -424,6 +424,14 @@ def test_another_upstreams_search_comes_back_as_its_item_and_goes_to_anthropic_a
     assert lost == ["input[1]"]
 
 
+@pytest.mark.parametrize(
+    "odd", ["https://a.example", 3, None, {"type": "char_location"}, {**CITED, "url": 3}]
+)
+def test_a_citation_that_is_no_web_page_goes_on_as_it_came(odd):
+    _, back, lost = through({**SAID, "citations": [odd, CITED]})
+    assert (back, lost) == ([{**SAID, "citations": [odd, CITED]}], [])
+
+
 def test_a_made_citation_does_not_reach_anthropic():
     made = {**SAID, "citations": [{**CITED, "encrypted_index": "", "cited_text": ""}]}
     items, back, lost = through(made)

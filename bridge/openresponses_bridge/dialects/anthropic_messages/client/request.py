@@ -165,7 +165,7 @@ class MessageReader:
         """A citation of a web page; None for another one. One that the bridge made of another upstream's has
         nothing that the API knows."""
         source = next(iter(sources_of([citation])), None)
-        if source is None or citation.get("type") != search.CITATION:
+        if source is None or not isinstance(citation, dict) or citation.get("type") != search.CITATION:
             return None
         known = citation.get("encrypted_index")
         sealed = thinking.seal_citation(self._sealer, citation) if known else UNSET
