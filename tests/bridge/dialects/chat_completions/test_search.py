@@ -199,7 +199,13 @@ def test_zais_list_is_a_search() -> None:
 def test_what_groq_ran_has_its_queries() -> None:
     begun = {"index": 0, "type": "search", "arguments": '{"query": "x"}'}
     results = {"results": [{"url": "https://a.example", "title": "A", "score": 1}]}
-    tools = [begun, {"index": 1, "type": "python"}, {"index": 2, "type": "search", "arguments": "{"}, 3]
+    tools = [
+        begun,
+        {"index": 1, "type": "python"},
+        {"index": 2, "type": "search", "arguments": "{"},
+        3,
+        {"type": []},
+    ]
     found = items(
         chunk(executed_tools=[begun]),
         chunk(content="Hi"),

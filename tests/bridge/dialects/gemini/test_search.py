@@ -147,6 +147,17 @@ def test_another_upstreams_search_is_grounding_metadata(wire: str) -> None:
     assert whole["candidates"][0]["groundingMetadata"] == found
 
 
+def test_an_odd_part_goes_on_as_it_came() -> None:
+    machine = ResponseStreamStateMachine("m", wire="openai")
+    machine.start()
+    odd: Json = {"text": {"a": 1}}
+    machine.item({"type": "gemini:text", "id": "t", "status": "completed", "part": odd})
+    machine.text("Hi")
+    machine.finish("stop")
+    (candidate,) = plain(answer([machine.snapshot]))["candidates"]
+    assert candidate["content"]["parts"] == [odd, {"text": "Hi"}]
+
+
 def test_a_page_that_was_opened_has_no_part() -> None:
     opened = {"type": "open_page", "url": "https://a.example"}
     machine = ResponseStreamStateMachine("m", wire="openai")

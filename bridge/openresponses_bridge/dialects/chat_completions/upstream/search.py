@@ -121,7 +121,7 @@ class FoundSources:
         return [search_call("", "", sources)] if sources else []
 
 
-_SEARCHING: Final = frozenset({"search", "web_search", "browser_search", "browser.search"})
+_SEARCHING: Final = ("search", "web_search", "browser_search", "browser.search")
 
 
 def _query(arguments: Any) -> str:

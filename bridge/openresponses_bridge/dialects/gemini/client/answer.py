@@ -86,10 +86,13 @@ class Folding:
             kind = frozenset(part)
             if part == _EMPTY:
                 continue
-            if kind in _JOINED and parts and frozenset(parts[-1][0]) - {"thoughtSignature"} == kind:
-                parts[-1][1].append(part["text"])
+            said = part.get("text")
+            pieces = [said] if isinstance(said, str) else []  # an upstream's odd part goes on as it came
+            before, joined = parts[-1] if parts else ({}, [])
+            if kind in _JOINED and pieces and joined and frozenset(before) - {"thoughtSignature"} == kind:
+                joined += pieces
             else:
-                parts.append((part, [part["text"]] if "text" in part else []))
+                parts.append((part, pieces))
         for name, tokens in (candidate.logprobs_result or {}).items():
             self._tokens.setdefault(number, {}).setdefault(name, []).extend(tokens)
 
