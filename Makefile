@@ -18,21 +18,21 @@ PINS := pyproject.toml constraints.txt
 TRACED_TESTS := tests/bridge tests/conformance
 PYTEST := $(BIN)/python -m pytest --dist worksteal --durations 5
 # Tests of servers wait for more than half of their time.
-MORE_THAN_CORES = $(shell echo $$(( $$(getconf _NPROCESSORS_ONLN) * 5 / 2 )))
+MORE_THAN_CORES = $(shell echo $$(( $$(getconf _NPROCESSORS_ONLN) * 3 )))
 PIP_INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check --constraint constraints.txt
 
 # Some containers set it: each server that a test starts would compile the project again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: serve test quick packages snapshots terminals bench check audit fuzz docs docs-test deploy install clients engines vscode browser screenshots clean
+.PHONY: serve test test-traced test-others quick packages snapshots terminals bench check audit fuzz docs docs-test deploy install clients engines vscode browser screenshots clean
 .DELETE_ON_ERROR:
 
 serve: $(RUNTIME)
 	$(BIN)/openresponses-bridge serve $(ARGS)
 
-# First the tests that have to cover the library (pyproject.toml), then all else, which being traced would slow down.
-# Those of real clients, none of which is run here, take a tenth of the time to collect.
-# A part of the tests, that PYTEST_ARGS names, is not measured.
+# Side by side: the tests that have to cover the library (pyproject.toml), and all else, which being traced would
+# slow down and which waits for half of its time. Those of real clients, none of which is run here, take a tenth of
+# the time to collect. A part of the tests, that PYTEST_ARGS names, is not measured.
 # In a fresh clone all is compiled before, its assertions rewritten, by two processes: each of the workers would
 # do it by itself, since all of them read the same file at the same time.
 test: $(TEST)
@@ -41,11 +41,16 @@ ifeq ($(strip $(PYTEST_ARGS)),)
 	    $(PYTEST) -qq --collect-only tests/server >/dev/null & \
 	    $(PYTEST) -qq --collect-only --ignore=tests/server --ignore=tests/clients >/dev/null & \
 	    wait; }
-	$(PYTEST) -n auto $(TRACED_TESTS) --cov
-	$(PYTEST) -n $(MORE_THAN_CORES) $(TRACED_TESTS:%=--ignore=%) --ignore=tests/clients
+	@$(MAKE) --no-print-directory --jobs 2 --output-sync=line test-traced test-others
 else
 	$(PYTEST) -n auto $(PYTEST_ARGS)
 endif
+
+test-traced: $(TEST)
+	$(PYTEST) -n auto $(TRACED_TESTS) --cov
+
+test-others: $(TEST)
+	$(PYTEST) -n $(MORE_THAN_CORES) $(TRACED_TESTS:%=--ignore=%) --ignore=tests/clients
 
 # In about a minute: the tests of what differs from main; with ALL=1, or when nothing does, those of the library.
 quick: $(TEST)
