@@ -41,13 +41,14 @@ ifeq ($(strip $(PYTEST_ARGS)),)
 	    $(PYTEST) -qq --collect-only tests/server >/dev/null & \
 	    $(PYTEST) -qq --collect-only --ignore=tests/server --ignore=tests/clients >/dev/null & \
 	    wait; }
-	@$(MAKE) --no-print-directory --jobs 2 --output-sync=line test-traced test-others
+	@$(MAKE) --no-print-directory --jobs 2 test-traced test-others
 else
 	$(PYTEST) -n auto $(PYTEST_ARGS)
 endif
 
+# Its output comes in one piece, among that of the others.
 test-traced: $(TEST)
-	$(PYTEST) -n auto $(TRACED_TESTS) --cov
+	@$(PYTEST) -n auto $(TRACED_TESTS) --cov >$(VENV)/traced.log 2>&1; code=$$?; cat $(VENV)/traced.log; exit $$code
 
 test-others: $(TEST)
 	$(PYTEST) -n $(MORE_THAN_CORES) $(TRACED_TESTS:%=--ignore=%) --ignore=tests/clients

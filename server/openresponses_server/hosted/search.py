@@ -225,21 +225,22 @@ def _duckduckgo(query: SearchQuery, _key: str) -> _Request:
 
 def _of_duckduckgo(data: bytes) -> list[SearchHit]:
     hits: list[SearchHit] = []
-    url, collected, within = "", [""], ""  # of the result that is read; the class of what its text belongs to
+    url, within = "", ""  # of the result that is read; the class of what its text belongs to
+    pieces: list[str] = []
     for token in tokens(data.decode(errors="replace")):
         if isinstance(token, str):
-            collected[-1] += token if within else ""
+            if within:
+                pieces.append(token)
         elif token.name == "a" and "result__a" in token.attribute("class").split():
-            url, within, collected = _target_of(token.attribute("href")), "title", [""]
+            url, within, pieces = _target_of(token.attribute("href")), "title", []
         elif token.name == "a" and "result__snippet" in token.attribute("class").split():
-            within = "text"
-            collected.append("")
+            within, pieces = "text", []
         elif token.name == "/a" and within:
-            title, said = collected[0], collected[-1] if within == "text" else ""
+            text = plain_text("".join(pieces))[:_LONGEST]
             if within == "title":
-                hits.append(SearchHit(url[:_LONGEST], plain_text(title)[:_LONGEST], ""))
+                hits.append(SearchHit(url[:_LONGEST], text, ""))
             elif hits:
-                hits[-1] = SearchHit(hits[-1].url, hits[-1].title, plain_text(said)[:_LONGEST])
+                hits[-1] = SearchHit(hits[-1].url, hits[-1].title, text)
             within = ""
     return hits
 
