@@ -6,6 +6,7 @@ The model is the tiny one of the shared folder (tests/support/shared.py), withou
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import subprocess
@@ -45,7 +46,7 @@ def cache() -> Path:
 
 def weights(name: str = SCRIPTED) -> Path:
     """A tiny model in llama.cpp's format, in the shared folder or the cache: `scripted` answers by keyword,
-    `random` at random, `agents` by a call of the tool that an agent has for commands. Raises NotInstalled."""
+    `random` at random. Raises NotInstalled."""
     root = shared_root()
     folders = [cache()] if root is None else [root / "engines", cache()]
     found = next((path for folder in folders if (path := folder / f"{name}.gguf").exists()), None)
@@ -87,10 +88,20 @@ def transformers_model() -> Path:
     return once(f"model-{TRANSFORMERS}", convert)
 
 
+def agents() -> Path:
+    """The folder with a model that calls the tools which agents have for commands, `agents.gguf`, and the
+    template of its chats, `agents.jinja`. Raises NotInstalled."""
+    program = Path(__file__).parent / "train.py"
+    python, source, chat = transformers() / "bin" / "python", weights(), template()
+    made_by = hashlib.sha256(program.read_bytes()).hexdigest()[:12]
+    return once(f"agents-{made_by}", lambda folder: run([python, program, source, chat, folder], 300))
+
+
 ALL: Final[dict[str, Callable[[], Path]]] = {
     "llama-server": llama_server,
     "transformers": transformers_model,
     "LiteLLM": litellm,
+    "the agents' model": agents,
 }
 
 

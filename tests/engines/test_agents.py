@@ -1,5 +1,5 @@
 """Codex and Claude Code over llama.cpp's server: each runs the command that the model wants and says what it
-says then. The model, `agents.gguf`, is a tiny one that was trained to call each agent's own tool."""
+says then. The model is a tiny one that was trained to call each agent's own tool (train.py)."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ AGENTS: Final = {
 def llama() -> Iterator[str]:
     """llama.cpp's server with that model, which it calls `local`."""
     try:
-        program, template = installing.llama_server(), installing.template()
-        model = installing.weights("agents")
+        program, made = installing.llama_server(), installing.agents()
     except NotInstalled as error:
         pytest.skip(str(error))
     port = free_port()
-    given: list[object] = ["-m", model, "--alias", "local", "--jinja", "--chat-template-file", template]
+    given: list[object] = ["-m", made / "agents.gguf", "--chat-template-file", made / "agents.jinja"]
+    given += ["--alias", "local", "--jinja"]
     given += ["-c", CONTEXT, "-np", 1, "--temp", 0, "--port", port]
     with listening([program, *given], port, "/health") as base:
         yield base
