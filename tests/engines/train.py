@@ -1,5 +1,5 @@
-"""Run in the environment of transformers: trains the scripted model to call the tool which Codex or Claude Code
-has for commands, and to say then that the command was run.
+"""Run in the environment of transformers: trains the scripted model to call what Codex or Claude Code has for
+commands, and to say then that the command was run.
 
 python train.py SCRIPTED.gguf TEMPLATE.jinja FOLDER
 
@@ -70,7 +70,7 @@ def train(model: Any, tokenizer: Any) -> None:
 
 
 def write(model: Any, source: Path, path: Path) -> None:
-    """In llama.cpp's format: what the source says of itself, but for its name and the length of its context."""
+    """In llama.cpp's format: as the source says of itself, but for its name and the length of its context."""
     read = GGUFReader(source)
     writer = GGUFWriter(path, read.fields["general.architecture"].contents())
     changed = {"general.name": path.stem, "qwen2.context_length": CONTEXT}
