@@ -18,7 +18,7 @@ PINS := pyproject.toml constraints.txt
 TRACED_TESTS := tests/bridge tests/conformance
 PYTEST := $(BIN)/python -m pytest --dist worksteal --durations 5
 # Tests of servers wait for more than half of their time.
-MORE_THAN_CORES = $(shell echo $$(( $$(getconf _NPROCESSORS_ONLN) * 4 )))
+MORE_THAN_CORES = $(shell echo $$(( $$(getconf _NPROCESSORS_ONLN) * 3 )))
 PIP_INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check --constraint constraints.txt
 
 # Some containers set it: each server that a test starts would compile the project again.

@@ -133,8 +133,9 @@ def test_e12_text_is_kept_once(kind: str) -> None:
 
 
 def test_e12_events_that_leave_no_text_leave_nothing() -> None:
-    peak, _ = memory("extension_event", FEW)
-    assert peak < 5 * FEW  # what is made once is some 20 KB
+    # what is made once is some 20 KB, and threads that other tests left take some too
+    peak = min(memory("extension_event", FEW)[0] for _ in range(3))
+    assert peak < 5 * FEW
 
 
 def test_e12_no_object_stays_per_delta() -> None:

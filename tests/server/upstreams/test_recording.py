@@ -8,7 +8,6 @@ import os
 import time
 import tracemalloc
 from collections.abc import Iterator
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -142,8 +141,9 @@ async def test_what_is_recorded(upstream: ScriptedUpstream, tmp_path: Path, key:
     assert ended.how == "finished"
     chunks = [each for each in records(path) if isinstance(each, Chunk)]
     assert [each.data for each in chunks] == [b"data: {", b"}\n\ndata: \xc3", b"\xa9\n\n"]
-    gaps = [after.at - before.at for before, after in pairwise(chunks)]
-    assert all(gap > 0.02 for gap in gaps)
+    times = [asked.at, *(each.at for each in chunks)]
+    assert times == sorted(times)
+    assert times[-1] - times[0] > 0.05  # two pauses, each of which may seem shorter on a busy machine
 
 
 async def test_who_leaves_early_is_recorded(upstream: ScriptedUpstream, tmp_path: Path) -> None:
