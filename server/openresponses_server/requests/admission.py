@@ -18,6 +18,7 @@ from openresponses_server.observation.responses import EndedRun, LoggedEnd, Watc
 from openresponses_server.requests.answer_format import check_format
 from openresponses_server.requests.compaction import asks_for_compaction
 from openresponses_server.requests.constraints import check_stops
+from openresponses_server.requests.context import check_context
 from openresponses_server.requests.prepared import PreparedRequest
 from openresponses_server.requests.service import Service
 from openresponses_server.settings import Limits
@@ -37,6 +38,7 @@ def check_fields(request: PreparedRequest, service: Service) -> None:
     check_request(body, limits, param=request.input_param)
     if body.stop:
         check_stops(body)
+    check_context(body)
     if body.text is not None:
         check_format(body, limits, request.schema_param)
 
@@ -134,6 +136,8 @@ def reserve(request: PreparedRequest, _service: Service) -> None:
     release_received()
     continuation = request.continuation
     more = 0 if continuation is None else len(continuation.outgoing.body)
+    if request.is_due:  # the request for a summary has all of it too
+        more += len(request.translated.outgoing.body)
     request.reservation.grow(len(request.translated.outgoing.body) + more)
 
 

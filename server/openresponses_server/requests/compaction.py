@@ -21,11 +21,13 @@ from openresponses_bridge.protocol.events import Event
 from openresponses_bridge.protocol.input_items import CompactionParam, InputItem, MessageParam, ReasoningParam
 from openresponses_bridge.protocol.items import CompactionItem, Message, ReasoningItem
 from openresponses_bridge.protocol.request import CreateResponse
-from openresponses_bridge.protocol.response import ErrorPayload
+from openresponses_bridge.protocol.response import ErrorPayload, Response
 from openresponses_bridge.protocol.secrets import items_without_secrets
 from openresponses_bridge.protocol.unknown import UnknownItem
 from openresponses_bridge.seal import Sealed, Sealer, SealError
 from openresponses_bridge.state import TERMINAL_PHASES, ResponseStreamPhase
+from openresponses_server.runs.rounds import Condensed, HostedStream
+from openresponses_server.store.records import decode_input
 
 # Compaction items that clients send back are opened.
 
@@ -33,6 +35,9 @@ Item = TypeVar("Item")
 
 KIND: Final = "compaction"
 """The kind of envelope for this server's own summaries; dialects seal their upstreams' under other kinds."""
+WINDOW: Final = "compacted-window"
+"""The kind of envelope for the items that stand for all before them: a summary, and what it does not stand
+for."""
 INVALID: Final = "invalid_encrypted_content"
 COMPACTION_ITEMS: Final[frozenset[Any]] = frozenset({CompactionParam, CompactionItem})
 _PREFACE: Final = (
@@ -43,6 +48,44 @@ _PREFACE: Final = (
 def seal_summary(sealer: Sealer, summary: str) -> str:
     """A summary as `encrypted_content`."""
     return sealer.seal(summary.encode("utf-8", "surrogatepass"), KIND)
+
+
+def summary_item(summary: str) -> MessageParam:
+    """A summary as the message that every model accepts at any position."""
+    return MessageParam("user", _PREFACE + summary)
+
+
+def is_summary(item: Any) -> bool:
+    """Whether it is a `summary_item`."""
+    content = item.content if isinstance(item, MessageParam) else None
+    return isinstance(content, str) and content.startswith(_PREFACE)
+
+
+def seal_window(sealer: Sealer, items: Iterable[Any]) -> str:
+    """The items that stand for all before them as `encrypted_content`."""
+    return sealer.seal(b"\n".join(map(encode, items)), WINDOW)
+
+
+def from_window(history: Sequence[Item], own: Sequence[Item], sealer: Sealer) -> tuple[list[Any], list[Any]]:
+    """The history and the input without what comes before the last window in them, and with its items in its
+    place. What can't be opened stays."""
+    for later, items in ((False, own), (True, history)):
+        for index in reversed(range(len(items))):
+            window = _window(items[index], sealer)
+            if window is not None:
+                found = [*window, *items[index + 1 :]]
+                return (found, list(own)) if later else ([], found)
+    return list(history), list(own)
+
+
+def _window(item: Any, sealer: Sealer) -> list[InputItem] | None:
+    if not isinstance(item, CompactionParam | CompactionItem):
+        return None
+    try:
+        sealed = sealer.open(item.encrypted_content)
+    except SealError:
+        return None
+    return decode_input(sealed.payload.split(b"\n")) if sealed.kind == WINDOW else None
 
 
 def open_compactions(
@@ -75,7 +118,7 @@ def _opened(
             return item
         raise _invalid(error.message, param) from error
     if sealed.kind == KIND:
-        return MessageParam("user", _PREFACE + _summary(sealed))
+        return summary_item(_summary(sealed))
     if upstream_compacts:
         return item
     raise _invalid(f"the envelope holds {sealed.kind!r}, which this upstream can't read", param)
@@ -129,6 +172,11 @@ def _part(part: Any) -> str:
     text = getattr(part, "text", None) or getattr(part, "refusal", None)
     if isinstance(text, str):
         return text
+    return placeholder_of(part)
+
+
+def placeholder_of(part: Any) -> str:
+    """What stands for content that is not text."""
     filename = getattr(part, "filename", None)
     placeholder = _PLACEHOLDERS.get(part.type, f"[{part.type}]")
     return f"{placeholder[:-1]} {filename}]" if filename else placeholder
@@ -173,20 +221,16 @@ def compaction_request(request: CreateResponse, items: Sequence[Any]) -> CreateR
     )
 
 
-class CompactionInbound(BaseInbound):
-    """The inbound for a compaction request: reads the summary with a machine of its own, and emits it through
-    `machine` as one sealed item when it is complete. A summary that was cut fails the response."""
+Read = Callable[[ResponseStream], Inbound]
+"""Makes the inbound that reads an upstream's answer into a machine."""
 
-    def __init__(
-        self,
-        machine: ResponseStream,
-        read: Callable[[ResponseStream], Inbound],
-        sealer: Sealer,
-    ) -> None:
-        self._machine = machine
+
+class _SummaryInbound(BaseInbound):
+    """Reads the answer to a compaction request with a machine of its own."""
+
+    def __init__(self, machine: ResponseStream, read: Read) -> None:
         self._answer = ResponseStreamStateMachine(machine.snapshot.model)
         self._inbound = read(self._answer)
-        self._sealer = sealer
         self.diagnostics = self._inbound.diagnostics
 
     def feed(self, data: bytes, event: str = "") -> list[Event]:
@@ -196,6 +240,19 @@ class CompactionInbound(BaseInbound):
     def close(self) -> list[Event]:
         self._inbound.close()
         return self._progress()
+
+    def _progress(self) -> list[Event]:
+        raise NotImplementedError
+
+
+class CompactionInbound(_SummaryInbound):
+    """The inbound for a compaction request: emits the summary through `machine` as one sealed item when it is
+    complete. A summary that was cut fails the response."""
+
+    def __init__(self, machine: ResponseStream, read: Read, sealer: Sealer) -> None:
+        super().__init__(machine, read)
+        self._machine = machine
+        self._sealer = sealer
 
     def _progress(self) -> list[Event]:
         machine = self._machine
@@ -215,5 +272,33 @@ class CompactionInbound(BaseInbound):
         summary = answer.output_text.strip()
         if not summary:
             return machine.fail(_EMPTY)
-        item = CompactionItem(f"cmp_{secrets.token_hex(16)}", seal_summary(self._sealer, summary))
+        item = CompactionItem(compaction_id(), seal_summary(self._sealer, summary))
         return machine.item(item) + machine.finish("stop")
+
+
+class WindowInbound(_SummaryInbound):
+    """The inbound for a summary before the answer: `stream` keeps it, and emits nothing."""
+
+    def __init__(self, stream: HostedStream, read: Read) -> None:
+        super().__init__(stream, read)
+        self._stream = stream
+
+    def _progress(self) -> list[Event]:
+        if self._answer.phase in TERMINAL_PHASES and self._stream.question is None:
+            answer = self._answer.snapshot
+            self._stream.condensed(_condensed(answer), answer.usage)
+        return []
+
+
+def _condensed(answer: Response) -> Condensed:
+    if answer.error is not None:
+        return Condensed("", answer.error.message)
+    if answer.incomplete_details is not None:
+        return Condensed("", f"the summary was cut ({answer.incomplete_details.reason})")
+    summary = answer.output_text.strip()
+    return Condensed(summary, "" if summary else _EMPTY.message)
+
+
+def compaction_id() -> str:
+    """A new id of a compaction."""
+    return f"cmp_{secrets.token_hex(16)}"

@@ -35,10 +35,13 @@ from openresponses_server.requests.client_traits import session_key
 from openresponses_server.requests.compaction import (
     COMPACTION_ITEMS,
     CompactionInbound,
+    WindowInbound,
     compaction_request,
+    from_window,
     open_compactions,
 )
 from openresponses_server.requests.constraints import stops_for_upstream
+from openresponses_server.requests.context import context_losses, threshold_of
 from openresponses_server.requests.hosted import offer_hosted
 from openresponses_server.requests.prepared import PreparedRequest, TranslatedRequest
 from openresponses_server.requests.reasoning import (
@@ -55,6 +58,7 @@ from openresponses_server.requests.reasoning import (
 from openresponses_server.requests.service import Service
 from openresponses_server.requests.truncation import Truncator, may_truncate
 from openresponses_server.runs.metering import MeasuredInput
+from openresponses_server.runs.rounds import HostedStream
 from openresponses_server.store.base import UpstreamResponse
 from openresponses_server.store.records import can_be_id
 from openresponses_server.tasks import on_thread
@@ -94,7 +98,9 @@ def model_of(target: Target) -> tuple[str, str]:
 
 async def translate(request: PreparedRequest, service: Service) -> None:
     """Translate the request for its upstream. Raises InvalidRequestError for what can't be sent there."""
-    request.hosted = None
+    request.hosted = request.threshold = None
+    if request.body.context_management and not request.compacts and request.choices == 1:
+        request.threshold = threshold_of(request.body, request.target)
     if service.hosted:
         await offer_hosted(request, service)
     if request.target.fetches:
@@ -247,8 +253,11 @@ def translate_request(
     losses: dict[Loss, None] = {}
     earlier: History = () if previous_id else request.history
     own: History = request.own
+    is_window = False
     if not _SEALED_ITEMS.isdisjoint(map(type, (*earlier, *own))):
+        before = len(earlier) + len(own)
         earlier, own = open_sealed_items(target, earlier, own, losses)
+        is_window = len(earlier) + len(own) != before
     if "encrypted reasoning" in left_out:
         earlier, own = without_encrypted(earlier), without_encrypted(own)
         losses["reasoning", "refused by the upstream, which can't decrypt it"] = None
@@ -262,7 +271,7 @@ def translate_request(
     whole = fit
     if truncator is not None:
         fit = truncator.truncated(fit, target, after_refusal="older items" in left_out)
-    unchanged = fit.earlier is whole.earlier and fit.own is whole.own
+    unchanged = fit.earlier is whole.earlier and fit.own is whole.own and not is_window
     remaining_items = None if unchanged else [*fit.earlier, *fit.own]
     sent = fit.request
     if "a part of the answer" in left_out:
@@ -280,6 +289,10 @@ def translate_request(
         sent = replace(sent, input=list(fit.own))
     if sent.conversation is not None:  # it is kept here, and its items are in the history
         sent = replace(sent, conversation=None)
+    if sent.context_management:
+        losses |= context_losses(body, target, compacts_here=request.threshold is not None)
+        if request.threshold is not None:
+            sent = replace(sent, context_management=None)
     if target.traits.keeps_responses:
         sent = replace(sent, previous_response_id=previous_id, store=body.store is not False)
     mode = _tool_call_mode(able.tools is not False, able.streaming_tool_calls is not False)
@@ -296,6 +309,11 @@ def inbound_for(request: PreparedRequest, target: Target, machine: ResponseStrea
     """The inbound that feeds this upstream's response to the machine."""
     read = partial(_inbound_of, request, target)
     return CompactionInbound(machine, read, target.sealer) if request.compacts else read(machine)
+
+
+def window_inbound_for(request: PreparedRequest, target: Target, stream: HostedStream) -> WindowInbound:
+    """The inbound that reads the summary that comes before the answer."""
+    return WindowInbound(stream, partial(_inbound_of, request, target))
 
 
 def _inbound_of(request: PreparedRequest, target: Target, machine: ResponseStream) -> Inbound:
@@ -317,13 +335,18 @@ def _inbound_of(request: PreparedRequest, target: Target, machine: ResponseStrea
 def open_sealed_items(
     target: Target, history: History, own: History, losses: dict[Loss, None]
 ) -> tuple[History, History]:
-    """The items with the sealed compactions and reasoning that this upstream may read opened."""
-    sealer, compacts = target.sealer, target.dialect.side.compacts
+    """The items with the sealed compactions and reasoning that this upstream may read opened, and without
+    those before a compaction that stands for them."""
+    sealer, compacts, given = target.sealer, target.dialect.side.compacts, len(own)
+    history, own = from_window(history, own, sealer)
+    left_out = given - len(own)
     earlier = open_reasoning(history, target, losses)
     own = open_reasoning(own, target, losses)
     return (
         open_compactions(earlier, sealer, _history_param, upstream_compacts=compacts),
-        open_compactions(own, sealer, _input_param, upstream_compacts=compacts),
+        open_compactions(
+            own, sealer, lambda index: _input_param(index + left_out), upstream_compacts=compacts
+        ),
     )
 
 

@@ -30,6 +30,7 @@ from openresponses_server.requests.admission import (
 )
 from openresponses_server.requests.answer_format import check_patterns
 from openresponses_server.requests.client_traits import read_headers, with_betas
+from openresponses_server.requests.condensing import ContextCompaction, plan_compaction
 from openresponses_server.requests.constraints import ConstrainedStream, machine_for, with_stop_filter
 from openresponses_server.requests.outgoing import (
     LeftOut,
@@ -44,6 +45,7 @@ from openresponses_server.requests.outgoing import (
     translate,
     translated_for,
     upstream_response,
+    window_inbound_for,
 )
 from openresponses_server.requests.prepared import PreparedRequest, TranslatedRequest
 from openresponses_server.requests.reasoning import has_encrypted
@@ -86,6 +88,7 @@ PASSES: Final[tuple[Pass, ...]] = (
     apply_updates,
     translate,
     check_patterns,
+    plan_compaction,
     continue_upstream,
     reserve,
     report_losses,
@@ -150,11 +153,12 @@ def new_run(request: PreparedRequest, service: Service, choice: int | None = Non
     judged: EndHolder | None = None
     if isinstance(constrained, ConstrainedStream) and constrained.judged:
         judged = constrained
-    hosted = None
-    if request.hosted is not None:
-        names = HostedNames(request.hosted.tools, request.identities)
+    hosted, has_hosted = None, request.hosted is not None
+    if has_hosted or request.is_due:
+        names = HostedNames({} if request.hosted is None else request.hosted.tools, request.identities)
         machine = judged = hosted = HostedStream(constrained, names, judged)
-        hosted.open_with([item for entry in request.hosted.entries for item in entry.preface])
+        if request.hosted is not None:
+            hosted.open_with([item for entry in request.hosted.entries for item in entry.preface])
     if body.stop and not request.compacts:
         machine = with_stop_filter(machine, body.stop)
     translation = Translation(
@@ -170,7 +174,8 @@ def new_run(request: PreparedRequest, service: Service, choice: int | None = Non
     def accepted(attempt: Attempt, reply: UpstreamReply) -> None:
         nonlocal accepting
         accepting = meter.accepting = attempt.target
-        if accepting is not target or attempt.again or (hosted is not None and translation.begun):
+        meter.answers += not attempt.again
+        if accepting is not target or attempt.again or hosted is not None:
             translation.set_inbound(inbound_for(request, accepting, machine), accepting.text_after_tools)
         if attempt.images is not None:
             service.image_refusals.record(model_of(accepting), accepted=attempt.images)
@@ -184,8 +189,8 @@ def new_run(request: PreparedRequest, service: Service, choice: int | None = Non
             service.metrics.asked(upstream, outcome)
 
     def stored_upstream() -> UpstreamResponse | None:
-        if hosted is not None:
-            return None  # it has calls that it was sent no outputs of
+        if has_hosted or (compaction is not None and compaction.is_done):
+            return None  # it has calls that it was sent no outputs of, or a summary that is not in it
         return upstream_response(accepting, translation.upstream_response_id, key)
 
     persistence = None
@@ -194,8 +199,8 @@ def new_run(request: PreparedRequest, service: Service, choice: int | None = Non
             translation, body, request.owner, wire, leased and leased.worker, stored_upstream
         )
     attempts = Attempts(_attempts(request, target), accepted, count_asked)
-    rounds = None
-    if hosted is not None and request.hosted is not None:
+    rounds = compaction = None
+    if hosted is not None:
 
         def ask(items: Sequence[Any], last: bool) -> Attempts:
             following = _following(request, items, last=last)
@@ -203,6 +208,21 @@ def new_run(request: PreparedRequest, service: Service, choice: int | None = Non
             asked = [partial(_fallback, following, each) for each in targets]
             return Attempts(asked, accepted, count_asked)
 
+        def ask_for_summary(asked: PreparedRequest) -> Attempts:
+            def read(attempt: Attempt, _reply: UpstreamReply) -> None:
+                nonlocal accepting
+                accepting = attempt.target
+                meter.answers += not attempt.again
+                translation.set_inbound(window_inbound_for(asked, accepting, hosted))
+
+            targets = (accepting, *accepting.fallbacks)
+            return Attempts([partial(_fallback, asked, each) for each in targets], read, count_asked)
+
+        def report(where: str, why: str) -> None:
+            _report_losses(request, [Diagnostic("loss", where, clean(why))])
+
+        if request.threshold is not None:
+            compaction = ContextCompaction(request, service, ask_for_summary, report)
         rounds = Rounds(
             hosted,
             names,
@@ -210,7 +230,8 @@ def new_run(request: PreparedRequest, service: Service, choice: int | None = Non
             ask,
             most_calls=body.max_tool_calls,
             spend=partial(service.call_budget.spend, request.owner),
-            released=request.hosted.released,
+            released=() if request.hosted is None else request.hosted.released,
+            compaction=compaction,
         )
     traced = None if (trace := REQUEST.get()) is None else trace.of_run(translation)
     outcome = RunOutcome(
@@ -259,7 +280,11 @@ def _watches(
 def _report(request: PreparedRequest, attempt: Attempt, upstream_header: str) -> None:
     """Add the losses of the attempt that was accepted, and those that its upstream reports, to the headers of
     the answer."""
-    found = reported_losses(attempt.losses, upstream_header)
+    _report_losses(request, attempt.losses, upstream_header)
+
+
+def _report_losses(request: PreparedRequest, losses: list[Diagnostic], upstream_header: str = "") -> None:
+    found = reported_losses(losses, upstream_header)
     new = [loss for loss in found if loss not in request.reported]
     if new:
         _log.info("request.losses", request_id=request.id, losses=new)

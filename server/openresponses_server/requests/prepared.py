@@ -115,6 +115,10 @@ class PreparedRequest:
     """The tools that the server runs, None without any."""
     compacts: bool = field(init=False)
     """It asks for a summary of its conversation."""
+    threshold: int | None = field(init=False)
+    """The tokens of input beyond which the conversation is condensed here; None: it is not."""
+    is_due: bool = field(init=False)
+    """It is beyond that."""
     identities: ToolIdentityMap = field(init=False)
     truncator: Truncator | None = field(init=False)
     """Shortens the conversation for an upstream, where the request allows that."""

@@ -73,7 +73,7 @@ class Truncator(Struct, frozen=True):
 def kept_indexes(items: Sequence[AnyItem], costs: Sequence[float], limit: float) -> list[int]:
     """The indexes of the items that stay, in order: as many as fit into `limit` tokens, and at least the
     pinned ones. `costs` are the items' tokens."""
-    pinned = [_stays(item) for item in items]
+    pinned = [stays(item) for item in items]
     user = _last_user(items)
     if user is not None:
         pinned[user.start : user.stop] = [True] * len(user)
@@ -96,7 +96,7 @@ def _starts(items: Sequence[AnyItem], user: range | None) -> Iterator[int]:
     yield 0
     for index, item in enumerate(items):
         whole = open_until < index and (index == 0 or items[index - 1].type != "reasoning")
-        begins = _role(item) == "user" and (index == 0 or _role(items[index - 1]) != "user")
+        begins = role_of(item) == "user" and (index == 0 or role_of(items[index - 1]) != "user")
         after = user is None or index >= user.stop
         if whole and index and ((index <= turn and begins) or after):
             yield index
@@ -105,20 +105,22 @@ def _starts(items: Sequence[AnyItem], user: range | None) -> Iterator[int]:
 
 def _last_user(items: Sequence[AnyItem]) -> range | None:
     """The user's last messages that follow each other."""
-    stop = next((index + 1 for index in reversed(range(len(items))) if _role(items[index]) == "user"), None)
+    stop = next((index + 1 for index in reversed(range(len(items))) if role_of(items[index]) == "user"), None)
     if stop is None:
         return None
     start = stop - 1
-    while start and _role(items[start - 1]) == "user":
+    while start and role_of(items[start - 1]) == "user":
         start -= 1
     return range(start, stop)
 
 
-def _stays(item: AnyItem) -> bool:
-    return item.type in _PINNED_TYPES or _role(item) in _PINNED_ROLES or is_update(item)
+def stays(item: AnyItem) -> bool:
+    """Whether the item holds for all that follows: an instruction, a setting, declared tools."""
+    return item.type in _PINNED_TYPES or role_of(item) in _PINNED_ROLES or is_update(item)
 
 
-def _role(item: Any) -> str:
+def role_of(item: Any) -> str:
+    """The role of a message, "" for other items."""
     return str(_field(item, "role") or "") if item.type == "message" else ""
 
 

@@ -147,6 +147,8 @@ class Meter(RunWatch):
         self._is_recorded = False
         self.accepting: Target | None = None
         """The target that accepted the request."""
+        self.answers = 0
+        """The requests that were accepted: the usage is that of all."""
 
     def begin(self) -> None:
         """Record that the request is sent."""
@@ -194,6 +196,7 @@ class Meter(RunWatch):
             and accepting.counts
             and self._share
             and self._given.whole
+            and self.answers == 1
         ):
             self._meters.learn(self._owner, accepting.model, self._given, usage)
 

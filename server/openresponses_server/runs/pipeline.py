@@ -24,7 +24,7 @@ from openresponses_bridge.state import TERMINAL_PHASES, ResponseStreamPhase
 from openresponses_server.errors import HttpError, UpstreamError, too_long
 from openresponses_server.observation.responses import TokenTiming
 from openresponses_server.runs.client import Batch, Client, drop, failing
-from openresponses_server.runs.rounds import CallsToRun, EndHolder, Rounds
+from openresponses_server.runs.rounds import CallsToRun, Condensed, EndHolder, Rounds, Unsettled
 from openresponses_server.runs.schema_workers import SchemaCheck, SchemaJudge
 from openresponses_server.store.endings import RESTARTED
 from openresponses_server.store.persistence import ResponseSessionPersistenceTransformer
@@ -108,8 +108,8 @@ class Translation:
         return self._inbound.kept_id
 
     @property
-    def question(self) -> SchemaCheck | CallsToRun | None:
-        """What has to be judged or run before the response can end."""
+    def question(self) -> Unsettled | None:
+        """What has to be judged, run or continued before the response can end."""
         return None if self._judged is None else self._judged.question
 
     def begin(self) -> list[Event]:
@@ -236,7 +236,7 @@ class Stage(Enum):
     OPEN = auto()
     """Its answer comes."""
     BETWEEN = auto()
-    """The calls in one answer are run, and another answer is asked for."""
+    """The calls in one answer are run, or it was a summary, and another answer is asked for."""
     ENDING = auto()
     """The last events are known, and are being stored."""
     ENDED = auto()
@@ -254,7 +254,7 @@ class Rules(NamedTuple):
 STAGES: Final = {
     # nothing is sent before the status is known (law S6)
     Stage.ASKING: Rules(True, False, False, frozenset({Stage.BUFFERING, Stage.BETWEEN, Stage.ENDING})),
-    Stage.BUFFERING: Rules(True, True, True, frozenset({Stage.OPEN, Stage.ENDING})),
+    Stage.BUFFERING: Rules(True, True, True, frozenset({Stage.OPEN, Stage.BETWEEN, Stage.ENDING})),
     # once an answer has begun, it is the answer (law S5)
     Stage.OPEN: Rules(False, True, True, frozenset({Stage.BETWEEN, Stage.ENDING})),
     Stage.BETWEEN: Rules(True, False, True, frozenset({Stage.BUFFERING, Stage.ENDING})),
@@ -313,7 +313,7 @@ class Pipeline:
         self._buffered = b""  # the bytes of the refusal
         self._error: Exception | None = None  # ended the answer too early
         self._is_read = False  # all that is wanted of the answer
-        self._question: SchemaCheck | CallsToRun | None = None  # is judged or run before the end
+        self._question: Unsettled | None = None  # is judged, run or continued before the end
         self._is_held = False  # while that is done
         self._events: list[Event] = []  # of an answer that is sent as a whole
         self.last: list[Event] = []
@@ -481,12 +481,15 @@ class Pipeline:
 
     async def follow(self, attempts: Attempts) -> list[Event]:
         """Wait for the end of the answer, and of those that follow the calls in it; the last events, which
-        have not been sent. Raises UpstreamError if no upstream accepts, or an answer ends too early."""
+        have not been sent. Raises UpstreamError if no upstream accepts, or an answer ends too early, unless
+        that was a summary."""
         following: Attempts | None = attempts
         if self._rounds is not None and self._rounds.released is not None:
             self._move(Stage.BETWEEN)
             await self.send(self._translation.begin())
             following = await self._next_round(self._rounds.released)
+        elif self._rounds is not None:
+            following = await self._rounds.before(attempts)
         while following is not None:
             try:
                 async with following as reply:
@@ -503,26 +506,38 @@ class Pipeline:
                             raise self._error
                         else:
                             await self._wait()
+            except UpstreamError as error:
+                if self._rounds is None or not self._rounds.is_compacting:
+                    raise
+                self._reply = self._error = self._refusal = None
+                await self._finish_batch()  # of keep-alives, which were sent meanwhile
+                self._question = Condensed("", error.message)
             finally:
                 self._reply = None
                 if self._storing is not None or self._sending is not None:
                     self._drop_pending()
             following = None
-            if isinstance(self._question, CallsToRun):
-                self._move(Stage.BETWEEN)
+            if isinstance(self._question, CallsToRun | Condensed):
+                if STAGES[self.stage].reads:
+                    self._move(Stage.BETWEEN)
                 following = await self._next_round(self._question)
             elif self._question is not None:
                 return await self._settled(self._question)
         return self.last
 
-    async def _next_round(self, asked: CallsToRun) -> Attempts | None:
-        """Run these calls; the attempts for the next answer, or None if the response ends: then `last` has
-        its last events."""
+    async def _next_round(self, asked: CallsToRun | Condensed) -> Attempts | None:
+        """Run these calls, or go on with this summary; the attempts for the next answer, or None if the
+        response ends: then `last` has its last events."""
         rounds, translation = self._rounds, self._translation
         assert rounds is not None
         self._is_held = True
         try:
-            steps = rounds.answer(asked)
+            if isinstance(asked, CallsToRun):
+                steps = rounds.answer(asked)
+            else:
+                if asked.summary:
+                    await self.send(translation.begin())
+                steps = rounds.go_on(asked)
             async with aclosing(steps):
                 async for events in steps:
                     await self.send(events)

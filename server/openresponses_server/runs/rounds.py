@@ -67,12 +67,23 @@ class CallsToRun(NamedTuple):
     calls: list[HostedCall]
 
 
+class Condensed(NamedTuple):
+    """The summary of a conversation, or why there is none: one of the two is empty."""
+
+    summary: str
+    why: str = ""
+
+
+Unsettled = SchemaCheck | CallsToRun | Condensed
+"""What has to be judged, run or continued before a response can end."""
+
+
 class EndHolder(Protocol):
     """Keeps back the end of the output while there is a `question`, until `settle` is called, with the
     judge's objection or None, and returns the last events."""
 
     @property
-    def question(self) -> SchemaCheck | CallsToRun | None: ...
+    def question(self) -> Unsettled | None: ...
 
     def settle(self, objection: str | None) -> list[Event]: ...
 
@@ -100,7 +111,7 @@ class HostedStream(StreamFilter):
         self._judged = judged
         self._calls: dict[int, _KeptCall] = {}
         self._kept: list[_KeptCall] = []  # of hosted tools, in order
-        self._asked: CallsToRun | None = None
+        self._asked: CallsToRun | Condensed | None = None
         self._reason: str | None = None
         self._deferred: str | None = None
         self._expected: Callable[[], list[Event]] | None = None
@@ -111,7 +122,7 @@ class HostedStream(StreamFilter):
         self._opening: Sequence[Mapping[str, Any]] = ()
 
     @property
-    def question(self) -> SchemaCheck | CallsToRun | None:
+    def question(self) -> Unsettled | None:
         if self._asked is not None:
             return self._asked
         return None if self._judged is None else self._judged.question
@@ -126,6 +137,10 @@ class HostedStream(StreamFilter):
     def open_with(self, items: Sequence[Mapping[str, Any]]) -> None:
         """Begin the output with these whole items."""
         self._opening = items
+
+    def condensed(self, found: Condensed, usage: Usage | None) -> None:
+        """An answer was the summary of a conversation, or should have been."""
+        self._asked, self._usage = found, usage
 
     def next_answer(self) -> None:
         """Another answer follows."""
@@ -289,6 +304,8 @@ class HostedStream(StreamFilter):
         for index, call in self._calls.items():
             for each in call.waiting:
                 events += super().tool_call(index, **each)
+        if self._usage is None and self._before is not None:
+            super().usage(self._before)
         kept, self._kept = self._kept, []
         cut = incomplete or outcome(reason or self._deferred)[0] is not None
         if not kept or cut or reason == STOP_SEQUENCE:
@@ -330,6 +347,27 @@ _BEYOND: Final = "The limit of tool calls is reached: this call was not run. Ans
 _SPENT: Final = "The day's budget of tool calls is used up: this call was not run. Answer with what is known."
 
 
+COMPACTING: Final = "response.compaction.compacting"
+
+
+class Compaction(Protocol):
+    """Compacts the conversation of one request, once."""
+
+    async def attempts(self, items: Sequence[Any]) -> Attempts | None:
+        """The attempts for a summary of the request's conversation with these items behind it; None as long
+        as that is not due."""
+        ...
+
+    async def accept(self, summary: str) -> Mapping[str, Any]:
+        """The item of the compaction. From now on the request has the summary in the place of what it stands
+        for. Raises InvalidRequestError."""
+        ...
+
+    def fail(self, why: str) -> None:
+        """There is no summary: the request stays as it is."""
+        ...
+
+
 class _Running(NamedTuple):
     call: HostedCall
     tool: HostedTool
@@ -344,7 +382,8 @@ def _nothing() -> None:
 class Rounds:
     """Runs the calls of a response's answers and asks for the next one. `most_calls` is the request's
     `max_tool_calls`; `spend` counts a call against the budget of its key and says whether there was one left;
-    `released` are approved calls, which run first, by the names that the model is shown."""
+    `released` are approved calls, which run first, by the names that the model is shown. `compaction` comes
+    before the first answer for which it is due."""
 
     def __init__(
         self,
@@ -356,6 +395,7 @@ class Rounds:
         most_calls: int | None = None,
         spend: Callable[[], bool] = lambda: True,
         released: Sequence[HostedCall] = (),
+        compaction: Compaction | None = None,
     ) -> None:
         self._stream = stream
         self._names = names
@@ -375,6 +415,37 @@ class Rounds:
         it comes, so that nobody makes the response again."""
         self.next: Attempts | None = None
         """The attempts for the next answer, when the calls have run; None: the response ends."""
+        self._compaction = compaction
+        self._waiting: Attempts | None = None  # until there is a summary
+        self.is_compacting = False
+        """The next answer is a summary, without which the response can go on."""
+
+    async def before(self, attempts: Attempts) -> Attempts:
+        """What is asked first: for a summary if one is due, else these attempts."""
+        found = None if self._compaction is None else await self._compaction.attempts(self._items)
+        if found is None:
+            return attempts
+        self._waiting, self.is_compacting = attempts, True
+        return found
+
+    async def go_on(self, condensed: Condensed) -> AsyncGenerator[list[Event], None]:
+        """Go on after a compaction, with the summary or without; gives its events."""
+        stream, compaction = self._stream, self._compaction
+        assert compaction is not None
+        self._compaction, self.is_compacting = None, False
+        stream.next_answer()
+        self.next = self._waiting
+        if not condensed.summary:
+            compaction.fail(condensed.why)
+            return
+        item = await compaction.accept(condensed.summary)
+        events, item_id = stream.announce_item({**item, "encrypted_content": ""})
+        events += stream.item_event(item_id, COMPACTING, {})
+        yield events + stream.complete_item(item)
+        self._items.clear()
+        self._seen = len(stream.snapshot.output)
+        if self._answers > 1:
+            self.next = self._ask([], self._is_last)
 
     async def answer(self, asked: CallsToRun) -> AsyncGenerator[list[Event], None]:
         """Run the calls; gives the events of each step, which are stored and sent before the next one."""
@@ -425,7 +496,7 @@ class Rounds:
         self._answers += 1
         self._is_last = self._calls_left <= 0 or self._answers >= self._limits.rounds
         stream.next_answer()
-        self.next = self._ask(self._items, self._is_last)
+        self.next = await self.before(self._ask(self._items, self._is_last))
 
     def _refusal(self) -> str | None:
         """Why another call may not run; None if it may, which counts it."""

@@ -66,7 +66,6 @@ ROWS: dict[str, Row] = {
     "prewarm": field("prewarm", True, shown='"prewarm":true'),
     "image": field("image", {"context_compression": MARK}),
     "moderation": field("moderation", {"model": MARK}),
-    "context_management": field("context_management", [{"type": MARK}]),
     "prompt": field("prompt", {"id": MARK}, others=REFUSED),
     "prompt_cache_retention": field(
         "prompt_cache_retention", MARK, others={"chat": KEPT, "anthropic": LOSS, "published": LOSS}

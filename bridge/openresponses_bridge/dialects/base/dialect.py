@@ -173,6 +173,8 @@ class Traits(Struct, frozen=True, kw_only=True):
     """Finds what it has cached of a conversation by `prompt_cache_key`."""
     hosted_tools: frozenset[str] = frozenset()
     """The types of tools, in OpenAI's names, that it runs itself."""
+    compacts: bool = False
+    """Compacts a conversation that is beyond a threshold, when asked to."""
 
 
 class UpstreamSide(Struct, frozen=True, kw_only=True):

@@ -108,7 +108,7 @@ OURS: Final[Outcomes] = {
     "conversation": honoured("the conversation's items are sent along"),
     "prompt": refused("stored prompts are not known to this upstream"),
     "background_options": loss("no completion window is kept"),
-    "context_management": loss("nothing is compacted unless asked for"),
+    "context_management": honoured("the bridge compacts a conversation beyond the threshold"),
     "moderation": loss("nothing is moderated"),
     "access_programs": loss(),
     STORE_OF_CHAT: loss("the upstream stores nothing"),

@@ -71,6 +71,7 @@ def _traits(options: ResponsesOptions) -> Traits:
         takes_reasoning=options.reasoning_content and not options.encrypted_content,
         takes_cache_keys=options.supersets and "prompt_cache_key" not in options.omit,
         hosted_tools=_HOSTED if options.supersets else frozenset(),
+        compacts=options.supersets and "context_management" not in options.omit,
     )
 
 

@@ -46,7 +46,6 @@ from openresponses_bridge.dialects.base import (
     kept_there,
     loss,
     normalize_entries,
-    refused,
     search_of,
     searched,
     sent,
@@ -379,7 +378,8 @@ PUBLISHED_FIELDS: Final[Outcomes] = {
     **OURS,
     **_EVERYWHERE,
     **{name: loss("is not known there") for name in _OPENAI},
-    "prompt": refused("stored prompts are not known to this upstream"),
+    "context_management": OURS["context_management"],
+    "prompt": OURS["prompt"],
 }
 # where the upstream keeps responses
 _STATEFUL: Final[Outcomes] = {

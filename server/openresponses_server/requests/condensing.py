@@ -1,0 +1,106 @@
+"""Has the conversation of a request condensed when it is beyond its threshold, before its model answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from copy import copy
+from typing import Any, Final, NamedTuple
+
+import structlog
+from msgspec.structs import replace
+
+from openresponses_bridge.models.tokens import TokenCounter
+from openresponses_server.requests.compaction import compaction_id, seal_window
+from openresponses_server.requests.context import FIELD, Split, sealable, split
+from openresponses_server.requests.outgoing import open_sealed_items, translated_for
+from openresponses_server.requests.prepared import PreparedRequest
+from openresponses_server.requests.service import Service
+from openresponses_server.tasks import on_thread
+from openresponses_server.upstreams.attempts import Attempts
+
+_PART: Final = 4  # of the threshold: a summary of less than this part of it would not help
+_log = structlog.get_logger(__name__)
+
+
+class _Measured(NamedTuple):
+    conversation: list[Any]
+    parts: Split
+    tokens: int
+    is_due: bool
+
+
+def _measured(request: PreparedRequest, items: Sequence[Any], counter: TokenCounter) -> _Measured:
+    assert request.threshold is not None
+    target, model = request.target, request.target.model
+    earlier, own = open_sealed_items(target, request.history, [*request.own, *items], {})
+    conversation = [*earlier, *own]
+    parts = split(conversation)
+    body = request.body if request.hosted is None else request.hosted.body(request.body)
+    condensed = sum(counter.item(item, model) for item in parts.condensed)
+    kept = sum(counter.item(item, model) for item in parts.kept)
+    tokens = counter.request(replace(body, input=None), (), model) + kept + condensed
+    is_due = tokens > request.threshold and condensed * _PART >= request.threshold
+    return _Measured(conversation, parts, tokens, is_due)
+
+
+async def plan_compaction(request: PreparedRequest, service: Service) -> None:
+    """Find out whether the conversation is to be condensed before the request is sent. Raises
+    InvalidRequestError for a compaction in it that can't be opened."""
+    request.is_due = False
+    if request.threshold is not None:
+        counter, begun = service.meters.counter(request.owner), request.leased is not None
+        measured = await on_thread(lambda: _measured(request, (), counter), begun=begun)
+        request.is_due = measured.is_due
+
+
+class ContextCompaction:
+    """A `rounds.Compaction`. `ask` makes the attempts of a request for a summary; `report` reports a
+    loss."""
+
+    def __init__(
+        self,
+        request: PreparedRequest,
+        service: Service,
+        ask: Callable[[PreparedRequest], Attempts],
+        report: Callable[[str, str], None],
+    ) -> None:
+        self._request = request
+        self._counter = service.meters.counter(request.owner)
+        self._ask = ask
+        self._report = report
+        self._parts = Split([], [], 0)
+        self._tokens = 0
+        self.is_done = False
+        """The request has a summary."""
+
+    async def attempts(self, items: Sequence[Any]) -> Attempts | None:
+        """As in `rounds.Compaction`."""
+        request = self._request
+        if not (items or request.is_due):
+            return None  # it was measured when it was prepared
+        measured = await on_thread(lambda: _measured(request, items, self._counter), begun=True)
+        if not measured.is_due:
+            return None
+        self._parts, self._tokens = measured.parts, measured.tokens
+        asked = copy(request)
+        asked.compacts, asked.hosted, asked.truncator = True, None, None
+        asked.history, asked.own = [], measured.conversation
+        return self._ask(asked)
+
+    async def accept(self, summary: str) -> Mapping[str, Any]:
+        """As in `rounds.Compaction`."""
+        request, target = self._request, self._request.target
+        request.history, request.own = [], self._parts.window(summary)
+        request.body = replace(request.body, input=list(request.own))
+        request.previous_id = request.continuation = None
+        request.translated = await translated_for(request, target, begun=True)
+        self.is_done = True
+        condensed = len(self._parts.condensed)
+        _log.info("context.compacted", request_id=request.id, tokens=self._tokens, items=condensed)
+        sealed = seal_window(target.sealer, sealable(request.own))
+        return {"type": "compaction", "id": compaction_id(), "encrypted_content": sealed}
+
+    def fail(self, why: str) -> None:
+        """As in `rounds.Compaction`."""
+        _log.warning("context.not_compacted", request_id=self._request.id, tokens=self._tokens, reason=why)
+        self._report(FIELD, f"the conversation was not compacted: {why}")
