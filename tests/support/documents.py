@@ -29,6 +29,8 @@ _APPROVALS = "tests/server/upstreams/test_codex_approvals.py"
 _CONTAINER = "tests/packaging/test_container.py"
 _CONFIGS = f"{_BLOCKS}::test_configs_of_the_pages_can_be_used"
 
+_HOSTED = "tests/server/commands/test_cli_agent_hosted.py"
+
 HOW: Final[dict[str, dict[str, str]]] = {
     "README.md": {
         "openresponses-bridge": "not in a test: it sets up a checkout, as CI does before every run",
@@ -43,6 +45,7 @@ HOW: Final[dict[str, dict[str, str]]] = {
     "CONTRIBUTING.md": {"*": f"{_BLOCKS}::test_commands_of_contributors_are_there"},
     "docs/agent.md": {
         "In the terminal": "tests/server/commands/test_cli_agent.py::test_the_demo_model_needs_nothing",
+        "Tools that the server runs": f"{_HOSTED}::test_the_command_of_the_page",
         "*": _PYTHON,
     },
     "docs/backend.md": {"*": _PYTHON},

@@ -10,6 +10,7 @@ from openresponses_bridge.emitter import ResponseStreamStateMachine
 from openresponses_bridge.errors import BridgeError, HttpError
 from openresponses_bridge.loop import (
     Action,
+    AskApproval,
     AskModel,
     AskUser,
     LoopEntry,
@@ -135,7 +136,7 @@ class Driven(Struct):
             outcome = None
             if isinstance(action, AskModel):
                 outcome = read(action, next(coming))
-            elif isinstance(action, AskUser):
+            elif isinstance(action, AskUser | AskApproval):
                 outcome = next(allowed)
             else:
                 self._run(action, run)

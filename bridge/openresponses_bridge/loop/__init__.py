@@ -4,7 +4,13 @@ Sans-IO: `ToolCallingLoop.run` yields actions and receives their outcomes. It re
 loop can be resumed, also after a crash.
 """
 
-from openresponses_bridge.loop.answer import AnswerReader, FinishedCallback, ModelAnswer, ModelFailure
+from openresponses_bridge.loop.answer import (
+    AnswerReader,
+    FinishedCallback,
+    HostedCallback,
+    ModelAnswer,
+    ModelFailure,
+)
 from openresponses_bridge.loop.journal import (
     CallEnded,
     CallsBegun,
@@ -20,6 +26,7 @@ from openresponses_bridge.loop.journal import (
 )
 from openresponses_bridge.loop.loop import (
     Action,
+    AskApproval,
     AskModel,
     AskUser,
     LoopEnd,
@@ -30,16 +37,26 @@ from openresponses_bridge.loop.loop import (
     ToolCallLimitBehavior,
 )
 from openresponses_bridge.loop.view import LoopView, RoundView, ToolResultElement, ToolStatus
-from openresponses_bridge.prompt.context import ThinkingDataItem, ToolCall, ToolCallRound
+from openresponses_bridge.prompt.context import (
+    ApprovalRequest,
+    Citation,
+    ThinkingDataItem,
+    ToolCall,
+    ToolCallRound,
+)
 
 __all__ = [
     "Action",
     "AnswerReader",
+    "ApprovalRequest",
+    "AskApproval",
     "AskModel",
     "AskUser",
     "CallEnded",
     "CallsBegun",
+    "Citation",
     "FinishedCallback",
+    "HostedCallback",
     "JournalError",
     "LimitRaised",
     "LoopBegun",

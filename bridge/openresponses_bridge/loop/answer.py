@@ -2,26 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple
 
 from openresponses_bridge.decoder.accumulator import ResponseAccumulator
 from openresponses_bridge.dialects.copilot import CallbackChunk, Outbound, ResponseDelta
 from openresponses_bridge.dialects.copilot.types import TextPrefix
 from openresponses_bridge.dialects.copilot.types import ToolCall as CopilotToolCall
 from openresponses_bridge.errors import BridgeError, HttpError
-from openresponses_bridge.prompt.context import ThinkingDataItem
+from openresponses_bridge.prompt.context import Citation, ThinkingDataItem
 from openresponses_bridge.prompt.raw import ThinkingPart
 from openresponses_bridge.prompt.thinking import part_of_item
-from openresponses_bridge.protocol.events import Event
-from openresponses_bridge.protocol.items import ReasoningItem
+from openresponses_bridge.protocol.content import OutputTextContent, UrlCitation
+from openresponses_bridge.protocol.events import Event, OutputItemAdded, OutputItemDone
+from openresponses_bridge.protocol.hosted import asks_approval, is_hosted, kind_of
+from openresponses_bridge.protocol.items import Message, ReasoningItem
 from openresponses_bridge.protocol.response import Response
+from openresponses_bridge.protocol.unknown import UnknownItem
 from openresponses_bridge.protocol.usage import Usage
 
 FinishedCallback = Callable[[TextPrefix, int, ResponseDelta], int | None]
 """`finished_cb(text, index, delta)`: all text so far (`str()` makes it), the choice, what is new. Returning
 an int stops the reading and keeps that many characters of the text; no calls are made then."""
 
+HostedCallback = Callable[[UnknownItem, bool], object]
+"""`hosted_cb(item, is_done)`: an item of a tool that the server runs has begun, or is done."""
+
+_MOST_CITATIONS: Final = 1000
 CUT: Final = "bridge.loop.stream_interrupted"
 # codes of failures that a retry can't fix
 _LASTING: Final = frozenset(
@@ -55,11 +62,19 @@ class ModelAnswer(NamedTuple):
     """Why the answer was cut; "" when it was not."""
     trimmed: bool = False
     """Whether the callback stopped the reading: then there are no calls."""
+    items: Sequence[dict[str, Any]] = ()
+    """Those of the tools that the server ran, and its requests for approval, in order."""
+    citations: Sequence[Citation] = ()
+    """The pages that the text cites, each once."""
+    max_tool_calls: int | None = None
+    """The limit of the response, if the calls that the server ran reached it."""
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is neither text nor a call, and no limit or callback is the reason."""
-        return not (self.text.strip() or self.tool_calls or self.incomplete or self.trimmed)
+        """Whether there is neither text nor a call or a request for approval, and no limit or callback is the
+        reason."""
+        said = self.text.strip() or self.tool_calls or any(map(asks_approval, map(UnknownItem, self.items)))
+        return not (said or self.incomplete or self.trimmed)
 
     def thinking_of_round(self, index: int) -> ThinkingDataItem | None:
         """The model's thinking, for the round with this index; None when there is none."""
@@ -83,8 +98,15 @@ class AnswerReader:
     """Reads the events of one answer. `marker`: use the response's id as the stateful marker when the stream
     has no other."""
 
-    def __init__(self, finished_cb: FinishedCallback | None = None, *, marker: bool = False) -> None:
+    def __init__(
+        self,
+        finished_cb: FinishedCallback | None = None,
+        *,
+        hosted_cb: HostedCallback | None = None,
+        marker: bool = False,
+    ) -> None:
         self._finished_cb = finished_cb
+        self._hosted_cb = hosted_cb
         self._outbound = Outbound(stateful_marker=marker)
         self._whole = ResponseAccumulator()
         self._calls: list[CopilotToolCall] = []
@@ -100,10 +122,17 @@ class AnswerReader:
         """Accept an event; returns whether to read on."""
         if not self.stopped:
             self._whole.feed(event)
+            self._feed_hosted(event)
             for chunk in self._outbound.feed(event):
                 if isinstance(chunk, CallbackChunk) and not self.stopped:
                     self._feed_chunk(chunk)
         return not self.stopped
+
+    def _feed_hosted(self, event: Event) -> None:
+        if self._hosted_cb is None or not isinstance(event, OutputItemAdded | OutputItemDone):
+            return
+        if isinstance(event.item, UnknownItem) and is_hosted(event.item):
+            self._hosted_cb(event.item, isinstance(event, OutputItemDone))
 
     def _feed_chunk(self, chunk: CallbackChunk) -> None:
         delta = chunk.delta
@@ -133,6 +162,9 @@ class AnswerReader:
             self._marker,
             response.usage,
             incomplete,
+            items=[each.raw for each in _hosted(response) if not (incomplete and asks_approval(each))],
+            citations=_citations(response),
+            max_tool_calls=_limit_reached(response),
         )
 
     def fail(self, error: BridgeError) -> ModelFailure:
@@ -157,6 +189,27 @@ def _error_of(response: Response) -> BridgeError:
     if error is None:
         return HttpError(502, "the model's answer failed without saying why", code=CUT)
     return HttpError(502, error.message, code=error.code or CUT)
+
+
+def _limit_reached(response: Response) -> int | None:
+    most = response.max_tool_calls
+    made = sum(kind_of(each).endswith("_call") for each in _hosted(response))
+    return most if isinstance(most, int) and made >= most else None
+
+
+def _hosted(response: Response) -> list[UnknownItem]:
+    return [each for each in response.output if isinstance(each, UnknownItem) and is_hosted(each)]
+
+
+def _citations(response: Response) -> list[Citation]:
+    """Each page once, at most so many; an address by its first title."""
+    found: dict[str, Citation] = {}
+    for item in response.output:
+        for part in item.content if isinstance(item, Message) else ():
+            for cited in part.annotations if isinstance(part, OutputTextContent) else ():
+                if isinstance(cited, UrlCitation) and len(found) < _MOST_CITATIONS:
+                    found.setdefault(cited.url, Citation(cited.url, cited.title))
+    return list(found.values())
 
 
 def _thinking(response: Response | None) -> list[ThinkingPart]:

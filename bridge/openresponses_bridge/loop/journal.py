@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from openresponses_bridge.errors import RemoteError
 from openresponses_bridge.prompt.context import (
+    ApprovalRequest,
     Attachment,
     ConversationSummary,
     Reference,
@@ -62,13 +63,13 @@ class RoundMade(_JournalEntry, frozen=True, tag="round"):
 
 
 class CallsBegun(_JournalEntry, frozen=True, tag="calls"):
-    """The calls with these internal ids are about to run."""
+    """The calls with these internal ids are about to run, or the user to be asked for these approvals."""
 
     ids: list[str]
 
 
 class CallEnded(_JournalEntry, frozen=True, tag="result"):
-    """A call has ended."""
+    """A call has ended, or the user has decided on a request for approval."""
 
     id: str
     result: LanguageModelToolResult
@@ -107,6 +108,7 @@ class LoopState:
         self.rounds: list[ToolCallRound] = []
         self.results: dict[str, LanguageModelToolResult] = {}
         self.begun: set[str] = set()  # calls that have started, or are about to
+        self.asked: set[str] = set()  # requests for approval of all questions
         self.failures: dict[str, str] = {}  # failed call → code
         self.limit: int | None = None
         self.summary: ConversationSummary | None = None
@@ -133,6 +135,14 @@ class LoopState:
         """The calls of the last round that have no result, in their order."""
         calls = self.rounds[-1].tool_calls if self.rounds else ()
         return [call for call in calls if call.id not in self.results]
+
+    def undecided(self) -> list[ApprovalRequest]:
+        """The requests for approval of the last round that have no decision, in their order."""
+        asked = self.rounds[-1].approvals if self.rounds else ()
+        return [each for each in asked if each.id not in self.results]
+
+    def _open(self) -> set[str]:
+        return {call.id for call in self.pending()} | {asked.id for asked in self.undecided()}
 
     def apply(self, entry: LoopEntry) -> None:
         """Apply an entry. Raises ValueError, without any effect, for an entry that is not allowed in this
@@ -170,26 +180,29 @@ class LoopState:
 
     def _add(self, entry: RoundMade) -> None:
         ids = [call.id for call in entry.round.tool_calls]
-        if len({*ids}) < len(ids) or any(each in self._calls for each in ids):
+        asked = [each.id for each in entry.round.approvals]
+        if len({*ids, *asked}) < len(ids) + len(asked) or any(each in self._calls for each in ids):
             raise ValueError("has a call whose id was used before")
-        if self.pending():
+        if self.asked.intersection(asked):
+            raise ValueError("has a request for approval whose id was used before")
+        if self._open():
             raise ValueError("is a round before the calls of the last one have ended")
         self.rounds.append(entry.round)
         self._calls.update((call.id, call) for call in entry.round.tool_calls)
+        self.asked.update(asked)
         self.summary, self.incomplete, self.trimmed = entry.summary, entry.incomplete, entry.trimmed
         self.end = None
         if entry.usage is not None:
             self.usage = entry.usage if self.usage is None else self.usage.plus(entry.usage)
 
     def _start(self, entry: CallsBegun) -> None:
-        open_calls = {call.id for call in self.pending()} - self.begun
-        if not open_calls.issuperset(entry.ids):
+        if not (self._open() - self.begun).issuperset(entry.ids):
             raise ValueError("begins a call that is unknown or was begun before")
         self.begun.update(entry.ids)
         self.end = None
 
     def _finish(self, entry: CallEnded) -> None:
-        if entry.id in self.results or all(call.id != entry.id for call in self.pending()):
+        if entry.id not in self._open():
             raise ValueError("ends a call that is unknown or has ended before")
         self.results[entry.id] = entry.result
         if entry.failure:

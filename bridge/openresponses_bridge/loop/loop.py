@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from enum import StrEnum
 from functools import partial
 from itertools import groupby
@@ -16,7 +16,13 @@ from openresponses_bridge.diagnostics import Diagnostics
 from openresponses_bridge.dialects.copilot import ResponseDelta
 from openresponses_bridge.dialects.copilot.types import TextAccumulator
 from openresponses_bridge.errors import BridgeError, LocalError
-from openresponses_bridge.loop.answer import AnswerReader, FinishedCallback, ModelAnswer, ModelFailure
+from openresponses_bridge.loop.answer import (
+    AnswerReader,
+    FinishedCallback,
+    HostedCallback,
+    ModelAnswer,
+    ModelFailure,
+)
 from openresponses_bridge.loop.journal import (
     CallEnded,
     CallsBegun,
@@ -27,11 +33,20 @@ from openresponses_bridge.loop.journal import (
     LoopState,
     RoundMade,
 )
-from openresponses_bridge.prompt.context import PromptContext, ToolCall, ToolCallResults, ToolCallRound
+from openresponses_bridge.prompt.context import (
+    ApprovalRequest,
+    PromptContext,
+    ToolCall,
+    ToolCallResults,
+    ToolCallRound,
+    approval_of,
+)
 from openresponses_bridge.prompt.renderer import BuildPromptResult
 from openresponses_bridge.prompt.summary import SummaryRequest
+from openresponses_bridge.protocol.hosted import asks_approval
+from openresponses_bridge.protocol.unknown import UnknownItem
 from openresponses_bridge.protocol.usage import Usage
-from openresponses_bridge.tools.errors import CancellationToken, ToolCallCancelledError
+from openresponses_bridge.tools.errors import CancellationToken, ToolCallCancelledError, ToolDeclinedError
 from openresponses_bridge.tools.registry import TokenizationOptions, ToolCallOutcome
 from openresponses_bridge.tools.results import LanguageModelToolResult
 
@@ -100,7 +115,14 @@ class AskUser(NamedTuple):
     question: str
 
 
-Action = AskModel | RunToolCalls | AskUser
+class AskApproval(NamedTuple):
+    """Ask the user whether the model's server may run this call. The outcome is whether the answer was
+    yes."""
+
+    request: ApprovalRequest
+
+
+Action = AskModel | RunToolCalls | AskUser | AskApproval
 
 
 class LoopResult(NamedTuple):
@@ -171,12 +193,14 @@ class ModelCalls:
         finished_cb: FinishedCallback | None,
         token: CancellationToken,
         *,
+        hosted_cb: HostedCallback | None,
         retries: int,
         retry_delay: float,
         stateful: bool,
     ) -> None:
         self.diagnostics = Diagnostics()
         self._finished_cb = finished_cb
+        self._hosted_cb = hosted_cb
         self._token = token
         self._retries = retries
         self._retry_delay = retry_delay
@@ -200,7 +224,12 @@ class ModelCalls:
                 round_index,
                 failures + empties,
                 delay,
-                partial(AnswerReader, shown_to, marker=self._stateful and shown),
+                partial(
+                    AnswerReader,
+                    shown_to,
+                    hosted_cb=self._hosted_cb if shown else None,
+                    marker=self._stateful and shown,
+                ),
             )
             if not isinstance(outcome, ModelAnswer | ModelFailure):
                 raise LoopError(LoopError.INVALID, "the outcome of AskModel is not an answer or a failure")
@@ -245,7 +274,8 @@ INTERRUPTED: Final = "bridge.loop.call_interrupted"
 
 
 class ToolCallingLoop:
-    """Asks the model and runs its tool calls, from a question to its answer.
+    """Asks the model and runs its tool calls, from a question to its answer. Tools that the model's server
+    runs are the context's `hosted_tools`; `hosted_cb` sees their items as they come.
 
     `context`: what stays the same in all rounds: system text, tools, the question. `state`: the state that an
     earlier loop's entries give; the loop continues from it. `record` is called with each entry before the
@@ -264,6 +294,7 @@ class ToolCallingLoop:
         state: LoopState | None = None,
         record: Callable[[LoopEntry], object] = lambda entry: None,
         finished_cb: FinishedCallback | None = None,
+        hosted_cb: HostedCallback | None = None,
         parallel: Callable[[str], bool] = lambda tool_name: False,
         tool_call_limit: int = 25,
         limit_behavior: ToolCallLimitBehavior = ToolCallLimitBehavior.CONFIRM,
@@ -289,8 +320,16 @@ class ToolCallingLoop:
         self._model_summaries = model_summaries
         self._clock = clock
         self._asking = ModelCalls(
-            finished_cb, self.token, retries=retries, retry_delay=retry_delay, stateful=stateful
+            finished_cb,
+            self.token,
+            hosted_cb=hosted_cb,
+            retries=retries,
+            retry_delay=retry_delay,
+            stateful=stateful,
         )
+        self._made: set[str] = set()
+        """The ids of the rounds that this loop made itself."""
+        self._granted: set[str] = set()
 
     @property
     def diagnostics(self) -> Diagnostics:
@@ -325,9 +364,10 @@ class ToolCallingLoop:
         while True:
             if self.tool_call_rounds:
                 last = self.tool_call_rounds[-1]
-                if not last.tool_calls:
+                if not last.tool_calls and not last.approvals:
                     return self._check_last_round()
                 yield from self.invoke_tools(last)
+                yield from self.ask_approvals(last)
                 self.token.check()
                 if self.hit_tool_call_limit() and not (yield from self.handle_tool_call_limit()):
                     raise LoopFinished(LoopEnd.LIMIT, LIMIT_REACHED)
@@ -353,6 +393,7 @@ class ToolCallingLoop:
             history=[*self._context.history, *self.state.history],
             tool_call_rounds=list(self.tool_call_rounds),
             tool_call_results=dict(self.tool_call_results),
+            granted=frozenset(self._granted),
             summary=self.state.summary or self._context.summary,
             stateful_marker=self._context.stateful_marker if last is None else last.stateful_marker,
         )
@@ -386,9 +427,28 @@ class ToolCallingLoop:
             stateful_marker=answer.stateful_marker,
             thinking=answer.thinking_of_round(index),
             timestamp=int(self._clock() * 1000),
+            items=self._usable(answer.items, index),
+            citations=list(answer.citations),
+            max_tool_calls=answer.max_tool_calls,
         )
+        self._made.add(made.id)
         self._record(RoundMade(made, usage, prompt.summary, answer.incomplete, answer.trimmed))
         return made
+
+    def _usable(self, items: Sequence[dict[str, Any]], index: int) -> list[dict[str, Any]]:
+        """The items without the requests for approval that can't be answered: those whose id is missing or
+        was used before, since a decision is for one call."""
+        kept: list[dict[str, Any]] = []
+        seen = set(self.state.asked)
+        for item in items:
+            asked = approval_of(item)
+            if asks_approval(UnknownItem(item)) and (asked is None or asked.id in seen):
+                self.diagnostics.warning(f"rounds[{index}]", "a request for approval has no id of its own")
+                continue
+            if asked is not None:
+                seen.add(asked.id)
+            kept.append(item)
+        return kept
 
     def _prompt(
         self, context: PromptContext, index: int
@@ -442,6 +502,24 @@ class ToolCallingLoop:
             for call in calls:
                 if call.id not in self.tool_call_results:
                     self._record(CallEnded(call.id, _CANCELLED, ToolCallCancelledError.CANCELLED))
+
+    def ask_approvals(self, made: ToolCallRound) -> Generator[Action, Any, None]:
+        """Have the user decide on the requests for approval of a round. What this process approves, the next
+        request sends. A request that was made before a crash is declined: its server may have forgotten it,
+        and the model can call the tool again."""
+        for asked in self.state.undecided():
+            if made.id not in self._made:
+                self._record(CallEnded(asked.id, _NOT_ASKED, INTERRUPTED))
+                continue
+            self.token.check()
+            self._record(CallsBegun([asked.id]))
+            allowed = yield AskApproval(asked)
+            self.token.check()
+            if allowed is True:
+                self._granted.add(asked.id)
+                self._record(CallEnded(asked.id, _APPROVED))
+            else:
+                self._record(CallEnded(asked.id, _DECLINED, ToolDeclinedError.DECLINED))
 
     def _room(self) -> TokenizationOptions | None:
         """The tokens left for results, divided equally among the pending calls."""
@@ -523,6 +601,11 @@ def _sum(first: Usage | None, second: Usage | None) -> Usage | None:
     return first.plus(second)
 
 
+_APPROVED: Final = LanguageModelToolResult.of("Approved")
+_DECLINED: Final = LanguageModelToolResult.failure("Error: Not allowed - the user declined this call")
+_NOT_ASKED: Final = LanguageModelToolResult.failure(
+    "Error: Interrupted - the run stopped before the user was asked, and this call was not run."
+)
 _CANCELLED: Final = LanguageModelToolResult.failure("Error: Cancelled - the user ended the run")
 _INTERRUPTED: Final = LanguageModelToolResult.failure(
     "Error: Interrupted - the run stopped while this tool was running. It may have had its effect: look "

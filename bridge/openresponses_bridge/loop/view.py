@@ -6,7 +6,9 @@ alone are enough for a loop that has ended.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import StrEnum
+from time import monotonic
 from typing import Any
 
 import msgspec
@@ -21,7 +23,9 @@ from openresponses_bridge.loop.journal import (
     LoopEntry,
     RoundMade,
 )
-from openresponses_bridge.prompt.context import ToolCallRound
+from openresponses_bridge.prompt.context import Citation, ToolCallRound
+from openresponses_bridge.protocol.hosted import work_of
+from openresponses_bridge.protocol.unknown import UnknownItem
 from openresponses_bridge.tools.errors import ToolCallCancelledError, ToolDeclinedError
 
 _MOST_PROGRESS = 100  # lines of progress kept for each call
@@ -35,6 +39,7 @@ class ToolStatus(StrEnum):
     RUNNING = "running"
     COMPLETE = "complete"
     FAILED = "failed"
+    APPROVED = "approved"
     DECLINED = "declined"
     CANCELLED = "cancelled"
 
@@ -64,6 +69,10 @@ class ToolResultElement(Struct, rename="camel", kw_only=True):
     """Why there is no result."""
     notes: list[str] = field(default_factory=list)
     """What was changed in the arguments."""
+    runner: str | None = None
+    """Of a call that the model's server runs: the label of its MCP server, "" for other tools."""
+    seconds: float | None = None
+    """How long the model's server ran it, as far as that was seen."""
 
 
 class RoundView(Struct, rename="camel", kw_only=True):
@@ -73,6 +82,9 @@ class RoundView(Struct, rename="camel", kw_only=True):
     text: str = ""
     elements: list[ToolResultElement] = field(default_factory=list)
     retries: list[str] = field(default_factory=list)
+    citations: list[Citation] = field(default_factory=list)
+    max_tool_calls: int | None = None
+    """The limit of the response, if the calls that its server ran reached it."""
 
     @property
     def is_calling(self) -> bool:
@@ -82,9 +94,11 @@ class RoundView(Struct, rename="camel", kw_only=True):
 
 class LoopView:
     """All rounds of one question. `end` is the LoopEnd, "" until the loop has ended; `message` is why it
-    ended without an answer."""
+    ended without an answer. `clock` returns seconds, for the duration of what the model's server runs."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = monotonic) -> None:
+        self._clock = clock
+        self._begun: dict[str, float] = {}
         self.query = ""
         self.end = ""
         self.message = ""
@@ -128,6 +142,25 @@ class LoopView:
         for call in delta.copilot_tool_calls or ():
             element = self._calling(call.name, call.id)
             element.status, element.input = ToolStatus.PENDING, _parsed(call.arguments)
+
+    def hosted(self, item: UnknownItem, is_done: bool) -> ToolResultElement | None:
+        """Update with an item of a tool that the model's server runs (the loop's `hosted_cb`); returns its
+        element, None for a request for approval."""
+        element = _element_of(item, is_done)
+        if element is None:
+            return None
+        if is_done:
+            begun = self._begun.pop(item.id, None)
+            element.seconds = None if begun is None else self._clock() - begun
+        else:
+            self._begun[item.id] = self._clock()
+        elements = self._current().elements
+        for index, each in enumerate(elements):
+            if each.runner is not None and each.call_id == item.id:
+                elements[index] = element
+                return element
+        elements.append(element)
+        return element
 
     def progress(self, call_id: str, text: str) -> None:
         """Update with a tool's progress report."""
@@ -176,17 +209,37 @@ class LoopView:
         current = self._current()
         current.text = made.response
         current.thinking = "" if made.thinking is None else made.thinking.thinking
+        current.citations, current.max_tool_calls = made.citations, made.max_tool_calls
+        seconds = {each.call_id: each.seconds for each in current.elements if each.runner is not None}
+        hosted = [element for item in map(UnknownItem, made.items) if (element := _element_of(item, True))]
+        for element in hosted:
+            element.seconds = seconds.get(element.call_id)
+        self._begun.clear()
         current.elements = [
-            ToolResultElement(
-                name=call.name,
-                call_id=call.call_id,
-                id=call.id,
-                status=ToolStatus.PENDING,
-                input=_parsed(call.arguments),
-            )
-            for call in made.tool_calls
+            *hosted,
+            *(
+                ToolResultElement(
+                    name=asked.name,
+                    call_id=asked.request_id,
+                    id=asked.id,
+                    status=ToolStatus.PENDING,
+                    input=_parsed(asked.arguments),
+                    runner=asked.server_label,
+                )
+                for asked in made.approvals
+            ),
+            *(
+                ToolResultElement(
+                    name=call.name,
+                    call_id=call.call_id,
+                    id=call.id,
+                    status=ToolStatus.PENDING,
+                    input=_parsed(call.arguments),
+                )
+                for call in made.tool_calls
+            ),
         ]
-        self._elements.update((element.id, element) for element in current.elements)
+        self._elements.update((element.id, element) for element in current.elements if element.id)
         self._open = None
 
     def _ended(self, entry: CallEnded) -> None:
@@ -194,10 +247,29 @@ class LoopView:
         failed = ToolStatus.FAILED if entry.failure or entry.result.is_error else ToolStatus.COMPLETE
         element.notes = entry.notes
         element.status = _STATUS_OF_FAILURE.get(entry.failure, failed)
-        if failed is ToolStatus.COMPLETE:
+        if element.runner is not None and failed is ToolStatus.COMPLETE:
+            element.status = ToolStatus.APPROVED  # the server runs it, and shows the call
+        elif failed is ToolStatus.COMPLETE:
             element.result = text
         else:
             element.error = text
+
+
+def _element_of(item: UnknownItem, is_done: bool) -> ToolResultElement | None:
+    work = work_of(item)
+    if work is None:
+        return None
+    failed = work.error is not None or work.status in ("failed", "incomplete")
+    done = ToolStatus.FAILED if failed else ToolStatus.COMPLETE
+    return ToolResultElement(
+        name=work.name,
+        call_id=item.id,
+        status=done if is_done else ToolStatus.RUNNING,
+        input=_parsed(work.input) if isinstance(work.input, str) else work.input,
+        result=work.result if is_done else None,
+        error=work.error,
+        runner=work.server_label,
+    )
 
 
 def _parsed(arguments: str) -> Any:

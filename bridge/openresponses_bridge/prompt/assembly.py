@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 from openresponses_bridge.diagnostics import Diagnostics
 from openresponses_bridge.dialects.vscode.media import text_of_tree
 from openresponses_bridge.prompt.context import (
+    ApprovalRequest,
     Attachment,
     PromptContext,
     Reference,
@@ -30,11 +31,12 @@ from openresponses_bridge.prompt.raw import (
     ChatMessageToolCall,
     ContentPart,
     ImagePart,
+    OpaquePart,
     TextPart,
     content_of,
     parts_of,
 )
-from openresponses_bridge.text import repair_surrogates
+from openresponses_bridge.text import repair_surrogates, repair_surrogates_json
 from openresponses_bridge.tools.results import (
     LanguageModelToolResult,
     ToolResultDataPart,
@@ -44,6 +46,10 @@ from openresponses_bridge.tools.results import (
 
 _UNKNOWN: Final = LanguageModelToolResult.failure(
     "Error: there is no result of this call. It was interrupted or never run."
+)
+_INTERRUPTED: Final = (
+    "Error: Interrupted - the run stopped after the user had approved this call. It may have had its effect: "
+    "look before calling it again."
 )
 _TOOL: Final = "#tool:"
 
@@ -111,10 +117,15 @@ class Assembler:
         self._history_thinking = history_thinking
         self._diagnostics = diagnostics
         self._call_ids: dict[str, int] = {}  # how often each was wanted
+        self._granted: frozenset[str] = frozenset()
+        self._ran: set[str] = set()  # the requests for approval whose calls the server has run
         self._units: list[Unit] = []
 
     def conversation(self, context: PromptContext) -> PromptUnits:
         """The units of earlier turns, the question, and its rounds so far."""
+        self._granted = context.granted
+        rounds = [*(each for turn in context.history for each in turn.rounds), *context.tool_call_rounds]
+        self._ran = {str(item.get("approval_request_id")) for each in rounds for item in each.items}
         for turn in context.history:
             self._question(turn.query, turn.attachments, turn.references)
             self._rounds(turn.rounds, turn.results, thinking=self._history_thinking)
@@ -167,11 +178,12 @@ class Assembler:
     def _round(self, each: ToolCallRound, results: ToolCallResults, thinking: bool) -> list[ChatMessage]:
         called = [(self._unique(call), call) for call in each.tool_calls]
         said = repair_surrogates(each.response)
-        if not called and not said.strip():
+        if not called and not said.strip() and not each.items:
             return []  # nothing that a model may be sent back
         parts: list[ContentPart] = []
         if thinking and each.thinking is not None:
             parts += each.thinking.blocks
+        parts += [OpaquePart(repair_surrogates_json(item), scope="item") for item in each.items]
         if said.strip():
             parts.append(TextPart(said))
         calls = [
@@ -179,7 +191,26 @@ class Assembler:
             for call_id, call in called
         ]
         answer = ChatMessage(role="assistant", content=content_of(parts), tool_calls=calls or None)
-        return [answer, *(self._result(call_id, call, results) for call_id, call in called)]
+        made = [answer, *(self._result(call_id, call, results) for call_id, call in called)]
+        decided: list[ContentPart] = [
+            OpaquePart(self._decision(asked, results.get(asked.id)), scope="item") for asked in each.approvals
+        ]
+        return [*made, ChatMessage(role="user", content=decided)] if decided else made
+
+    def _decision(
+        self, asked: ApprovalRequest, result: LanguageModelToolResult | None
+    ) -> dict[str, str | bool]:
+        """The item that answers a request for approval. What an earlier process approved is declined, since
+        whether the call ran is unknown, unless the conversation has the call."""
+        made: dict[str, str | bool] = {
+            "type": "mcp_approval_response",
+            "approval_request_id": asked.request_id,
+        }
+        if result is not None and result.is_error:
+            return {**made, "approve": False, "reason": repair_surrogates(result.text)}
+        if asked.request_id in self._ran or (result is not None and asked.id in self._granted):
+            return {**made, "approve": True}
+        return {**made, "approve": False, "reason": _INTERRUPTED}
 
     def _unique(self, call: ToolCall) -> str:
         wanted = candidate = repair_surrogates(call.call_id or call.id) or "call"

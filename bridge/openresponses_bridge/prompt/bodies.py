@@ -154,14 +154,18 @@ def create_responses_request_body(
     diagnostics: Diagnostics | None = None,
     **options: Unpack[ResponsesFields],
 ) -> dict[str, Any]:
-    """A Responses body, with all messages as its input. Raises LocalError as above."""
+    """A Responses body, with all messages as its input, and the tools that the server runs. Raises LocalError
+    as above."""
     items = raw_messages_to_input_items(_asked(result), sealer=sealer, diagnostics=diagnostics)
-    return {
+    body = {
         "model": model,
         "input": [msgspec.to_builtins(item, enc_hook=enc_hook) for item in items],
         **tools_in_body(result.tools, ToolForm.RESPONSES, tool_choice),
         **options,
     }
+    if result.hosted_tools:
+        body["tools"] = [*body.get("tools", ()), *result.hosted_tools]
+    return body
 
 
 def _asked(result: BuildPromptResult) -> list[ChatMessage]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 from msgspec import Struct, field
@@ -15,6 +15,8 @@ from openresponses_bridge.prompt.raw import (
     TextPart,
     ThinkingPart,
 )
+from openresponses_bridge.protocol.hosted import McpApprovalRequest, asks_approval, view
+from openresponses_bridge.protocol.unknown import UnknownItem
 from openresponses_bridge.text import counted
 from openresponses_bridge.tools.registry import Tool
 from openresponses_bridge.tools.results import LanguageModelToolResult
@@ -50,9 +52,33 @@ class ThinkingDataItem(Struct, frozen=True, omit_defaults=True, rename="camel"):
         return self.parts or ([ThinkingPart(self.thinking)] if self.thinking else [])
 
 
+class ApprovalRequest(Struct, frozen=True):
+    """A call on an MCP server that waits for the user's approval. `id` is that of its result here,
+    `request_id` the server's; `arguments` is the model's JSON text."""
+
+    id: str
+    request_id: str
+    server_label: str
+    name: str
+    arguments: str
+
+
+class Citation(Struct, frozen=True):
+    """A page that the model's text cites; both are what its server sent."""
+
+    url: str
+    title: str
+
+
 class ToolCallRound(Struct, frozen=True, omit_defaults=True, kw_only=True, rename="camel"):
     """One request and its answer. `prompt` are the messages sent, `response` the model's text, `timestamp`
-    milliseconds since 1970. The answer is the last of its run when `tool_calls` is empty."""
+    milliseconds since 1970. The answer is the last of its run when neither `tool_calls` nor `approvals` has
+    one.
+
+    `items` are those of the tools that the model's server ran, as it sent them, and its requests for
+    approval. `citations` are without repetitions. `max_tool_calls` is the limit of the response, if its calls
+    reached it.
+    """
 
     prompt: list[ChatMessage]
     response: str
@@ -61,12 +87,33 @@ class ToolCallRound(Struct, frozen=True, omit_defaults=True, kw_only=True, renam
     stateful_marker: str | None = None
     thinking: ThinkingDataItem | None = None
     timestamp: int = 0
+    items: list[dict[str, Any]] = field(default_factory=list)
+    citations: list[Citation] = field(default_factory=list)
+    max_tool_calls: int | None = None
+
+    @property
+    def approvals(self) -> list[ApprovalRequest]:
+        """The requests for approval among the items."""
+        return [asked for item in self.items if (asked := approval_of(item)) is not None]
+
+
+def approval_of(item: dict[str, Any]) -> ApprovalRequest | None:
+    """The request for approval that an item is; None for other items, and for one that has not its fields."""
+    asked = UnknownItem(item)
+    shown = view(asked) if asks_approval(asked) else None
+    if not isinstance(shown, McpApprovalRequest) or not shown.id:
+        return None
+    return ApprovalRequest(
+        f"{_APPROVAL}{shown.id}", shown.id, shown.server_label, shown.name, shown.arguments
+    )
 
 
 ToolCallResults = Mapping[str, LanguageModelToolResult]
-"""Results by `ToolCall.id`."""
+"""Results by `ToolCall.id`, and decisions by `ApprovalRequest.id`: what the user declined is an error."""
 
 
+_APPROVAL: Final = "approval_"
+"""Keeps the ids of a server apart from those of calls."""
 MAX_NAMES: Final = 50
 """How many names a list of the global context shows."""
 
@@ -147,7 +194,12 @@ class ConversationSummary(Struct, frozen=True):
 
 class PromptContext(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The data of a prompt. `tool_call_rounds` belong to the question that is being answered.
-    `stateful_marker` is copied to the request."""
+    `stateful_marker` is copied to the request.
+
+    `hosted_tools` are the tools that the model's server runs, as a Responses request declares them; other
+    requests leave them out. `granted` has the ids of the approvals that may be sent: those of the last round
+    that this process was given. Any other was given to a process that stopped, and its call may have run.
+    """
 
     query: str = ""
     attachments: list[Attachment] = field(default_factory=list)
@@ -158,6 +210,8 @@ class PromptContext(Struct, frozen=True, kw_only=True, omit_defaults=True):
     tool_call_rounds: Sequence[ToolCallRound] = ()
     tool_call_results: ToolCallResults = field(default_factory=dict)
     tools: Sequence[Tool] = ()
+    hosted_tools: Sequence[dict[str, Any]] = ()
+    granted: frozenset[str] = frozenset()
     summary: ConversationSummary | None = None
     stateful_marker: str | None = None
 

@@ -31,7 +31,7 @@ from openresponses_bridge.prompt.raw import (
 from openresponses_bridge.prompt.thinking import item_of, part_of_item
 from openresponses_bridge.protocol import content as ct
 from openresponses_bridge.protocol import input_items as ii
-from openresponses_bridge.protocol.unknown import UnknownPart
+from openresponses_bridge.protocol.unknown import UnknownItem, UnknownPart
 from openresponses_bridge.seal import Sealer
 
 _SCOPES: Final = ("responses", "any")
@@ -58,12 +58,16 @@ def _items(message: ChatMessage, sealer: Sealer | None, diagnostics: Diagnostics
     said: list[ContentPart] = []
     text = ct.OutputTextParam if message.role == "assistant" else ct.InputTextContent
     for part in parts_of(message.content):
-        if not isinstance(part, ThinkingPart):
+        if isinstance(part, ThinkingPart):
+            item: ii.InputItem = item_of(part, sealer, diagnostics)
+        elif isinstance(part, OpaquePart) and part.scope == "item" and isinstance(part.value, dict):
+            item = UnknownItem(part.value)
+        else:
             said.append(part)
             continue
         yield from _message(message.role, said, text, diagnostics)
         said = []
-        yield item_of(part, sealer, diagnostics)
+        yield item
     yield from _message(message.role, said, text, diagnostics)
     for call in message.tool_calls or ():
         yield ii.FunctionCallParam(call.id, call.function.name, call.function.arguments)

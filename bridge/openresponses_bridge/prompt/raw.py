@@ -13,7 +13,7 @@ from msgspec import Struct
 
 ChatRole = Literal["system", "user", "assistant", "tool"]
 ImageDetail = Literal["low", "high", "auto", "original"]
-OpaqueScope = Literal["chat", "anthropic", "responses", "any"]
+OpaqueScope = Literal["chat", "anthropic", "responses", "item", "any"]
 
 
 class Base64Image(Struct, frozen=True, tag="base64", tag_field="type"):
@@ -49,7 +49,8 @@ class ImagePart(Struct, frozen=True, tag="image", tag_field="type", omit_default
 
 class OpaquePart(Struct, frozen=True, tag="opaque", tag_field="type", omit_defaults=True):
     """A content part in the words of one API, passed to it as it is. `scope` says which API; others leave it
-    out. `token_usage` is what it costs; 0 means that its JSON is counted."""
+    out. `item` is an item of the Responses API, which stands beside the message's own. `token_usage` is what
+    it costs; 0 means that its JSON is counted."""
 
     type: ClassVar[Literal["opaque"]] = "opaque"
     value: Any

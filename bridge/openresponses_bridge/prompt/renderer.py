@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import copy
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -32,7 +33,7 @@ class BuildPromptResult(Struct, frozen=True):
     """The prompt. `token_count` is that of messages and tools together.
 
     `summary` is what stands for the beginning of the conversation: kept in the next context, it saves making
-    it again. `stateful_marker` is the context's.
+    it again. `stateful_marker` and `hosted_tools` are the context's.
     """
 
     messages: list[ChatMessage]
@@ -40,6 +41,7 @@ class BuildPromptResult(Struct, frozen=True):
     token_count: int
     summary: ConversationSummary | None = None
     stateful_marker: str | None = None
+    hosted_tools: Sequence[dict[str, Any]] = ()
 
     @property
     def is_empty(self) -> bool:
@@ -114,7 +116,8 @@ class PromptRenderer:
             summary = self._summarize(drawn.plan.request)
         messages = self._messages(drawn, summary)
         tokens = drawn.base + self._counter.messages(messages[len(drawn.head) :])
-        return BuildPromptResult(messages, context.tools, tokens, summary, context.stateful_marker)
+        marker = context.stateful_marker
+        return BuildPromptResult(messages, context.tools, tokens, summary, marker, context.hosted_tools)
 
     def summary_request(self, context: PromptContext) -> SummaryRequest | None:
         """What has to be summarised for the context to fit; None when nothing has to be. With the answer

@@ -7,7 +7,7 @@ A summary is made by any callable; `condense` does it without a model. A driver 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from msgspec.structs import replace
 
@@ -26,8 +26,10 @@ from openresponses_bridge.prompt.raw import (
     text_of,
 )
 from openresponses_bridge.protocol.codec import encode
+from openresponses_bridge.protocol.hosted import work_of
 from openresponses_bridge.protocol.request import CreateResponse
 from openresponses_bridge.protocol.tools import FunctionToolParam
+from openresponses_bridge.protocol.unknown import UnknownItem
 from openresponses_bridge.tools.registry import Tool
 
 # Tokens of raw messages, by a `TokenCounter`. They add up: a prompt is the sum of its parts.
@@ -279,8 +281,19 @@ _SPEAKERS: Final = {"system": "System", "user": "User", "assistant": "Assistant"
 
 
 def _said(message: ChatMessage) -> str:
-    images = sum(isinstance(part, ImagePart) for part in parts_of(message.content))
-    return " ".join(filter(None, [text_of(message.content), f"[{images} images]" if images else ""]))
+    parts = parts_of(message.content)
+    images = sum(isinstance(part, ImagePart) for part in parts)
+    made = [_work(part.value) for part in parts if isinstance(part, OpaquePart) and part.scope == "item"]
+    return " ".join(filter(None, [*made, text_of(message.content), f"[{images} images]" if images else ""]))
+
+
+def _work(item: dict[str, Any]) -> str:
+    """What a tool that the model's server ran was given and gave."""
+    work = work_of(UnknownItem(item))
+    if work is None or work.input is None:
+        return ""
+    given = work.input if isinstance(work.input, str) else encode(work.input).decode()
+    return f"Tool {work.name} {given} returned: {work.error or work.result or ''}\n"
 
 
 def _line(message: ChatMessage) -> str:

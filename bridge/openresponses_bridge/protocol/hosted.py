@@ -6,13 +6,13 @@ fields that clients use. `view(item)` gives the struct or None.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
 from openresponses_bridge.protocol.codec import with_whole_characters
-from openresponses_bridge.protocol.unknown import UnknownItem
+from openresponses_bridge.protocol.unknown import OURS, UnknownItem
 
 # the tool's name in its events → their verbs
 _PROGRESS: Final[dict[str, tuple[str, ...]]] = {
@@ -33,6 +33,10 @@ _PROGRESS: Final[dict[str, tuple[str, ...]]] = {
 }
 PROGRESS_EVENTS: Final = frozenset(f"{tool}.{verb}" for tool, verbs in _PROGRESS.items() for verb in verbs)
 """OpenAI's events of the progress of what a server does by itself: hosted tools, compaction."""
+OUTPUT: Final = f"{OURS}output"
+"""The field of an item with what the model was sent, where the item has no field of its own for it."""
+_SLUG: Final = "openai:"
+_APPROVAL_REQUEST: Final = "mcp_approval_request"
 
 
 class HostedCall(Struct, frozen=True):
@@ -79,6 +83,7 @@ class McpCall(HostedCall, frozen=True):
     arguments: str = ""
     output: str | UnsetType | None = UNSET
     error: Any = None
+    approval_request_id: str | UnsetType | None = UNSET
 
 
 class McpListTools(HostedCall, frozen=True):
@@ -122,10 +127,98 @@ _decoders: Final = [msgspec.json.Decoder(struct) for struct in HOSTED_ITEMS.valu
 
 def view(item: UnknownItem) -> HostedCall | None:
     """The typed view of a hosted tool's item, with any slug before its type; None for other items."""
-    struct = HOSTED_ITEMS.get(item.type.removeprefix("openai:"))
+    struct = HOSTED_ITEMS.get(item.type.removeprefix(_SLUG))
     if struct is None:
         return None
     try:
         return msgspec.convert(with_whole_characters(item.raw), type=struct)
     except msgspec.ValidationError:
         return None
+
+
+def error_text(error: Any) -> str:
+    """What the `error` of a hosted call says: a text, OpenAI's object with a message, or an MCP server's with
+    content. "" where there is none."""
+    if isinstance(error, str):
+        return error
+    if not isinstance(error, dict):
+        return ""
+    said = error.get("message")
+    if isinstance(said, str):
+        return said
+    content = error.get("content")
+    parts = content if isinstance(content, list) else []
+    texts = [each["text"] for each in parts if isinstance(each, dict) and isinstance(each.get("text"), str)]
+    return "\n".join(texts) or "The call failed."
+
+
+class HostedWork(NamedTuple):
+    """What an item says of the work of a hosted tool. All of it is its server's word."""
+
+    name: str
+    """The tool's; else that of the item's type."""
+    server_label: str
+    """Of the MCP server, "" for other tools."""
+    input: Any
+    """What the tool was given: text, or JSON."""
+    status: str
+    """"" where the item has none."""
+    result: str | None
+    error: str | None
+
+
+def kind_of(item: Any) -> str:
+    """The type of an item of a hosted tool in OpenAI's spelling, "" for other items."""
+    return item.type.removeprefix(_SLUG) if isinstance(item, UnknownItem) else ""
+
+
+def is_hosted(item: Any) -> bool:
+    """Whether it is an item of a hosted tool: a call, a list of tools, or a request for approval."""
+    return kind_of(item) in HOSTED_ITEMS
+
+
+def asks_approval(item: Any) -> bool:
+    """Whether it is a request for approval."""
+    return kind_of(item) == _APPROVAL_REQUEST
+
+
+def work_of(item: UnknownItem) -> HostedWork | None:
+    """The work that an item is of; None for items of other kinds and requests for approval. Fields of other
+    types than OpenAI's are left out."""
+    kind = kind_of(item)
+    if kind not in HOSTED_ITEMS or kind == _APPROVAL_REQUEST:
+        return None
+    raw = item.raw
+    status, label = _text(raw, "status") or "", _text(raw, "server_label") or ""
+    said = error_text(raw.get("error")) or None
+    output = _text(raw, "output") or _text(raw, OUTPUT)
+    if kind == "mcp_call":
+        return HostedWork(_text(raw, "name") or kind, label, raw.get("arguments"), status, output, said)
+    if kind == "mcp_list_tools":
+        tools = raw.get("tools")
+        listed = [each for each in tools if isinstance(each, dict)] if isinstance(tools, list) else []
+        names = ", ".join(name for each in listed if (name := _text(each, "name")))
+        return HostedWork(kind, label, None, status, None if said else names, said)
+    if kind == "web_search_call":
+        action = raw.get("action")
+        asked = dict(action) if isinstance(action, dict) else {}
+        name = asked.pop("type", None)
+        sources = _sources(asked.pop("sources", None))
+        name = name if isinstance(name, str) and name != "search" else "web_search"
+        if status == "failed":
+            return HostedWork(name, "", asked, status, None, output or "The search failed.")
+        return HostedWork(name, "", asked, status, output or sources, said)
+    given = next((raw[each] for each in ("queries", "code", "action") if raw.get(each) is not None), None)
+    return HostedWork(kind.removesuffix("_call"), "", given, status, output, said)
+
+
+def _text(raw: dict[str, Any], name: str) -> str | None:
+    value = raw.get(name)
+    return value if isinstance(value, str) else None
+
+
+def _sources(sources: Any) -> str | None:
+    """The addresses of a search, one a line; None where the item does not say."""
+    if not isinstance(sources, list):
+        return None
+    return "\n".join(url for each in sources if isinstance(each, dict) and (url := _text(each, "url")))

@@ -11,6 +11,8 @@ import anyio.to_thread
 
 from openresponses_bridge.loop import (
     Action,
+    ApprovalRequest,
+    AskApproval,
     AskModel,
     AskUser,
     LoopResult,
@@ -24,6 +26,7 @@ from openresponses_bridge.tools.registry import TokenizationOptions, Tool
 from openresponses_bridge.tools.service import ToolsService
 
 AskYesNo = Callable[[str], Awaitable[bool]]
+Approve = Callable[[ApprovalRequest], Awaitable[bool]]
 
 
 class LoopModel(Protocol):
@@ -36,7 +39,8 @@ class LoopModel(Protocol):
 
 
 class LoopDriver:
-    """Performs the actions of a loop. `ask_user` answers its questions; without it they are declined. At most
+    """Performs the actions of a loop. `ask_user` answers its questions, `approve` decides on calls that the
+    model's server asks about; without them all are declined. At most
     `max_concurrency` calls run at once. Cancelling the loop's token, or the task, ends the current request or
     tools; the loop can be resumed from its entries."""
 
@@ -47,12 +51,14 @@ class LoopDriver:
         tools: ToolsService,
         *,
         ask_user: AskYesNo | None = None,
+        approve: Approve | None = None,
         max_concurrency: int = 8,
     ) -> None:
         self._loop = loop
         self._model = model
         self._tools = tools
         self._ask_user = ask_user
+        self._approve = approve
         self._slots = anyio.CapacityLimiter(max_concurrency)
 
     async def run(self) -> LoopResult:
@@ -72,6 +78,8 @@ class LoopDriver:
             return await self._model.ask(action, self._loop.token)
         if isinstance(action, AskUser):
             return await self._ask(action.question)
+        if isinstance(action, AskApproval):
+            return self._approve is not None and await self._approve(action.request)
         if len(action.calls) == 1:
             return await self._call(action.calls[0], action.tokenization_options)
         try:

@@ -6,14 +6,16 @@ first.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from html import escape
 from typing import Final
 
 import msgspec
 
-from openresponses_bridge.loop import LoopView, RoundView, ToolResultElement, ToolStatus
-from openresponses_server.agents.screen import CALLING, SIGNS, input_text
+from openresponses_bridge.loop import Citation, LoopView, RoundView, ToolResultElement, ToolStatus
+from openresponses_server.agents.screen import CALLING, SIGNS, input_text, name_of
 
+_LINKS: Final = ("https://", "http://")
 _OPEN: Final = frozenset({ToolStatus.FAILED, ToolStatus.DECLINED})  # statuses whose text is shown at once
 _RANGES: Final = (
     (0, 8),  # control characters, tab and line feed aside
@@ -37,9 +39,10 @@ def html_of(view: LoopView) -> str:
 def element_html(element: ToolResultElement) -> str:
     """One call: a `<section class="tool">` with its status as `data-status`."""
     sign, words, _ = SIGNS[element.status]
+    took = "" if element.seconds is None else f" in {element.seconds:.1f} s"
     parts = [
-        f'<h4><span class="name">{_text(element.name)}</span> '
-        f'<span class="status">{sign} {_text(words)}</span></h4>',
+        f'<h4><span class="name">{_text(name_of(element))}</span> '
+        f'<span class="status">{sign} {_text(words)}{took}</span></h4>',
         _folded("input", "Input", _input(element)),
     ]
     if element.notes:
@@ -60,7 +63,29 @@ def _round(made: RoundView) -> str:
     said = f'<div class="text">{_text(made.text.strip())}</div>' if made.text.strip() else ""
     calling = f'<p class="calling" role="status">{CALLING}</p>' if made.is_calling else ""
     elements = "".join(map(element_html, made.elements))
-    return f'<section class="round">{retries}{thinking}{said}{calling}{elements}</section>'
+    notes = _citations(made.citations) + _limit(made.max_tool_calls)
+    return f'<section class="round">{retries}{thinking}{said}{calling}{elements}{notes}</section>'
+
+
+def _citations(citations: Sequence[Citation]) -> str:
+    """The cited pages as a list; those of the web are links."""
+    shown = "".join(f"<li>{_cited(each)}</li>" for each in citations)
+    return f'<ol class="citations">{shown}</ol>' if shown else ""
+
+
+def _cited(page: Citation) -> str:
+    title, url = _text(page.title.strip() or page.url), _text(page.url)
+    if not page.url.startswith(_LINKS):
+        return f"{title} <code>{url}</code>"
+    return (
+        f'<a href="{url}" rel="noopener noreferrer nofollow" target="_blank">{title}</a> <code>{url}</code>'
+    )
+
+
+def _limit(max_tool_calls: int | None) -> str:
+    if max_tool_calls is None:
+        return ""
+    return f'<p class="note">The server ran {max_tool_calls} calls, as many as allowed.</p>'
 
 
 def _input(element: ToolResultElement) -> str:

@@ -16,6 +16,7 @@ import anyio
 from openresponses_bridge.diagnostics import Diagnostic
 from openresponses_bridge.errors import BridgeError
 from openresponses_bridge.loop import (
+    ApprovalRequest,
     JournalError,
     LoopBegun,
     LoopEntry,
@@ -30,6 +31,7 @@ from openresponses_bridge.loop import (
 from openresponses_bridge.loop.journal import LINE_END
 from openresponses_bridge.models.information import EnrichedModelData
 from openresponses_bridge.prompt import GlobalContext, PromptContext, PromptRenderer
+from openresponses_bridge.prompt.bodies import ResponsesFields
 from openresponses_bridge.tools.errors import CancellationToken
 from openresponses_bridge.tools.offering import ModelCapabilities, get_agent_tools
 from openresponses_bridge.tools.registry import ToolRegistry
@@ -168,6 +170,10 @@ class Task(NamedTuple):
     """The description of the workspace; None: only its path is sent."""
     call_log: CallLog | None = None
     """Logs each call."""
+    hosted_tools: tuple[dict[str, Any], ...] = ()
+    """The tools that the model's server runs, as a request declares them."""
+    max_tool_calls: int | None = None
+    """How many calls the model's server runs for one answer."""
 
 
 class TaskResult(NamedTuple):
@@ -247,11 +253,13 @@ async def _run(task: Task, service: Service, screen: Screen, token: Cancellation
             references=task.attachments.references,
             global_context=task.global_context or GlobalContext(workspace_root=task.workspace),
             tools=list(offered),
+            hosted_tools=task.hosted_tools,
         ),
         renderer,
         state=LoopState(entries),
         record=_recorder(task.journal, screen),
         finished_cb=screen.show_delta,
+        hosted_cb=screen.show_hosted,
         parallel=lambda name: (tool := offered.get(name)) is not None and tool.parallel,
         tool_call_limit=task.limit,
         limit_behavior=task.limit_behavior,
@@ -260,8 +268,10 @@ async def _run(task: Task, service: Service, screen: Screen, token: Cancellation
         stateful=task.stateful,
         model_summaries=task.model_summaries,
     )
-    model = ServiceModel(service, name, stateful=task.stateful)
-    result = await LoopDriver(loop, model, tools, ask_user=prompt).run()
+    limited: ResponsesFields = {} if task.max_tool_calls is None else {"max_tool_calls": task.max_tool_calls}
+    model = ServiceModel(service, name, stateful=task.stateful, **limited)
+    approve = _approve if task.yes else screen.decline if prompt is None else prompt.approve
+    result = await LoopDriver(loop, model, tools, ask_user=prompt, approve=approve).run()
     notes = [*renderer.diagnostics, *loop.diagnostics, *model.diagnostics]
     screen.show_result(result, notes)
     return TaskResult(result, notes)
@@ -277,6 +287,10 @@ def _recorder(journal: JournalFile | None, screen: Screen) -> Callable[[LoopEntr
 
 
 async def _allow(tool_name: str, question: str) -> bool:
+    return True
+
+
+async def _approve(request: ApprovalRequest) -> bool:
     return True
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import termios
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
@@ -20,8 +20,10 @@ from rich.text import Text
 from openresponses_bridge.diagnostics import Diagnostic
 from openresponses_bridge.dialects.copilot import ResponseDelta
 from openresponses_bridge.loop import (
+    ApprovalRequest,
     CallEnded,
     CallsBegun,
+    Citation,
     LoopEntry,
     LoopResult,
     LoopView,
@@ -30,8 +32,9 @@ from openresponses_bridge.loop import (
     ToolResultElement,
     ToolStatus,
 )
+from openresponses_bridge.protocol.unknown import UnknownItem
 from openresponses_bridge.protocol.usage import Usage
-from openresponses_bridge.text import counted, cut, shown
+from openresponses_bridge.text import counted, cut, on_one_line, shown
 from openresponses_bridge.tools.errors import CancellationToken
 
 # A loop's view in the terminal: a panel for each call, thinking in one line, usage at the end. Text of models
@@ -41,12 +44,18 @@ CALLING: Final = "Calling tools…"
 _MOST_LINES: Final = 12
 _MOST_COLUMNS: Final = 400
 _MOST_THINKING: Final = 60  # characters that are shown
+_MOST_LABEL: Final = 100
+_MOST_ARGUMENTS: Final = 8_000  # of a call that is to be approved
+_MOST_CITATIONS: Final = 50
+_MOST_TITLE: Final = 200
+_MOST_URL: Final = 2_000
 # status → (sign, words, colour)
 SIGNS: Final = {
     ToolStatus.CALLING: ("…", CALLING, "cyan"),
     ToolStatus.PENDING: ("○", "Waiting", "cyan"),
     ToolStatus.RUNNING: ("▶", "Running", "cyan"),
     ToolStatus.COMPLETE: ("✓", "Complete", "green"),
+    ToolStatus.APPROVED: ("✓", "Approved", "green"),
     ToolStatus.FAILED: ("✗", "Failed", "red"),
     ToolStatus.DECLINED: ("✗", "Declined", "yellow"),
     ToolStatus.CANCELLED: ("■", "Cancelled", "yellow"),
@@ -59,6 +68,8 @@ def panel_of(element: ToolResultElement, *, is_run: bool = True) -> Panel:
     """A call: its name, input, status, progress, result or error. Long texts are shortened with a note.
     `is_run`: it is run here."""
     sign, words, colour = SIGNS[element.status] if is_run else NOT_RUN
+    if element.seconds is not None:
+        words += f" in {element.seconds:.1f} s"
     parts: list[RenderableType] = [
         Text.assemble(("Input: ", "bold"), _cut(input_text(element))),
         Text.assemble(("Status: ", "bold"), (f"{sign} {words}", colour)),
@@ -70,8 +81,59 @@ def panel_of(element: ToolResultElement, *, is_run: bool = True) -> Panel:
     for heading, text in (("Result:\n", element.result), ("", element.error)):
         if text is not None:
             parts += [Rule(style="dim"), Text.assemble((heading, "bold"), _cut(text))]
-    title = Text(f"🔧 {shown(element.name)}")
+    title = Text(f"🔧 {name_of(element)}")
     return Panel(Group(*parts), title=title, title_align="left", border_style=colour, expand=False)
+
+
+def name_of(element: ToolResultElement) -> str:
+    """The name of a call, and who runs it where that is not this process."""
+    name = on_one_line(element.name, _MOST_COLUMNS)
+    if element.runner is None:
+        return name
+    where = f"the MCP server {on_one_line(element.runner, _MOST_LABEL)}" if element.runner else "the server"
+    return f"{name} (run by {where})"
+
+
+def approval_panel(request: ApprovalRequest) -> Panel:
+    """What the user is to approve, each on one line of its own, so that no text can pass for another."""
+    arguments = on_one_line(request.arguments, _MOST_ARGUMENTS)
+    fields = [
+        ("MCP server", on_one_line(request.server_label, _MOST_COLUMNS)),
+        ("Tool", on_one_line(request.name, _MOST_COLUMNS)),
+        ("Arguments", arguments),
+    ]
+    parts: list[RenderableType] = [Text.assemble((f"{name}: ", "bold"), text) for name, text in fields]
+    if len(request.arguments) > _MOST_ARGUMENTS:
+        more = counted(len(request.arguments) - _MOST_ARGUMENTS, "more character")
+        parts.append(Text(f"Not all of the arguments is shown: there are {more}.", "bold red"))
+    title = Text("The model's server asks to run this call")
+    return Panel(Group(*parts), title=title, title_align="left", border_style="yellow", expand=False)
+
+
+def citation_lines(citations: Sequence[Citation]) -> list[Text]:
+    """The pages that an answer cites, numbered. Only addresses of the web are shown as such."""
+    lines = []
+    for number, each in enumerate(citations[:_MOST_CITATIONS], 1):
+        title = on_one_line(each.title.strip(), _MOST_TITLE)
+        url = on_one_line(each.url, _MOST_URL)
+        is_link = each.url.startswith(("https://", "http://"))
+        lines.append(
+            Text.assemble(
+                (f"[{number}] ", "bold"), title, " " if title else "", (url, "cyan" if is_link else "dim")
+            )
+        )
+    if len(citations) > _MOST_CITATIONS:
+        lines.append(Text(f"… {counted(len(citations) - _MOST_CITATIONS, 'more page')}", "dim"))
+    return lines
+
+
+def notes_of(made: RoundView) -> list[RenderableType]:
+    """What stands under an answer: the pages that it cites, and a limit that it reached."""
+    notes: list[RenderableType] = [*citation_lines(made.citations)]
+    if made.max_tool_calls is not None:
+        said = f"The server's tools were called as often as allowed: {made.max_tool_calls} (max_tool_calls)."
+        notes.append(Text(said, "yellow"))
+    return notes
 
 
 def thinking_line(thinking: str) -> Text:
@@ -170,7 +232,8 @@ def _round(made: RoundView) -> list[RenderableType]:
         parts.append(Text(shown(made.text.strip())))
     if made.is_calling:
         parts.append(Text(CALLING, "cyan"))
-    return parts + [panel_of(each) for each in made.elements if each.status is not ToolStatus.CALLING]
+    parts += [panel_of(each) for each in made.elements if each.status is not ToolStatus.CALLING]
+    return parts + notes_of(made)
 
 
 def _cut(text: str) -> str:
@@ -235,6 +298,31 @@ class Screen:
             self._lines.end_line()
             self._show_status(CALLING)
 
+    def show_hosted(self, item: UnknownItem, is_done: bool) -> None:
+        """Show an item of a tool that the model's server runs (the loop's `hosted_cb`)."""
+        element = self.view.hosted(item, is_done)
+        if self._quiet or element is None:
+            return
+        if is_done:
+            self._hide_status()
+            self._lines.print_call(element)
+        else:
+            self._show_status(f"Running {name_of(element)}…")
+
+    async def decline(self, request: ApprovalRequest) -> bool:
+        """Decline a call that nobody can be asked about, and say so."""
+        self.show_approval(request)
+        self._console.print(
+            Text("Declined, since nobody can be asked here: --yes allows every call.", "yellow")
+        )
+        return False
+
+    def show_approval(self, request: ApprovalRequest) -> None:
+        """Show what is to be approved."""
+        self._hide_status()
+        self._lines.end_line()
+        self._console.print(approval_panel(request))
+
     def show_entry(self, entry: LoopEntry) -> None:
         """Show an entry that was recorded."""
         self.view.entry(entry)
@@ -244,6 +332,8 @@ class Screen:
             self._hide_status()
             self._print_thinking()
             self._lines.end_line()
+            for note in notes_of(self.view.rounds[-1]):
+                self._console.print(note, soft_wrap=True)
         elif isinstance(entry, CallsBegun):
             self._show_running(entry.ids)
         elif isinstance(entry, CallEnded):
@@ -334,6 +424,11 @@ class ConfirmationPrompt:
                 finally:
                     dispose()
             return False
+
+    async def approve(self, request: ApprovalRequest) -> bool:
+        """Ask whether the model's server may run a call (the driver's `approve`)."""
+        self._screen.show_approval(request)
+        return await self("Allow this call?")
 
     async def confirm(self, tool_name: str, question: str) -> bool:
         """Ask whether a tool may run (the tools' `confirm`)."""

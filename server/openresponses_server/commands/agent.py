@@ -60,6 +60,22 @@ _ANSWERED, _NOT_ANSWERED, _CANCELLED = 0, 1, 130
     "--modified", multiple=True, metavar="FILE", help="Name this file as changed in the system text."
 )
 @click.option("--note", "notes", multiple=True, metavar="TEXT", help="A line for the system text.")
+@click.option(
+    "--web-search", is_flag=True, help="Let the model search the web, by its upstream or the config's search."
+)
+@click.option(
+    "--mcp",
+    "mcp_servers",
+    multiple=True,
+    metavar="NAME",
+    help="Offer the tools of this MCP server of the config; each call asks you first.",
+)
+@click.option(
+    "--max-tool-calls",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Calls of the web search and MCP servers for each answer (default: the config's).",
+)
 @config_flag
 @upstream_flags(ASKED)
 @click.option("--yes", is_flag=True, help="Allow every call without asking.")
@@ -120,6 +136,7 @@ def command(
             inside = _folder(open_until_the_end, folder)
             registry = _tools(tools, inside)
             _check_names(registry, flags["disabled"])
+            _check_servers(settings, flags["mcp_servers"])
             journal = _journal(open_until_the_end, resume)
             if not task.strip() and journal is not None and not journal.entries:
                 exit_unreadable(f"{resume}: it has no task to resume")
@@ -187,6 +204,8 @@ def _run(
             notes=flags["notes"],
         ),
         call_log=call_log,
+        hosted_tools=_hosted_tools(flags["web_search"], flags["mcp_servers"]),
+        max_tool_calls=flags["max_tool_calls"],
     )
     screen = Screen(OutputStream(highlight=False, stderr=as_json), quiet=as_json)
     return asyncio.run(run_task(task, settings, screen))
@@ -243,6 +262,21 @@ def _check_names(registry: ToolRegistry, disabled: tuple[str, ...]) -> None:
     for name in disabled:
         if name not in known:
             raise click.UsageError(f"--without: there is no tool and no tag {name!r}")
+
+
+def _check_servers(settings: Settings, names: tuple[str, ...]) -> None:
+    known = [each.name for each in settings.mcp_servers]
+    for name in names:
+        if name not in known:
+            listed = ", ".join(map(repr, known)) or "none"
+            raise click.UsageError(f"--mcp: the config has no MCP server {name!r} (it has: {listed})")
+
+
+def _hosted_tools(web_search: bool, mcp_servers: tuple[str, ...]) -> tuple[dict[str, Any], ...]:
+    """The declarations. An MCP server's say nothing of approvals, so that all calls need one."""
+    found: list[dict[str, Any]] = [{"type": "web_search"}] if web_search else []
+    found += [{"type": "mcp", "server_label": name} for name in dict.fromkeys(mcp_servers)]
+    return tuple(found)
 
 
 def _call_log(opened: ExitStack, path: Path | None) -> CallLog | None:

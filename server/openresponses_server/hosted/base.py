@@ -13,11 +13,6 @@ from typing import Any, Final, Protocol
 from msgspec import Struct
 
 from openresponses_bridge.protocol.request import CreateResponse
-from openresponses_bridge.protocol.unknown import OURS, UnknownItem
-
-OUTPUT: Final = f"{OURS}output"
-"""The field of an item with what the model was sent, where the item has no field of its own for it."""
-_SLUG: Final = "openai:"
 
 
 class HostedFunction(Struct, frozen=True):
@@ -145,8 +140,3 @@ class HostedProvider(Protocol):
     async def close(self) -> None:
         """Close connections."""
         ...
-
-
-def kind_of(item: Any) -> str:
-    """The type of an item of a hosted tool in OpenAI's spelling, "" for other items."""
-    return item.type.removeprefix(_SLUG) if isinstance(item, UnknownItem) else ""

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from openresponses_bridge.protocol.hosted import kind_of
 from openresponses_bridge.protocol.request import CreateResponse
 from openresponses_bridge.tools.errors import CancellationToken
 from openresponses_bridge.tools.registry import Tool, ToolRegistry
@@ -22,7 +23,6 @@ from openresponses_server.hosted.base import (
     HostedResult,
     HostedTool,
     Recalled,
-    kind_of,
 )
 from openresponses_server.settings import FunctionSettings, SettingsError
 

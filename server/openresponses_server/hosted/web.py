@@ -8,10 +8,10 @@ from typing import Any, Final
 from openresponses_bridge.dialects.base import SEARCH_CALL, is_search
 from openresponses_bridge.errors import InvalidRequestError, WireError
 from openresponses_bridge.protocol.codec import decode_json, encode
+from openresponses_bridge.protocol.hosted import OUTPUT, kind_of
 from openresponses_bridge.protocol.request import CreateResponse
 from openresponses_bridge.protocol.unknown import UnknownTool
 from openresponses_server.hosted.base import (
-    OUTPUT,
     HostedCall,
     HostedContext,
     HostedFunction,
@@ -19,7 +19,6 @@ from openresponses_server.hosted.base import (
     HostedTool,
     HostedToolError,
     Recalled,
-    kind_of,
 )
 from openresponses_server.hosted.pages import Pages, found_in
 from openresponses_server.hosted.search import HttpSearch, SearchHit, SearchProvider, SearchQuery

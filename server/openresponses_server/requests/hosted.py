@@ -6,8 +6,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
+from msgspec.structs import replace
+
 from openresponses_bridge.calls.declarations import active_tools
 from openresponses_bridge.errors import InvalidRequestError
+from openresponses_bridge.protocol.hosted import kind_of
 from openresponses_bridge.protocol.ids import LONGEST_ID
 from openresponses_bridge.protocol.input_items import FunctionCallOutputParam, FunctionCallParam
 from openresponses_bridge.protocol.tools import NamespaceTool
@@ -18,7 +21,6 @@ from openresponses_server.hosted.base import (
     HostedProvider,
     HostedTool,
     Recalled,
-    kind_of,
 )
 from openresponses_server.requests.hosted_tools import SLUG, HostedTools
 from openresponses_server.requests.prepared import PreparedRequest
@@ -33,9 +35,9 @@ async def offer_hosted(request: PreparedRequest, service: Service) -> None:
     turns. Raises HttpError, and InvalidRequestError with the path of what is wrong."""
     body, has = request.body, request.target.traits.hosted_tools
     conversation = [*request.history, *request.own]
-    approved = _approved(conversation)
-    request.history = _recalled(request.history, service.hosted, has, approved)
-    request.own = _recalled(request.own, service.hosted, has, approved)
+    decisions = _decisions(conversation)
+    request.history = _recalled(request.history, service.hosted, has, decisions)
+    request.own = _recalled(request.own, service.hosted, has, decisions)
     if request.compacts or request.choices != 1:
         return
     limits = service.settings.tools
@@ -115,17 +117,29 @@ def _free(name: str, taken: set[str]) -> str:
     return candidate
 
 
-def _approved(conversation: Iterable[Any]) -> set[str]:
-    """The ids of the requests for approval that were granted: their calls have run, or will."""
-    return {
-        str(item.raw.get("approval_request_id"))
-        for item in conversation
-        if kind_of(item) == "mcp_approval_response" and item.raw.get("approve") is True
-    }
+_GRANTED: Final = None
+
+
+def _decisions(conversation: Iterable[Any]) -> dict[str, str | None]:
+    """The user's decisions, by the ids of the requests for approval: None where one was granted, so that its
+    call has run, or will; else the reason why it was not, which may be ""."""
+    found: dict[str, str | None] = {}
+    for item in conversation:
+        if kind_of(item) != "mcp_approval_response":
+            continue
+        asked, reason = str(item.raw.get("approval_request_id")), item.raw.get("reason")
+        if item.raw.get("approve") is True:
+            found[asked] = _GRANTED
+        else:
+            found.setdefault(asked, reason if isinstance(reason, str) else "")
+    return found
 
 
 def _recalled(
-    items: Sequence[Any], providers: Sequence[HostedProvider], has: frozenset[str], approved: set[str]
+    items: Sequence[Any],
+    providers: Sequence[HostedProvider],
+    has: frozenset[str],
+    decisions: Mapping[str, str | None],
 ) -> list[Any]:
     found: list[Any] = []
     for item in items:
@@ -133,9 +147,13 @@ def _recalled(
         if said is None:
             found.append(item)
             continue
-        is_asked = kind_of(item) == "mcp_approval_request" and item.id in approved
-        if said is NOTHING or is_asked:
+        reason: str | None = ""
+        if kind_of(item) == "mcp_approval_request":
+            reason = decisions.get(item.id, "")
+        if said is NOTHING or reason is _GRANTED:
             continue
+        if reason:
+            said = replace(said, output=f"This call was declined: {reason}")
         call_id = f"call_{item.id}"[:LONGEST_ID]
         found.append(FunctionCallParam(call_id, said.name, said.arguments))
         found.append(FunctionCallOutputParam(call_id, said.output))

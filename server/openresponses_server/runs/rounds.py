@@ -22,7 +22,7 @@ from openresponses_bridge.emitter.stream import ResponseStream, StreamFilter
 from openresponses_bridge.emitter.tool_call import is_another
 from openresponses_bridge.protocol.content import LogProb
 from openresponses_bridge.protocol.events import Event
-from openresponses_bridge.protocol.hosted import PROGRESS_EVENTS
+from openresponses_bridge.protocol.hosted import OUTPUT, PROGRESS_EVENTS, kind_of
 from openresponses_bridge.protocol.ids import prefix_of
 from openresponses_bridge.protocol.input_items import FunctionCallOutputParam, FunctionCallParam
 from openresponses_bridge.protocol.items import FunctionCall, Item, MessagePhase
@@ -30,12 +30,10 @@ from openresponses_bridge.protocol.unknown import Extra
 from openresponses_bridge.protocol.usage import Usage, latest
 from openresponses_bridge.random_ids import random_id
 from openresponses_server.hosted.base import (
-    OUTPUT,
     HostedCall,
     HostedResult,
     HostedTool,
     HostedToolError,
-    kind_of,
 )
 from openresponses_server.runs.schema_workers import SchemaCheck
 from openresponses_server.settings import HostedLimits

@@ -24,7 +24,7 @@ export function Events({ recording, onlyPinned }) {
   <//>`;
 }
 
-const isFailure = (event, data) => event === 'error' || event === 'response.failed' || data?.response?.status === 'failed' || data?.item?.status === 'failed';
+const isFailure = (event, data) => event === 'error' || event.endsWith('.failed') || data?.response?.status === 'failed' || data?.item?.status === 'failed';
 
 function Row({ recording, index, row, count, isHere, onPick, id }) {
   const { event, data, at } = recording.events[index];

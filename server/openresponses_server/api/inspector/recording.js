@@ -37,6 +37,8 @@ export class Recording {
     this.withParts = [];
     this.ends = []; // the observations at the ends of responses
     this.metrics = { ...NOTHING };
+    this.begun = new Map(); // item id → when it was added
+    this.spent = new Map(); // item id → the seconds until it was done
     this.requestLosses = '';
     this.version = signal(0); // counts what has come, once a frame
     this.cursor = signal(-1);
@@ -135,6 +137,9 @@ export class Recording {
       metrics.deltas += 1;
       metrics.characters += typeof data?.delta === 'string' ? data.delta.length : 0;
     }
+    const item = data?.item?.id;
+    if (typeof item === 'string' && event === 'response.output_item.added') this.begun.set(item, at ?? 0);
+    else if (typeof item === 'string' && event === 'response.output_item.done' && this.begun.has(item)) this.spent.set(item, (at ?? 0) - this.begun.get(item));
     if (data?.response?.usage) metrics.usage = data.response.usage;
   }
 

@@ -7,7 +7,7 @@ import { Events, duration } from './events.js';
 import { Json } from './json.js';
 import { Lanes } from './lanes.js';
 import { Menu } from './menu.js';
-import { close, sendRequest } from './session.js';
+import { close, open, sendRequest } from './session.js';
 import { Transport } from './transport.js';
 import { SEVERITIES } from './protocol/kinds.js';
 import { openOne } from './stored.js';
@@ -32,7 +32,7 @@ export function Stream({ recording }) {
       <${Transport} recording=${recording} byTime=${byTime} setByTime=${setByTime} />
     </section>
     <div class="columns">
-      <section class="card" aria-label="Answer"><h2>Answer</h2><div class="scroll" tabindex="0" role="region" aria-label="The answer up to this event"><${Answer} response=${snapshot} /></div></section>
+      <section class="card" aria-label="Answer"><h2>Answer</h2><div class="scroll" tabindex="0" role="region" aria-label="The answer up to this event"><${Answer} response=${snapshot} request=${recording.request} requests=${open.value.map((each) => each.request)} spent=${recording.timed ? recording.spent : undefined} /></div></section>
       <section class="card list" aria-label="All events">
         <h2>Events <label class="small"><input type="checkbox" checked=${onlyPinned} onChange=${(event) => setOnlyPinned(event.currentTarget.checked)} /> only with findings (${recording.pinned.length})</label></h2>
         <${Events} recording=${recording} onlyPinned=${onlyPinned} />

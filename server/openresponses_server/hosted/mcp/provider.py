@@ -15,6 +15,7 @@ import msgspec
 
 from openresponses_bridge.errors import WireError
 from openresponses_bridge.protocol.codec import decode_json
+from openresponses_bridge.protocol.hosted import error_text
 from openresponses_bridge.protocol.request import CreateResponse
 from openresponses_bridge.protocol.secrets import names_secret
 from openresponses_bridge.protocol.unknown import UnknownTool
@@ -185,20 +186,8 @@ def _load_sdk() -> None:
 
 def _output_of(raw: dict[str, Any]) -> str:
     """What a call gave, as a model gets it."""
-    output, error = raw.get("output"), raw.get("error")
-    if isinstance(output, str):
-        return output
-    if isinstance(error, dict):
-        said = error.get("message")
-        if isinstance(said, str):
-            return said
-        content = error.get("content")
-        parts = content if isinstance(content, list) else []
-        texts = [
-            part["text"] for part in parts if isinstance(part, dict) and isinstance(part.get("text"), str)
-        ]
-        return "\n".join(texts) or "The call failed."
-    return error if isinstance(error, str) else "The call did not end."
+    output = raw.get("output")
+    return output if isinstance(output, str) else error_text(raw.get("error")) or "The call did not end."
 
 
 def check_servers(settings: Settings) -> None:

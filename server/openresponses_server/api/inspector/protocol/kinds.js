@@ -1,5 +1,7 @@
 // What an event is about, in few words: for lanes, lists and colours.
 
+import { plainType } from './hosted.js';
+
 export const KINDS = ['response', 'text', 'reasoning', 'tool', 'refusal', 'other'];
 const [RESPONSE, TEXT, REASONING, TOOL, REFUSAL, OTHER] = KINDS.keys();
 
@@ -7,10 +9,10 @@ const BY_ITEM = {
   message: TEXT, reasoning: REASONING, function_call: TOOL, custom_tool_call: TOOL, function_call_output: TOOL,
   custom_tool_call_output: TOOL, web_search_call: TOOL, file_search_call: TOOL, code_interpreter_call: TOOL,
   local_shell_call: TOOL, shell_call: TOOL, apply_patch_call: TOOL, mcp_call: TOOL, computer_call: TOOL,
-  image_generation_call: TOOL,
+  image_generation_call: TOOL, mcp_list_tools: TOOL, mcp_approval_request: TOOL,
 };
 const BY_WORD = [
-  ['reasoning', REASONING], ['refusal', REFUSAL], ['output_text', TEXT], ['_call', TOOL], ['content_part', TEXT],
+  ['mcp_list_tools', TOOL], ['reasoning', REASONING], ['refusal', REFUSAL], ['output_text', TEXT], ['_call', TOOL], ['content_part', TEXT],
   ['output_item', OTHER],
 ];
 
@@ -18,8 +20,8 @@ export const SEVERITIES = ['none', 'ignored', 'retry', 'failover', 'warning', 'r
 const RANK = Object.fromEntries(SEVERITIES.map((name, rank) => [name, rank]));
 
 export function kindOf(name, data) {
-  const item = data?.item?.type;
-  if (typeof item === 'string') return BY_ITEM[item] ?? (item.endsWith('_call') ? TOOL : OTHER);
+  const item = plainType(data?.item);
+  if (item) return BY_ITEM[item] ?? (item.endsWith('_call') ? TOOL : OTHER);
   if (typeof data?.output_index !== 'number') return RESPONSE;
   if (data.part?.type === 'reasoning_text') return REASONING;
   return BY_WORD.find(([word]) => name.includes(word))?.[1] ?? OTHER;

@@ -1,0 +1,222 @@
+"""The answer on the inspector's page: calls that the server ran, approvals, and what a text cites."""
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from openresponses_bridge.emitter import ResponseStreamStateMachine
+from openresponses_bridge.protocol.codec import encode
+from openresponses_bridge.protocol.hosted import work_of
+from openresponses_bridge.protocol.request import CreateResponse
+from openresponses_bridge.protocol.unknown import OURS, UnknownItem
+from tests.server.api.inspector.test_page import modules
+from tests.support.machines import counting_ids
+
+NODE = shutil.which("node")
+pytestmark = pytest.mark.skipif(NODE is None, reason="needs Node.js")
+
+HOSTILE = "<img src=x onerror=alert(1)>\u202egnp\x1b[2J"
+CALLED: dict[str, Any] = {
+    "type": "mcp_call",
+    "id": "mcp_1",
+    "server_label": "weather",
+    "name": "get_forecast",
+    "arguments": '{"city":"Oslo"}',
+    "output": "Rain",
+    "error": None,
+    "status": "completed",
+    "approval_request_id": "mcpr_1",
+}
+LISTED = {"type": "mcp_list_tools", "id": "l", "server_label": "weather", "tools": [{"name": "get_forecast"}]}
+SEARCHED: dict[str, Any] = {
+    "type": "web_search_call",
+    "id": "ws_1",
+    "status": "completed",
+    "action": {"type": "search", "query": "rain", "sources": [{"type": "url", "url": "https://a.example"}]},
+}
+ASKED = {
+    "type": "mcp_approval_request",
+    "id": "mcpr_1",
+    "server_label": "weather",
+    "name": "get_forecast",
+    "arguments": '{"city":"Oslo"}',
+}
+APPROVED = {"type": "mcp_approval_response", "approval_request_id": "mcpr_1", "approve": True}
+DECLINED = {**APPROVED, "approve": False, "reason": HOSTILE}
+LINKS = {
+    "https://example.com/a?b=c#d": "https://example.com/a?b=c#d",
+    "HTTP://example.com": "http://example.com/",
+    "javascript:alert(1)": None,
+    "java\nscript:alert(1)": None,
+    " \x01javascript:alert(1)": None,
+    "data:text/html,<script>alert(1)</script>": None,
+    "vbscript:x": None,
+    "file:///etc/passwd": None,
+    "blob:https://example.com/x": None,
+    "//example.com": None,
+    "/inspector": None,
+    "": None,
+    'https://example.com/"onclick="alert(1)': "https://example.com/%22onclick=%22alert(1)",
+}
+ITEMS: list[dict[str, Any]] = [
+    CALLED,
+    LISTED,
+    SEARCHED,
+    ASKED,
+    {**CALLED, "output": None, "error": {"message": "down"}},
+    {**CALLED, "output": None, "error": {"content": [{"type": "text", "text": "down"}, 7]}},
+    {**CALLED, "output": None, "error": {"content": []}},
+    {**CALLED, "name": 7, "output": [1], "error": 7},
+    {**LISTED, "error": "no tools"},
+    {**SEARCHED, "status": "failed", f"{OURS}output": "down"},
+    {**SEARCHED, "action": {"type": "open_page", "url": "https://a"}, f"{OURS}output": "text"},
+    {**SEARCHED, "type": "openai:web_search_call", "action": 7},
+    {"type": "file_search_call", "id": "f", "queries": ["a"]},
+    {"type": "code_interpreter_call", "id": "c", "code": "1"},
+    {"type": "acme:look", "id": "a"},
+]
+
+
+def observed(
+    *items: dict[str, Any],
+    text: str = "",
+    cites: Any = (),
+    wire: str = "openai",
+    limit: int | None = None,
+) -> list[dict[str, Any]]:
+    """What the machine makes of an answer, as the page gets it: an event every half second."""
+    request = CreateResponse(model="m", max_tool_calls=limit)
+    machine = ResponseStreamStateMachine("m", request, ids=counting_ids(), clock=lambda: 0, wire=wire)
+    events = machine.start()
+    for item in items:
+        events += machine.item_added({**item, "status": "in_progress"} if "status" in item else item)
+        events += machine.item(item)
+    if text:
+        events += machine.text(text)
+    for url, title in cites:
+        cited = {"type": "url_citation", "url": url, "title": title, "start_index": 0, "end_index": 1}
+        events += machine.annotation(cited)
+    sent = json.loads(encode(events + machine.finish()))
+    return [{"event": each["type"], "data": each, "at": 0.5 * at} for at, each in enumerate(sent)]
+
+
+def drawn(*cases: dict[str, Any], links: Any = (), items: Any = ()) -> Any:
+    assert NODE is not None
+    asked = json.dumps({"cases": cases, "links": list(links), "items": list(items)})
+    command = [NODE, str(Path(__file__).with_name("answer.mjs")), modules()]
+    done = subprocess.run(command, input=asked, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def texts(case: dict[str, Any], tag: str, **props: str) -> list[str]:
+    """The texts of elements with this tag and these properties."""
+    return [
+        " ".join(each["text"].split())
+        for each in case["elements"]
+        if each["tag"] == tag and props.items() <= each["props"].items()
+    ]
+
+
+@pytest.mark.parametrize("wire", ["openai", "openresponses"])
+def test_calls_approvals_and_citations_are_shown(wire: str) -> None:
+    stream = observed(LISTED, SEARCHED, CALLED, text="Rain.", cites=[("https://a.example/x", "A")], wire=wire)
+    asks = observed(ASKED, wire=wire)
+    request, declined = {"input": [APPROVED]}, {"input": [DECLINED]}
+    done, waits, approved, refused = drawn(
+        {"observations": stream, "request": request, "requests": [request]},
+        {"observations": asks, "requests": [{"input": "Hi"}, None]},
+        {"observations": asks, "requests": [None, request]},
+        {"observations": asks, "requests": [declined, request]},
+    )["drawn"]
+    heads = [" ".join(each.split()) for each in texts(done, "header")]
+    slug = ["mcp_list_tools", "web_search_call", "mcp_call"]
+    assert [head.split()[:2] for head in heads] == [
+        ["mcp_list_tools", slug[0]],
+        ["web_search", slug[1]],
+        ["get_forecast", slug[2]],
+    ]
+    assert all(head.endswith("500 ms") for head in heads)
+    assert heads[2] == "get_forecast mcp_call by the MCP server weathercompleted 500 ms"
+    assert "https://a.example" in texts(done, "div", **{"class": "result"})[0]
+    assert "resultRain" in " ".join(texts(done, "div", **{"class": "result"}))
+    (link,) = [each for each in done["elements"] if each["tag"] == "a"]
+    assert link["props"] == {
+        "href": "https://a.example/x",
+        "target": "_blank",
+        "rel": "noopener noreferrer nofollow",
+    }
+    assert texts(done, "p", **{"class": "note"}) == ["approved mcpr_1"]
+    for case, words in ((waits, "waits for a decision"), (approved, "approved"), (refused, "declined")):
+        (head,) = texts(case, "header")
+        assert head.startswith(f"get_forecast asks for approval by the MCP server weather {words}")
+    assert set(done["kinds"]) == {3, 1}  # tools and the message
+
+
+def test_a_failed_call_and_the_limit_of_calls_are_shown() -> None:
+    failed = {**CALLED, "output": None, "error": {"message": "down"}, "status": "failed"}
+    reached, below = drawn(
+        {"observations": observed(failed, SEARCHED, limit=2)}, {"observations": observed(failed, limit=2)}
+    )["drawn"]
+    assert len(texts(reached, "div", **{"class": "panel call failed"})) == 1
+    assert "errordown" in texts(reached, "div", **{"class": "result"})
+    assert "as often as allowed: 2 (max_tool_calls)" in reached["text"]
+    assert "max_tool_calls" not in below["text"]
+
+
+def test_only_addresses_of_the_web_are_links() -> None:
+    cites = [(url, HOSTILE) for url in LINKS]
+    found = drawn({"observations": observed(text="x", cites=cites)}, links=LINKS)
+    assert found["links"] == list(LINKS.values())
+    (case,) = found["drawn"]
+    links = [each["props"] for each in case["elements"] if each["tag"] == "a"]
+    assert [each["href"] for each in links] == [link for link in LINKS.values() if link]
+    assert {each["rel"] for each in links} == {"noopener noreferrer nofollow"}
+    assert len(texts(case, "li")) == len(LINKS), "nothing is lost: the others are text"
+    assert not any("dangerouslySetInnerHTML" in each["props"] for each in case["elements"])
+    assert "\u202e" not in case["text"]
+    assert "\x1b" not in case["text"]
+
+
+def test_work_is_read_as_the_library_does() -> None:
+    for item, found in zip(ITEMS, drawn(items=ITEMS)["works"], strict=True):
+        work = work_of(UnknownItem(item))
+        if work is None:
+            assert found is None, item
+            continue
+        assert (work.name, work.server_label, work.error) == (found["name"], found["runner"], found["error"])
+        tools = ", ".join(each["name"] for each in found["tools"])
+        is_list = found["kind"] == "mcp_list_tools"
+        assert (work.result or None) == ((None if work.error else tools) if is_list else found["result"]), (
+            item
+        )
+        assert work.input == found["given"], item
+
+
+def test_hostile_and_huge_items_are_shown_as_bounded_text() -> None:
+    hostile = {
+        **dict.fromkeys(("server_label", "name", "arguments", "output"), HOSTILE),
+        "type": "mcp_call",
+        "id": "h1",
+        "status": "completed",
+    }
+    huge = {**CALLED, "id": "h2", "arguments": "x" * 1_000_000, "output": "y" * 3_000_000}
+    tools = [{"name": HOSTILE, "description": "z" * 10_000} for _ in range(5_000)]
+    asked = {**ASKED, **dict.fromkeys(("server_label", "name", "arguments"), HOSTILE)}
+    odd = {**CALLED, "id": "h3", "name": 7, "arguments": {"a": [1]}, "error": {"content": 7}, "output": 7}
+    many = [{**APPROVED, "approval_request_id": f"mcpr_{at}{HOSTILE}"} for at in range(5_000)]
+    stream = observed(hostile, huge, {**LISTED, "tools": tools}, asked, odd)
+    (case,) = drawn({"observations": stream, "request": {"input": many}, "requests": [{"input": many}]})[
+        "drawn"
+    ]
+    assert len(case["text"]) < 130_000
+    assert {each["tag"] for each in case["elements"]} <= {
+        *("div", "p", "span", "code", "header", "strong", "bdi", "details", "summary", "ul", "ol", "li", "a")
+    }
+    assert not any(sign in case["text"] for sign in "\u202e\x1b")
+    assert "2996000 more characters" in case["text"]
+    assert "4900 more." in case["text"]
