@@ -67,6 +67,8 @@ ROWS: dict[str, tuple[Any, ...]] = {
     ),
     "bridge/openresponses_bridge/calls/call_ids.py:_FORM": ("fullmatch", ("[", "a", "]{9"), ("[", "-", "")),
     "bridge/openresponses_bridge/dialects/base/think_tags.py:_SPACE": ("match", " ", "\n"),
+    "bridge/openresponses_bridge/emitter/citing.py:_BEGINNING": ("search", "http", "https:/", "h"),
+    "bridge/openresponses_bridge/emitter/citing.py:_END": ("search", "a", "."),
     "bridge/openresponses_bridge/protocol/ids.py:_LEGAL": ("fullmatch", "a", ("", "a", "!")),
     "bridge/openresponses_bridge/dialects/codex/errors.py:_INCOMPLETE": (
         "search",

@@ -41,6 +41,7 @@ from openresponses_bridge.protocol.request import (
     CreateConversationItems,
     CreateResponse,
     ResponseCreateMessage,
+    SearchRequest,
     UpdateConversation,
 )
 from openresponses_bridge.protocol.response import Response
@@ -93,6 +94,7 @@ _items: msgspec.json.Decoder[Any] = msgspec.json.Decoder(KnownItem)
 _response: msgspec.json.Decoder[Response] = msgspec.json.Decoder(Response)
 _create: msgspec.json.Decoder[CreateResponse] = msgspec.json.Decoder(CreateResponse)
 _compact: msgspec.json.Decoder[CompactRequest] = msgspec.json.Decoder(CompactRequest)
+_search: msgspec.json.Decoder[SearchRequest] = msgspec.json.Decoder(SearchRequest)
 _conversation: msgspec.json.Decoder[CreateConversation] = msgspec.json.Decoder(CreateConversation)
 _conversation_update: msgspec.json.Decoder[UpdateConversation] = msgspec.json.Decoder(UpdateConversation)
 _conversation_items: msgspec.json.Decoder[CreateConversationItems] = msgspec.json.Decoder(
@@ -356,6 +358,11 @@ def decode_request(data: bytes | str) -> CreateResponse:
 def decode_compact_request(data: bytes | str) -> CompactRequest:
     """The body of a compact request. Raises InvalidRequestError with `param`."""
     return _request(_compact, CompactRequest, data)
+
+
+def decode_search_request(data: bytes | str) -> SearchRequest:
+    """The body of Codex's search. Raises InvalidRequestError with `param`."""
+    return _request(_search, SearchRequest, data)
 
 
 def decode_create_conversation(data: bytes | str) -> CreateConversation:

@@ -191,6 +191,64 @@ class CompactRequest(Struct, frozen=True, kw_only=True):
     beyond: list[ForeignFields] | UnsetType = field(default=UNSET, name=f"{OURS}beyond")
 
 
+class SearchQueryCommand(Struct, frozen=True, kw_only=True):
+    """Codex: a search. `recency` is in days."""
+
+    q: str
+    recency: Annotated[int, Meta(ge=0)] | None = None
+    domains: list[str] | None = None
+
+
+class OpenCommand(Struct, frozen=True, kw_only=True):
+    """Codex: a page, named by its address, from a line on."""
+
+    ref_id: str
+    lineno: Annotated[int, Meta(ge=0)] | None = None
+
+
+class FindCommand(Struct, frozen=True, kw_only=True):
+    """Codex: a text to look for in a page."""
+
+    ref_id: str
+    pattern: str
+
+
+class TimeCommand(Struct, frozen=True, kw_only=True):
+    """Codex: the time at an offset such as `+03:00`."""
+
+    utc_offset: str
+
+
+class SearchCommands(Struct, frozen=True, kw_only=True):
+    """Codex: what its tool `web.run` was called with. The last ones are not served."""
+
+    search_query: list[SearchQueryCommand] | None = None
+    open: list[OpenCommand] | None = None
+    find: list[FindCommand] | None = None
+    time: list[TimeCommand] | None = None
+    response_length: Literal["short", "medium", "long"] | None = None
+    image_query: list[Any] | None = None
+    click: list[Any] | None = None
+    screenshot: list[Any] | None = None
+    finance: list[Any] | None = None
+    weather: list[Any] | None = None
+    sports: list[Any] | None = None
+
+
+class SearchRequest(Struct, frozen=True, kw_only=True):
+    """Codex: the body of `/v1/alpha/search`. `settings` are those of the tool `web_search`. The conversation
+    (`input`), its `id` and its model say nothing here."""
+
+    commands: SearchCommands | None = None
+    settings: dict[str, Any] | None = None
+    max_output_tokens: Annotated[int, Meta(ge=0)] | None = None
+    id: str | None = None
+    model: str | None = None
+    input: Any = None
+    reasoning: Any = None
+    beyond: list[ForeignFields] | UnsetType = field(default=UNSET, name=f"{OURS}beyond")
+
+
 class ResponseCreateMessage(
     CreateResponse, frozen=True, kw_only=True, tag="response.create", tag_field="type"
 ):

@@ -102,6 +102,7 @@ CHILDREN: dict[type[Any], dict[str, Slot]] = {
     request.CreateConversation: {"items": INPUT_ITEMS},
     request.CreateConversationItems: {"items": INPUT_ITEMS},
     request.UpdateConversation: {},
+    request.SearchRequest: {},
     request.ResponseCreateMessage: _REQUEST_CHILDREN,
     events.OutputItemAdded: {"item": ITEMS},
     events.OutputItemDone: {"item": ITEMS},

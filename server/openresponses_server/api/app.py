@@ -24,6 +24,7 @@ from openresponses_server.api import (
     messages,
     models,
     responses,
+    search,
     vscode,
 )
 from openresponses_server.api.inspector import is_page
@@ -59,6 +60,7 @@ _ROUTES: list[BaseRoute] = [
     Route("/v1/responses/{id}/cancel", responses.cancel, methods=["POST"]),
     Route("/v1/responses/{id}/trace", responses.trace, methods=["GET"]),
     Route("/v1/responses/{id}/input_items", responses.input_items, methods=["GET"]),
+    Route("/v1/alpha/search", search.search, methods=["POST"]),
     Route("/v1/conversations", conversations.create, methods=["POST"]),
     Route("/v1/conversations/{id}", conversations.ConversationEndpoint),
     Route("/v1/conversations/{id}/items", conversations.ItemsEndpoint),

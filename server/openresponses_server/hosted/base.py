@@ -37,11 +37,13 @@ class HostedCall(Struct, frozen=True):
 
 class HostedResult(Struct, frozen=True):
     """What a call gave. `output` is what the model is sent, `item` the fields of the finished item beside or
-    instead of those that it was announced with."""
+    instead of those that it was announced with; `pages` are the addresses and titles of what it found, which
+    the answer may cite."""
 
     output: str
     item: dict[str, Any]
     failed: bool = False
+    pages: Sequence[tuple[str, str]] = ()
 
 
 class Recalled(Struct, frozen=True):
@@ -140,3 +142,11 @@ class HostedProvider(Protocol):
     async def close(self) -> None:
         """Close connections."""
         ...
+
+
+def bounded(text: str, most: int) -> str:
+    """The text cut to so many bytes of UTF-8, with a note where it was cut."""
+    if len(text) * 4 <= most or len(data := text.encode(errors="replace")) <= most:
+        return text
+    note = "\n[cut]"
+    return data[: most - len(note)].decode(errors="ignore") + note

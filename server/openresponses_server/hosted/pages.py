@@ -55,8 +55,6 @@ class Pages:
         """The page at this address; `admits` says whether an address may be fetched, that of each redirect
         too. Raises HostedToolError."""
         settings = self._settings
-        if "://" not in url:
-            url = f"https://{url}"
         try:
             file = await fetch_file(
                 url,
@@ -72,6 +70,11 @@ class Pages:
             return await on_thread(lambda: page_of(file.data.decode(errors="replace")), begun=True)
         text = "\n".join(line.rstrip() for line in file.data.decode(errors="replace").splitlines())
         return Page(urlsplit(url).path.rpartition("/")[2], text)
+
+
+def with_scheme(url: str) -> str:
+    """An address as a browser takes it."""
+    return url if "://" in url else f"https://{url}"
 
 
 def _is_text(media_type: str) -> bool:

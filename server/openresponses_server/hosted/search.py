@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Protocol
 from urllib.parse import parse_qs, urlencode, urlsplit
 
@@ -29,13 +30,22 @@ _log = structlog.get_logger(__name__)
 
 class SearchQuery(Struct, frozen=True):
     """What is searched for: `most` results, of these domains and their subdomains, and not of those.
-    `country` is ISO 3166, "" for any."""
+    `country` is ISO 3166, "" for any; `days` is how old a page may be, None for any age."""
 
     text: str
     most: int
     allowed: Sequence[str] = ()
     blocked: Sequence[str] = ()
     country: str = ""
+    days: int | None = None
+
+    def span(self, names: Sequence[str]) -> str | None:
+        """The name of the shortest span of time, of a day, a week, a month and a year, that has the days."""
+        if self.days is None:
+            return None
+        return next(
+            (name for name, most in zip(names, (1, 7, 31), strict=False) if self.days <= most), names[3]
+        )
 
     def admits(self, url: str) -> bool:
         """Whether a page may be found, or opened, by its domain."""
@@ -162,8 +172,13 @@ def _objects(given: Any) -> list[dict[str, Any]]:
     return [each for each in given if isinstance(each, dict)]
 
 
+_SPANS: Final = ("day", "week", "month", "year")
+
+
 def _searxng(query: SearchQuery, key: str) -> _Request:
     asked = {"q": _with_domains(query), "format": "json"}
+    if span := query.span(_SPANS):
+        asked["time_range"] = span
     headers = {**_JSON, "authorization": f"Bearer {key}"} if key else _JSON
     return _Request("GET", f"/search?{urlencode(asked)}", headers)
 
@@ -176,6 +191,8 @@ def _brave(query: SearchQuery, key: str) -> _Request:
     asked = {"q": _with_domains(query)[:400], "count": str(query.most)}
     if query.country:
         asked["country"] = query.country
+    if span := query.span(("pd", "pw", "pm", "py")):
+        asked["freshness"] = span
     headers = {**_JSON, "x-subscription-token": key}
     return _Request("GET", f"/res/v1/web/search?{urlencode(asked)}", headers)
 
@@ -191,6 +208,8 @@ def _tavily(query: SearchQuery, key: str) -> _Request:
         asked["include_domains"] = list(query.allowed)
     if query.blocked:
         asked["exclude_domains"] = list(query.blocked)
+    if span := query.span(_SPANS):
+        asked["time_range"] = span
     return _post("/search", asked, authorization=f"Bearer {key}")
 
 
@@ -207,6 +226,9 @@ def _exa(query: SearchQuery, key: str) -> _Request:
         asked["excludeDomains"] = list(query.blocked)
     if query.country:
         asked["userLocation"] = query.country
+    if query.days is not None:
+        since = datetime.now(UTC) - timedelta(days=query.days)
+        asked["startPublishedDate"] = f"{since:%Y-%m-%dT%H:%M:%SZ}"
     return _post("/search", asked, x_api_key=key)
 
 
@@ -220,7 +242,10 @@ def _post(path: str, body: dict[str, Any], **headers: str) -> _Request:
 
 
 def _duckduckgo(query: SearchQuery, _key: str) -> _Request:
-    return _Request("GET", f"/html/?{urlencode({'q': _with_domains(query)})}", {"accept": "text/html"})
+    asked = {"q": _with_domains(query)}
+    if span := query.span("dwmy"):
+        asked["df"] = span
+    return _Request("GET", f"/html/?{urlencode(asked)}", {"accept": "text/html"})
 
 
 def _of_duckduckgo(data: bytes) -> list[SearchHit]:

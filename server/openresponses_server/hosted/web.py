@@ -20,7 +20,8 @@ from openresponses_server.hosted.base import (
     HostedToolError,
     Recalled,
 )
-from openresponses_server.hosted.pages import Pages, found_in
+from openresponses_server.hosted.html import Page
+from openresponses_server.hosted.pages import Pages, found_in, with_scheme
 from openresponses_server.hosted.search import HttpSearch, SearchHit, SearchProvider, SearchQuery
 from openresponses_server.settings import WebSearchSettings
 
@@ -28,6 +29,7 @@ _SEARCH, _OPEN, _FIND = "web_search", "open_page", "find_in_page"
 _SHARES: Final = {"low": 0.5, "medium": 1.0, "high": 2.0}  # of the results, by `search_context_size`
 _MOST_RESULTS: Final = 20
 _MOST_DOMAINS: Final = 100
+_MOST_DAYS: Final = 3650
 _LONGEST: Final = 2000  # characters of a query, an address, a pattern
 _PLACE: Final = ("city", "region", "country", "timezone")
 
@@ -49,7 +51,12 @@ class WebSearch:
         )
 
     async def open(self, tool: Any, context: HostedContext) -> HostedTool:
-        return WebSearchTool(tool.raw, self._settings.results, self.provider, self.pages)
+        return self.tool(tool.raw)
+
+    def tool(self, raw: Mapping[str, Any]) -> WebSearchTool:
+        """The search with the settings of a tool `web_search`. Raises InvalidRequestError with the path of
+        one that can't be used."""
+        return WebSearchTool(raw, self._settings.results, self.provider, self.pages)
 
     def offered(self, request: CreateResponse, context: HostedContext) -> HostedTool | None:
         return None
@@ -92,8 +99,9 @@ class WebSearchTool:
         most = raw.get("max_uses")
         self._uses_left = most if isinstance(most, int) else None
         self._provider = provider
-        self._pages = pages
-        self.functions = _functions(where, self._allowed, pages is not None)
+        # anything else restricts the search to what is known of pages without opening them
+        self._pages = pages if raw.get("external_web_access") in (None, True) else None
+        self.functions = _functions(where, self._allowed, self._pages is not None)
 
     def announce(self, call: HostedCall) -> dict[str, Any]:
         return {"type": SEARCH_CALL, "status": "in_progress", "action": _action(call)}
@@ -117,39 +125,52 @@ class WebSearchTool:
         given = _arguments(call)
         action = _action(call)
         try:
-            if call.name == _OPEN:
-                said = await self._page(given)
-            elif call.name == _FIND:
-                said = await self._places(given)
-            else:
-                hits = await self._hits(given)
+            if call.name == _SEARCH:
+                hits = await self.search(given.get("query", ""))
                 action["sources"] = [{"type": "url", "url": hit.url} for hit in hits]
-                said = shown_hits(hits)
+                said, found = shown_hits(hits), [(hit.url, hit.title) for hit in hits]
+            else:
+                page = await self.page(given.get("url", ""))
+                said = f"{page.title}\n\n{page.text}".strip() or "The page has no text."
+                said = said if call.name == _OPEN else places(said, given.get("pattern", ""))
+                found = [(with_scheme(given["url"]), page.title)]
         except HostedToolError as error:
             return HostedResult(error.message, {"status": "failed", "action": action}, failed=True)
-        return HostedResult(said, {"status": "completed", "action": action})
+        return HostedResult(said, {"status": "completed", "action": action}, pages=found)
 
-    async def _hits(self, given: Mapping[str, str]) -> list[SearchHit]:
-        if not (text := given.get("query", "").strip()):
+    async def search(
+        self, text: str, *, days: int | None = None, domains: Sequence[str] = ()
+    ) -> list[SearchHit]:
+        """What is found of the last `days`, None for any time, at these `domains`, none for all that the
+        request allows. Raises HostedToolError."""
+        if not (text := text.strip()[:_LONGEST]):
             raise HostedToolError("The query is missing.")
         if self._uses_left is not None:
             if self._uses_left <= 0:
                 raise HostedToolError("The request allows no further search. Answer with what is known.")
             self._uses_left -= 1
-        return await self._provider.search(
-            SearchQuery(text, self._results, self._allowed, self._blocked, self._country)
-        )
+        allowed = list(domains)[:_MOST_DOMAINS] or self._allowed
+        days = None if days is None else min(max(days, 1), _MOST_DAYS)
+        asked = SearchQuery(text, self._results, allowed, self._blocked, self._country, days)
+        return [hit for hit in await self._provider.search(asked) if self._admits(hit.url)]
 
-    async def _page(self, given: Mapping[str, str]) -> str:
-        if self._pages is None or not (url := given.get("url", "")):
-            raise HostedToolError("The address is missing.")
-        page = await self._pages.open(url, SearchQuery("", 0, self._allowed, self._blocked).admits)
-        return f"{page.title}\n\n{page.text}".strip() or "The page has no text."
+    def _admits(self, url: str) -> bool:
+        return SearchQuery("", 0, self._allowed, self._blocked).admits(url)
 
-    async def _places(self, given: Mapping[str, str]) -> str:
-        if not (pattern := given.get("pattern", "")):
-            raise HostedToolError("The pattern is missing.")
-        return found_in(await self._page(given), pattern) or "The page does not have that text."
+    async def page(self, url: str) -> Page:
+        """The page at an address. Raises HostedToolError."""
+        if self._pages is None:
+            raise HostedToolError("Pages can't be opened here.")
+        if not url or len(url) > _LONGEST:
+            raise HostedToolError("The address is missing, or too long.")
+        return await self._pages.open(with_scheme(url), self._admits)
+
+
+def places(text: str, pattern: str) -> str:
+    """The places in a page's text that have this pattern, for a model. Raises HostedToolError."""
+    if not pattern:
+        raise HostedToolError("The pattern is missing.")
+    return found_in(text, pattern) or "The page does not have that text."
 
 
 def shown_hits(hits: Sequence[SearchHit]) -> str:

@@ -51,6 +51,13 @@ def compose(settings: Settings) -> Service:
 
         spans = Spans()
     hosted = hosted_providers(settings, sealer)
+    commands = None
+    if settings.web_search is not None:
+        from openresponses_server.hosted.commands import WebCommands
+        from openresponses_server.hosted.web import WebSearch
+
+        search = next(each for each in hosted if isinstance(each, WebSearch))
+        commands = WebCommands(search, settings.tools)
     return Service(
         settings=settings,
         router=router,
@@ -71,6 +78,7 @@ def compose(settings: Settings) -> Service:
         traces=traces,
         spans=spans,
         hosted=hosted,
+        commands=commands,
         call_budget=CallBudget(settings.tools.calls_per_day_per_key),
     )
 

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from openresponses_bridge.calls.identity import ToolIdentityMap
 from openresponses_bridge.diagnostics import Diagnostics
 from openresponses_bridge.dialects.anthropic_messages import is_native
+from openresponses_bridge.emitter.citing import CitingFilter, FoundPages
 from openresponses_bridge.emitter.failures import outcome
 from openresponses_bridge.emitter.live_response import SettleUsage
 from openresponses_bridge.emitter.machine import ResponseStreamStateMachine
@@ -185,13 +186,15 @@ def machine_for(
     clean: Callable[[str], str] | None = None,
     settle_usage: SettleUsage | None = None,
     unknown_fields: bool = True,
+    pages: FoundPages | None = None,
 ) -> ResponseStream:
     """The machine for the response to this request, behind a filter when the request has constraints.
 
     `compacts`: the response is a summary. `format_unenforced`: the upstream does not enforce `text.format`;
     `clean` removes secrets from an upstream's error messages; `settle_usage` computes the final usage;
-    `unknown_fields`: the client speaks the protocol, and gets the fields that it does not have."""
-    machine = ResponseStreamStateMachine(
+    `unknown_fields`: the client speaks the protocol, and gets the fields that it does not have; `pages` are
+    cited where the text names them."""
+    machine: ResponseStream = ResponseStreamStateMachine(
         model,
         request,
         tool_identities=identities,
@@ -200,6 +203,8 @@ def machine_for(
         settle_usage=settle_usage,
         unknown_fields=unknown_fields,
     )
+    if pages is not None:
+        machine = CitingFilter(machine, pages)
     rules = None if compacts else tool_rules(request)
     if rules is None and not format_unenforced:
         return machine

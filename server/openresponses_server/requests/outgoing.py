@@ -26,7 +26,7 @@ from openresponses_bridge.protocol.beyond import names_of
 from openresponses_bridge.protocol.content import InputFileContent, InputImageContent, InputImageParam
 from openresponses_bridge.protocol.input_items import CompactionParam
 from openresponses_bridge.protocol.items import CompactionItem
-from openresponses_bridge.protocol.request import CreateResponse
+from openresponses_bridge.protocol.request import CreateResponse, SearchRequest
 from openresponses_bridge.tools.offering import ModelCapabilities, ToolCallMode, tool_call_mode
 from openresponses_server.http.client.fetching import FetchError, fetch_file
 from openresponses_server.requests.abilities import FittedRequest, Loss, fit_to_model, offers_tools
@@ -382,7 +382,7 @@ def losses_of(request: PreparedRequest, translated: TranslatedRequest) -> list[D
     return found if request.losses is None else [*request.losses.of("loss"), *found]
 
 
-def unknown_fields(request: CreateResponse) -> list[Diagnostic]:
+def unknown_fields(request: CreateResponse | SearchRequest) -> list[Diagnostic]:
     """Fields of the request that are not known, reported as losses where no upstream is asked."""
     return [Diagnostic("loss", name, "is not known") for name in names_of(request.beyond)]
 

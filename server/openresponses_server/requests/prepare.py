@@ -12,6 +12,7 @@ import structlog
 from msgspec.structs import replace
 
 from openresponses_bridge.diagnostics import Diagnostic
+from openresponses_bridge.emitter.citing import FoundPages
 from openresponses_bridge.errors import BridgeError
 from openresponses_bridge.protocol.secrets import request_without_secrets
 from openresponses_bridge.wire import wire_for
@@ -136,6 +137,7 @@ def new_run(request: PreparedRequest, service: Service, choice: int | None = Non
         request.measured,
         0 if counted_elsewhere else share,
     )
+    pages = None if request.hosted is None else FoundPages()
     constrained = machine_for(
         body,
         name,
@@ -146,6 +148,7 @@ def new_run(request: PreparedRequest, service: Service, choice: int | None = Non
         clean=clean,
         settle_usage=meter.settle,
         unknown_fields=request.losses is None,
+        pages=pages,
     )
     if leased is not None:
         constrained.adopt(leased.response)
@@ -228,6 +231,7 @@ def new_run(request: PreparedRequest, service: Service, choice: int | None = Non
             names,
             service.settings.tools,
             ask,
+            pages,
             most_calls=body.max_tool_calls,
             spend=partial(service.call_budget.spend, request.owner),
             released=() if request.hosted is None else request.hosted.released,

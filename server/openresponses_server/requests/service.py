@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from starlette.requests import Request
 
@@ -29,6 +30,9 @@ from openresponses_server.store.usage_book import UsageKeeper
 from openresponses_server.upstreams.listing import Listing, ListVersions
 from openresponses_server.upstreams.refusals import ImageRefusals
 from openresponses_server.upstreams.routing import Router
+
+if TYPE_CHECKING:
+    from openresponses_server.hosted.commands import WebCommands
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +62,8 @@ class Service:
     image_refusals: ImageRefusals = field(default_factory=ImageRefusals)
     hosted: Sequence[HostedProvider] = ()
     """What runs the tools that the server runs itself."""
+    commands: WebCommands | None = None
+    """What searches for clients that do so themselves."""
     call_budget: CallBudget = field(default_factory=lambda: CallBudget(None))
 
 

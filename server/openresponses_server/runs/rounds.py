@@ -13,9 +13,11 @@ from typing import Any, Final, NamedTuple, Protocol
 
 import structlog
 from msgspec import UNSET, Struct, field
+from msgspec.structs import replace
 
 from openresponses_bridge.calls.identity import ToolIdentityMap, ToolKind
 from openresponses_bridge.emitter.arguments import usage_of
+from openresponses_bridge.emitter.citing import FoundPages
 from openresponses_bridge.emitter.failures import outcome
 from openresponses_bridge.emitter.stopping import STOP_SEQUENCE
 from openresponses_bridge.emitter.stream import ResponseStream, StreamFilter
@@ -34,6 +36,7 @@ from openresponses_server.hosted.base import (
     HostedResult,
     HostedTool,
     HostedToolError,
+    bounded,
 )
 from openresponses_server.runs.schema_workers import SchemaCheck
 from openresponses_server.settings import HostedLimits
@@ -378,10 +381,10 @@ def _nothing() -> None:
 
 
 class Rounds:
-    """Runs the calls of a response's answers and asks for the next one. `most_calls` is the request's
-    `max_tool_calls`; `spend` counts a call against the budget of its key and says whether there was one left;
-    `released` are approved calls, which run first, by the names that the model is shown. `compaction` comes
-    before the first answer for which it is due."""
+    """Runs the calls of a response's answers and asks for the next one. What they find is added to `pages`;
+    `most_calls` is the request's `max_tool_calls`; `spend` counts a call against the budget of its key and
+    says whether there was one left; `released` are approved calls, which run first, by the names that the
+    model is shown. `compaction` comes before the first answer for which it is due."""
 
     def __init__(
         self,
@@ -389,6 +392,7 @@ class Rounds:
         names: HostedNames,
         limits: HostedLimits,
         ask: Ask,
+        pages: FoundPages | None,
         *,
         most_calls: int | None = None,
         spend: Callable[[], bool] = lambda: True,
@@ -399,6 +403,7 @@ class Rounds:
         self._names = names
         self._limits = limits
         self._ask = ask
+        self._pages = pages
         self._calls_left = limits.calls if most_calls is None else min(limits.calls, most_calls)
         self._spend = spend
         self.released = CallsToRun(list(released)) if released else None
@@ -479,6 +484,8 @@ class Rounds:
                 running.append(_Running(call, tool, item, asyncio.create_task(self._run(tool, inner))))
             for each in running:
                 result = await each.task
+                if self._pages is not None:
+                    self._pages.add(result.pages)
                 pairs.append((each.call, result.output))
                 events = []
                 if (ending := each.tool.ending(result)) is not None:
@@ -517,7 +524,7 @@ class Rounds:
             result = failure("The tool failed.")
         output = bounded(result.output, self._limits.result_bytes)
         kept = result.item if "output" in result.item or "error" in result.item else {OUTPUT: output}
-        return HostedResult(output, {**result.item, **kept}, result.failed)
+        return replace(result, output=output, item={**result.item, **kept})
 
     def _remember(self, pairs: Sequence[tuple[HostedCall, str]]) -> bool:
         """Add what this answer has brought to the conversation; whether it has calls for the client."""
@@ -542,10 +549,3 @@ class Rounds:
 def failure(message: str) -> HostedResult:
     """The result of a call that failed."""
     return HostedResult(message, {"status": "failed"}, failed=True)
-
-
-def bounded(text: str, most: int) -> str:
-    """The text cut to so many bytes of UTF-8, and a note where it was cut."""
-    if len(text) * 4 <= most or len(data := text.encode(errors="replace")) <= most:
-        return text
-    return data[:most].decode(errors="ignore") + "\n[cut]"

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import pytest
 from starlette.routing import Route, WebSocketRoute
 
-from openresponses_server.settings import Limits, Settings, Tracing
+from openresponses_server.settings import Limits, Settings, Tracing, WebSearchSettings
 from tests.support.in_process import InProcess
 from tests.support.stores import streamed
 
@@ -168,6 +168,16 @@ def _marked(size: int) -> dict[str, Any]:
     }
 
 
+def _commands(size: int) -> dict[str, Any]:
+    asked = _many(lambda at: {"ref_id": f"http://127.0.0.1/{at}", "pattern": "x"}, size // 3)
+    searches = _many(lambda at: {"q": f"{at}", "domains": ["a.example"]}, size // 3)
+    return {"commands": {"search_query": searches, "open": asked, "find": asked}}
+
+
+def _searched(size: int) -> dict[str, Any]:
+    return {"input": _messages(size)["input"], "commands": {"time": [{"utc_offset": "+01:00"}]}}
+
+
 def _items(size: int) -> dict[str, Any]:
     return {"items": _messages(size)["input"]}
 
@@ -209,6 +219,8 @@ ROWS = (
     Row("POST", "/v1/responses/compact", "messages", _messages),
     Row("POST", "/v1/responses/input_tokens", "messages", _messages),
     Row("POST", "/v1/responses/input_tokens", "calls", _calls),
+    Row("POST", "/v1/alpha/search", "commands", _commands),
+    Row("POST", "/v1/alpha/search", "messages", _searched),
     Row("POST", "/v1/chat/completions", "messages", _chat),
     Row("POST", "/v1/chat/completions", "calls", _chat_calls),
     Row("POST", "/v1/messages", "blocks", _anthropic),
@@ -266,7 +278,9 @@ ROWS = (
 @pytest.fixture(scope="module")
 def app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcess]:
     trace = Tracing(folder=str(tmp_path_factory.mktemp("traces")), when="asked")
-    running = InProcess(Settings(limits=Limits(tools=4_000, items=100_000), trace=trace))
+    search = WebSearchSettings(provider="searxng", url="http://127.0.0.1:9")  # nothing is there
+    limits = Limits(tools=4_000, items=100_000)
+    running = InProcess(Settings(limits=limits, trace=trace, web_search=search))
     yield running
     running.close()
 

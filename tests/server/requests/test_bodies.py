@@ -33,6 +33,7 @@ LIMITS = Limits(depth=20, json_values=300, items=12, tools=5)
 GEMINI = [
     f"/v1beta/models/demo:{verb}" for verb in ("generateContent", "streamGenerateContent", "countTokens")
 ]
+SEARCH = "/v1/alpha/search"
 ROUTES = [
     "/v1/responses",
     "/v1/responses/compact",
@@ -46,7 +47,12 @@ ROUTES = [
     "/vscode/v1/chat",
     "/vscode/v1/tokens",
     "/v1/conversations",
+    SEARCH,
 ]
+# what a body gives that is fine; these servers have no search
+FINE = dict.fromkeys(ROUTES, (200, "")) | {
+    SEARCH: (404, "No search is configured here ([web_search] in the settings).")
+}
 BODILESS = {"/v1/responses/{id}/cancel"}
 NO_JSON = {"/inspector/v1/captures"}  # a capture of any dialect, whose lines are judged one by one
 OWN = ROUTES[:5]
@@ -66,6 +72,8 @@ def request_of(path: str, **more: Any) -> dict[str, Any]:
         return {"model": "demo", "input": [said], **more}
     if path == "/v1/conversations":
         return {"items": [said], **more}
+    if path == SEARCH:
+        return {"input": [said], "commands": {"search_query": [{"q": "x"}]}, **more}
     if path in GEMINI:
         return {"contents": [{"role": "user", "parts": [{"text": "Hello"}]}], **more}
     spoken = {"role": "user", "content": [{"type": "text", "value": "Hello"}]}
@@ -103,7 +111,7 @@ def test_s10_json_has_to_be_named(demo: str, path: str) -> None:
     answer = connection.getresponse()
     assert (answer.status, b"has to be named" in answer.read()) == (415, True)
     connection.close()
-    assert said(demo, path, body) == (200, "")
+    assert said(demo, path, body) == FINE[path]
 
 
 # ── limits ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -119,10 +127,12 @@ def test_s8_the_shape_of_the_json_is_bounded(small: str, path: str) -> None:
         status, message = said(small, path, body + b"," + more)
         assert (status, why in message) == (400, True), message
     text = ", ".join("[{}]" * 40).encode()
-    assert said(small, path, body + b', "x": "' + text + b'"}') == (200, "")
+    assert said(small, path, body + b', "x": "' + text + b'"}') == FINE[path]
 
 
-@pytest.mark.parametrize("path", [path for path in ROUTES if path not in ("/vscode/v1/tokens", *GEMINI[1:])])
+@pytest.mark.parametrize(
+    "path", [path for path in ROUTES if path not in ("/vscode/v1/tokens", SEARCH, *GEMINI[1:])]
+)
 def test_s8_items_are_bounded(small: str, path: str) -> None:
     asked = request_of(path)
     places = {
@@ -291,7 +301,7 @@ PACKED: dict[str, Callable[[bytes], bytes]] = {
 def test_compressed_bodies_are_read(demo: str, path: str, encoding: str) -> None:
     body = json.dumps(request_of(path)).encode()
     for packed in (PACKED[encoding](body), PACKED[encoding](body[:9]) + PACKED[encoding](body[9:])):
-        assert said(demo, path, packed, {"content-encoding": encoding}) == (200, "")
+        assert said(demo, path, packed, {"content-encoding": encoding}) == FINE[path]
 
 
 @pytest.mark.parametrize("path", ROUTES)
@@ -412,5 +422,5 @@ def test_awkward_values_are_answered_or_refused(demo: str, path: str, kind: str)
         b'"instructions": ' + value,
     ):
         reply = call(demo, "POST", path, asked + b", " + more + b"}")
-        assert reply.status in (200, 400), (more, reply.body)
+        assert reply.status in (FINE[path][0], 400), (more, reply.body)
         assert b"internal_error" not in reply.body

@@ -13,6 +13,7 @@ from openresponses_bridge.protocol.request import (
     CreateConversation,
     CreateConversationItems,
     CreateResponse,
+    SearchRequest,
     UpdateConversation,
 )
 from openresponses_bridge.protocol.response import CompactResource, ErrorBody, Response
@@ -298,6 +299,15 @@ OPERATIONS: Final[dict[tuple[str, str], Operation]] = {
         answer=schemas.InputTokens,
         errors=_BODY,
         examples={"whole": {"model": "demo", "input": "Hello"}},
+    ),
+    ("post", "/v1/alpha/search"): Operation(
+        id="search",
+        summary="Search the web, open pages, find text in them",
+        description="What Codex's tool `web.run` asks for.",
+        request=SearchRequest,
+        answer=schemas.SearchAnswer,
+        errors=_KEPT,
+        examples={"search": {"commands": {"search_query": [{"q": "rain", "recency": 7}]}}},
     ),
     ("post", "/v1/conversations"): Operation(
         id="create_conversation",

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any, Final, Literal
 
 import msgspec
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 
 from openresponses_bridge.dialects.vscode import LanguageModelErrorBody
 from openresponses_bridge.protocol import vocabulary
@@ -24,6 +24,7 @@ from openresponses_bridge.protocol.request import (
     ForeignFields,
     Native,
     ResponseCreateMessage,
+    SearchRequest,
     UpdateConversation,
     WebSocketError,
 )
@@ -96,6 +97,23 @@ class InputTokens(Struct, frozen=True):
 
     object: Literal["response.input_tokens"]
     input_tokens: int
+
+
+class SearchHit(Struct, frozen=True):
+    """A page that was found. `ref_id` is its address."""
+
+    ref_id: str
+    url: str
+    title: str
+    snippet: str
+
+
+class SearchAnswer(Struct, frozen=True):
+    """What the commands of a search gave: text for a model, and what was found if something was searched
+    for."""
+
+    output: str
+    results: list[SearchHit] | UnsetType = UNSET
 
 
 class UsageTotals(Struct, frozen=True):
@@ -371,6 +389,8 @@ ROOTS: Final[tuple[type[Any], ...]] = (
     ConversationItem,
     InputItemList,
     InputTokens,
+    SearchRequest,
+    SearchAnswer,
     ListedResponses,
     MeasuredContext,
     Status,

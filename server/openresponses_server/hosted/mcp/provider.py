@@ -26,6 +26,7 @@ from openresponses_server.hosted.base import (
     HostedFunction,
     HostedResult,
     Recalled,
+    bounded,
 )
 from openresponses_server.hosted.mcp.approvals import PREFIX, Approvals, Conversation, raw_of
 from openresponses_server.hosted.mcp.declared import (
@@ -482,14 +483,6 @@ class McpToolSet:
         return await self._servers.connections.call(
             self._key, self._server, self._context.owner, tool.name, arguments
         )
-
-
-def bounded(text: str, most: int) -> str:
-    """The text cut to so many bytes of UTF-8, with a note where it was cut."""
-    if len(text) * 4 <= most or len(data := text.encode(errors="replace")) <= most:
-        return text
-    note = "\n[cut]"
-    return data[: most - len(note)].decode(errors="ignore") + note
 
 
 def _arguments_of(text: str) -> dict[str, Any] | None:
