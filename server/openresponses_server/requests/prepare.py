@@ -158,7 +158,10 @@ def new_run(request: PreparedRequest, service: Service, choice: int | None = Non
         judged = constrained
     hosted, has_hosted = None, request.hosted is not None
     if has_hosted or request.is_due:
-        names = HostedNames({} if request.hosted is None else request.hosted.tools, request.identities)
+        names = HostedNames({}, request.identities)
+        if request.hosted is not None:
+            excluded = request.hosted.excluded(body.tool_choice)
+            names = HostedNames(request.hosted.tools, request.identities, excluded)
         machine = judged = hosted = HostedStream(constrained, names, judged)
         if request.hosted is not None:
             hosted.open_with([item for entry in request.hosted.entries for item in entry.preface])

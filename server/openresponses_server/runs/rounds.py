@@ -52,14 +52,19 @@ class HostedNames(Struct, frozen=True):
     tools: Mapping[str, tuple[HostedTool, str]]
     """The name that the model is shown → the tool, and the name that the tool itself has for it."""
     identities: ToolIdentityMap
+    excluded: frozenset[str] = frozenset()
+    """Those of them that the request leaves out: they run if they were approved, and are else not called."""
 
     def find(self, upstream_name: str) -> str | None:
         """The shown name of the function that the model calls by this name; None for a client's."""
         identity = self.identities.resolve(upstream_name)
         if identity is not None:
             ours = identity.kind is ToolKind.FUNCTION and identity.namespace is None
-            return identity.name if ours and identity.name in self.tools else None
-        return upstream_name if upstream_name in self.tools else None
+            return identity.name if ours and self._is_called(identity.name) else None
+        return upstream_name if self._is_called(upstream_name) else None
+
+    def _is_called(self, name: str) -> bool:
+        return name in self.tools and name not in self.excluded
 
 
 class CallsToRun(NamedTuple):

@@ -278,3 +278,48 @@ def test_an_upstream_that_searches_itself_is_asked_to(
 def test_wrong_settings_are_named(searching: str, tool: dict[str, Any], param: str) -> None:
     reply = respond(searching, model="m", tools=[{"type": "web_search", **tool}])
     assert (reply.status, reply.error["param"]) == (400, param)
+
+
+MINE = {"type": "function", "name": "mine", "parameters": {"type": "object"}}
+
+
+def allowed(*tools: dict[str, Any], mode: str = "auto") -> dict[str, Any]:
+    return {"type": "allowed_tools", "mode": mode, "tools": list(tools)}
+
+
+@pytest.mark.parametrize(
+    "choice",
+    [
+        "none",
+        {"type": "function", "name": "mine"},
+        allowed({"type": "function", "name": "mine"}),
+        allowed({"type": "function", "name": "mine"}, {"type": "web_search"}, mode="none"),
+    ],
+    ids=["none", "a function", "allowed functions", "allowed none"],
+)
+def test_a_choice_that_leaves_the_search_out_is_honoured(
+    searching: str, upstream: ScriptedUpstream, searxng: ScriptedUpstream, choice: Any
+) -> None:
+    """Also by a model that calls it all the same."""
+    upstream.scripts["m"] = calling("web_search", '{"query":"x"}', "Well.")
+    final = stream(searching, model="m", tools=[*SEARCH, MINE], tool_choice=choice).final
+    sent = upstream.received[-1].body
+    offered = [tool["function"]["name"] for tool in sent["tools"]]
+    assert offered == ["mine"] or sent["tool_choice"] == "none"
+    assert [item["type"] for item in final["output"]] == ["message"]
+    assert not searxng.connections
+
+
+@pytest.mark.parametrize("mode", ["auto", "required"])
+def test_a_choice_that_allows_the_search_alone_offers_all_of_it(
+    searching: str, upstream: ScriptedUpstream, mode: str
+) -> None:
+    upstream.scripts["m"] = [calling("web_search", '{"query":"x"}'), Script(text("Well."))]
+    choice = allowed({"type": "web_search"}, mode=mode)
+    final = stream(searching, model="m", tools=[*SEARCH, MINE], tool_choice=choice).final
+    assert [item["type"] for item in final["output"]] == ["web_search_call", "message"]
+    first, second = upstream.received[-2:]
+    assert {"web_search", "open_page", "find_in_page"} <= {
+        tool["function"]["name"] for tool in first.body["tools"]
+    }
+    assert second.body.get("tool_choice") != "required"

@@ -97,6 +97,20 @@ def content_of(message: Fields, readers: dict[str, _Reader]) -> str | list[Any] 
     return parts
 
 
+def _citation(given: Any, text: str) -> ct.UrlCitation | None:
+    """The citation of a web address, its facts within it or beside its type; None for any other."""
+    inner = given.get("url_citation", given) if isinstance(given, dict) else None
+    if not isinstance(inner, dict) or given.get("type") != "url_citation":
+        return None
+    url, title = inner.get("url"), inner.get("title")
+    start, end = (inner.get(name, 0) for name in ("start_index", "end_index"))
+    if not isinstance(url, str) or type(start) is not int or type(end) is not int:
+        return None
+    if not 0 <= start <= end <= len(text):
+        return None
+    return ct.UrlCitation(url, start, end, title if isinstance(title, str) else "")
+
+
 class MessageReader:
     """Takes messages in order; `items` is the input. Calls without answers are left to the upstream's
     dialect, whose option says what becomes of them."""
@@ -137,6 +151,7 @@ class MessageReader:
         if refusal:
             said = [ct.OutputTextParam(content)] if isinstance(content, str) and content else content
             content = [*(said or []), ct.RefusalContent(refusal)]
+        content = self._cited(message, content)
         if content:
             self.items.append(ii.MessageParam("assistant", content))
         before = len(self.items)
@@ -147,7 +162,24 @@ class MessageReader:
             self._legacy_call(function)
         if content is None and len(self.items) == before:
             raise invalid(message.at("content"), "is required where there are no tool calls")
-        message.skip("annotations")
+
+    def _cited(self, message: Fields, content: str | list[Any] | None) -> str | list[Any] | None:
+        """The content with the citations of web addresses in it. They count in all of the text, so that there
+        has to be one text; others are losses."""
+        given = message.raw("annotations")
+        if not given:
+            return content
+        parts = [ct.OutputTextParam(content)] if isinstance(content, str) else content or []
+        texts = [part for part in parts if isinstance(part, ct.OutputTextParam)]
+        found = (
+            [_citation(each, texts[0].text) for each in given] if isinstance(given, list) and texts else []
+        )
+        cited = [each for each in found if each is not None] if len(texts) == 1 else []
+        if not cited or len(cited) < len(found):
+            self._diagnostics.loss(message.at("annotations"), "not all of them are citations of its one text")
+        if not cited:
+            return content
+        return [replace(part, annotations=cited) if part is texts[0] else part for part in parts]
 
     def _reasoning(self, message: Fields) -> None:
         """Read reasoning, which goes by several names; under more than one it is the same text."""

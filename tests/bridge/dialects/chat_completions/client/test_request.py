@@ -641,3 +641,43 @@ def test_what_was_read_is_a_request_of_ours(parts: list[list[Json]]) -> None:
     """It can be stored and read again."""
     request, _ = from_chat({"model": "m", "messages": [message for part in parts for message in part]})
     assert decode_request(encode(request)) == request
+
+
+CITED = {"url": "https://a.example", "title": "A", "start_index": 0, "end_index": 2}
+
+
+def cited(*annotations: Any, content: Any = "Hi there") -> tuple[Any, list[str]]:
+    found, losses = read(HI, {"role": "assistant", "content": content, "annotations": list(annotations)})
+    return found.input[1].content, losses
+
+
+@pytest.mark.parametrize("content", ["Hi there", [{"type": "text", "text": "Hi there"}]])
+def test_citations_of_an_earlier_answer_are_carried(content: Any) -> None:
+    nested, flat = {"type": "url_citation", "url_citation": CITED}, {"type": "url_citation", **CITED}
+    citation = ct.UrlCitation("https://a.example", 0, 2, "A")
+    expected = [ct.OutputTextParam("Hi there", annotations=[citation, citation])]
+    assert cited(nested, flat, content=content) == (expected, [])
+
+
+@pytest.mark.parametrize(
+    "annotation",
+    [
+        {"type": "file_citation"},
+        {"type": "url_citation"},
+        {"type": "url_citation", "url_citation": None},
+        {"type": "url_citation", "url_citation": {**CITED, "url": 1}},
+        {"type": "url_citation", "url_citation": {**CITED, "end_index": 10**30}},
+        {"type": "url_citation", "url_citation": {**CITED, "start_index": -1}},
+        {"type": "url_citation", "url_citation": {**CITED, "start_index": True}},
+        "x",
+        None,
+    ],
+)
+def test_other_annotations_are_losses(annotation: Any) -> None:
+    content, losses = cited(annotation)
+    assert content == "Hi there"
+    assert [each.partition(":")[0] for each in losses] == ["messages[1].annotations"]
+    parts = [{"type": "text", "text": "Hi"}, {"type": "text", "text": " there"}]
+    content, losses = cited({"type": "url_citation", "url_citation": CITED}, content=parts)
+    assert content == [ct.OutputTextParam("Hi"), ct.OutputTextParam(" there")]
+    assert len(losses) == 1
