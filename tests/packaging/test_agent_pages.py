@@ -48,36 +48,39 @@ def reader(tmp_path: Path, upstream: ScriptedUpstream) -> Reader:
     return found
 
 
-@pytest.mark.parametrize(
-    "page", ["docs/clients/codex.md", "docs/clients/claude-code.md", "docs/coding-agents.md"]
-)
-def test_the_commands_of_the_page(page: str, reader: Reader, upstream: ScriptedUpstream) -> None:
+PAGES = ("docs/clients/codex.md", "docs/clients/claude-code.md", "docs/coding-agents.md")
+OTHERS = "llama-server "  # somebody else's program
+
+
+def commands() -> list[str]:
+    """The commands of the pages, each once: some pages have the same ones."""
+    blocks = [block for page in PAGES for block in blocks_of(page) if block.language == "sh"]
+    given = dict.fromkeys(each for block in blocks for each in commands_of(block))
+    return [each for each in given if not each.startswith(OTHERS)]
+
+
+@pytest.mark.parametrize("command", commands())
+def test_the_commands_of_the_pages(command: str, reader: Reader, upstream: ScriptedUpstream) -> None:
     variables = {"PATH": f"{reader.folder / 'bin'}:{reader.path}", "MY_KEY": "k", "MODEL": "qwen3"}
-    serve = f"openresponses-bridge serve --upstream {upstream.url} --store memory://"
-    for command in (
-        each for block in blocks_of(page) if block.language == "sh" for each in commands_of(block)
-    ):
-        if command.startswith("llama-server "):  # somebody else's program
-            continue
-        asked = command.replace("--upstream ollama", f"--upstream {upstream.url}")
-        for address in ("https://host/v1", "http://127.0.0.1:8090/v1"):
-            asked = asked.replace(address, upstream.url)
-        asked += f" --port {reader.port}" if " doctor " in command else ""
-        if command.startswith("ANTHROPIC_"):
-            with reader.serving(serve):
-                shown = reader.run(asked, **variables)
-        else:
-            model = next((name for name in ("large", "local") if f" {name}" in command), "qwen3")
-            shown = reader.run(asked, **variables | {"MODEL": model})
-        if "--print-config" in command:
-            assert 'model = "qwen3"' in shown
-            assert "serve --upstream" in shown
-        elif " doctor " in command:
-            assert "MISSING" not in shown
-        else:
-            assert "Hello there." in shown, command
-        if " -- " in command:
-            assert f"{command.split(' -- ')[1]}".replace('"', "") in shown
+    asked = command.replace("--upstream ollama", f"--upstream {upstream.url}")
+    for address in ("https://host/v1", "http://127.0.0.1:8090/v1"):
+        asked = asked.replace(address, upstream.url)
+    asked += f" --port {reader.port}" if " doctor " in command else ""
+    if command.startswith("ANTHROPIC_"):
+        with reader.serving(f"openresponses-bridge serve --upstream {upstream.url} --store memory://"):
+            shown = reader.run(asked, **variables)
+    else:
+        model = next((name for name in ("large", "local") if f" {name}" in command), "qwen3")
+        shown = reader.run(asked, **variables | {"MODEL": model})
+    if "--print-config" in command:
+        assert 'model = "qwen3"' in shown
+        assert "serve --upstream" in shown
+    elif " doctor " in command:
+        assert "MISSING" not in shown
+    else:
+        assert "Hello there." in shown, command
+    if " -- " in command:
+        assert f"{command.split(' -- ')[1]}".replace('"', "") in shown
 
 
 def test_the_configuration_of_the_page_reaches_the_server(reader: Reader, upstream: ScriptedUpstream) -> None:

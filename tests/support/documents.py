@@ -56,10 +56,10 @@ HOW: Final[dict[str, dict[str, str]]] = {
         "JavaScript": f"{_CLIENTS}::test_javascript",
     },
     "docs/clients/ai-sdk.md": {"*": f"{_CLIENTS}::test_javascript"},
-    "docs/clients/claude-code.md": {"*": f"{_AGENTS}::test_the_commands_of_the_page"},
+    "docs/clients/claude-code.md": {"*": f"{_AGENTS}::test_the_commands_of_the_pages"},
     "docs/clients/codex.md": {
         "Codex (toml)": f"{_AGENTS}::test_the_configuration_of_the_page_reaches_the_server",
-        "*": f"{_AGENTS}::test_the_commands_of_the_page",
+        "*": f"{_AGENTS}::test_the_commands_of_the_pages",
     },
     **{
         f"docs/clients/{client}.md": {
@@ -89,7 +89,7 @@ HOW: Final[dict[str, dict[str, str]]] = {
         "Approvals": f"{_APPROVALS}::test_the_answer_of_the_page_is_taken",
         "*": f"{_BLOCKS}::test_configs_of_the_pages_can_be_used",
     },
-    "docs/coding-agents.md": {"*": f"{_AGENTS}::test_the_commands_of_the_page"},
+    "docs/coding-agents.md": {"*": f"{_AGENTS}::test_the_commands_of_the_pages"},
     "docs/conformance.md": {"*": "tests/server/commands/test_conform.py::test_the_commands_of_the_page"},
     "docs/containers.md": {"*": f"{_BLOCKS}::test_the_commands_for_containers_are_those_of_the_files"},
     "docs/deploying.md": {

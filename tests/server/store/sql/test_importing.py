@@ -254,7 +254,7 @@ async def test_database_of_another_revision_is_refused(
 
 async def test_servers_write_while_lines_are_imported(shared_place: Place) -> None:
     source = open_store("memory:")
-    for number in range(300):
+    for number in range(100):
         await source.put(record(f"r{number}", input=[]))
     lines = await exported(source)
     store = shared_place.open()
@@ -263,9 +263,9 @@ async def test_servers_write_while_lines_are_imported(shared_place: Place) -> No
     while not importing_.done():
         await store.put(record(f"own{written}"))
         written += 1
-    assert (await importing_)[0] == (300, 0, 0)
+    assert (await importing_)[0] == (100, 0, 0)
     assert written
-    assert len(await exported(store)) == 300 + written
+    assert len(await exported(store)) == 100 + written
 
 
 class Endless(io.RawIOBase):
