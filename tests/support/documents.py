@@ -113,6 +113,7 @@ HOW: Final[dict[str, dict[str, str]]] = {
         "*": "tests/server/commands/test_cli_record.py::test_the_page_on_recordings_is_true"
     },
     "docs/server.md": {
+        "Prompts": "tests/server/requests/test_prompts.py::test_the_example_of_the_page_works",
         "VS Code's language models": (
             "tests/server/vscode/test_provider.py::test_the_program_of_the_page_runs"
         ),

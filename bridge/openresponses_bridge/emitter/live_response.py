@@ -80,6 +80,8 @@ _PLAIN = (
 _plain_of = attrgetter(*_PLAIN)
 _CONVERSATION = "conversation"
 """OpenAI's field of a response for the conversation that its request named."""
+_PROMPT = "prompt"
+"""The same for the prompt."""
 
 
 def initial_response(
@@ -98,9 +100,18 @@ def initial_response(
             fields["reasoning"] = _reasoning(
                 request.reasoning.effort or None, request.reasoning.summary or None, wire
             )
-        if wire.openai_items and request.conversation is not None:
-            fields["extra"] = {_CONVERSATION: {"id": conversation_of(request)}}
+        if wire.openai_items:
+            fields["extra"] = _openai_echo(request) or UNSET
     return Response(id=response_id, created_at=created_at, model=model, status="queued", **fields)
+
+
+def _openai_echo(request: CreateResponse) -> dict[str, Any]:
+    echo: dict[str, Any] = {}
+    if request.conversation is not None:
+        echo[_CONVERSATION] = {"id": conversation_of(request)}
+    if request.prompt is not None:
+        echo[_PROMPT] = request.prompt
+    return echo
 
 
 def _reasoning_for_wire(used: Reasoning, asked: Reasoning | None, wire: Wire) -> Reasoning:
@@ -299,6 +310,8 @@ class LiveResponse:
             facts["reasoning"] = _reasoning_for_wire(response.reasoning, own.reasoning, self._wire)
         if response.extra:
             facts["extra"] = {**(own.extra or {}), **response.extra, **self._echoed}
+            if response.extra.get(_PROMPT):  # it says which version it took
+                facts["extra"][_PROMPT] = response.extra[_PROMPT]
         if response.text.extra:
             facts["text"] = replace_fields(own.text, extra=response.text.extra)
         name = response.upstream_model or response.model

@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response as HttpResponse
 from starlette.types import ASGIApp
 
-from openresponses_bridge.dialects.base import TRIGGER, invalid
+from openresponses_bridge.dialects.base import TRIGGER
 from openresponses_bridge.protocol.codec import decode_compact_request, decode_request, encode, item_from
 from openresponses_bridge.protocol.input_items import MessageParam
 from openresponses_bridge.protocol.items import Item, Message
@@ -33,6 +33,7 @@ from openresponses_server.requests.outgoing import (
 )
 from openresponses_server.requests.prepare import new_run, prepare
 from openresponses_server.requests.prepared import PreparedRequest
+from openresponses_server.requests.prompts import expanded, unknown_prompt
 from openresponses_server.requests.service import service_of
 from openresponses_server.store.history import continued, own_input
 from openresponses_server.tasks import on_thread
@@ -151,7 +152,12 @@ async def input_tokens(request: Request) -> HttpResponse:
     with each response; see `openresponses_bridge.models.tokens` for what this one rests on."""
     service = service_of(request)
     asked = await read_json(request, service, decode_request)
-    _check_countable(asked)
+    lead: Sequence[Any] = ()
+    if asked.prompt is not None:
+        found = expanded(service.prompts, asked, service.settings.max_body_bytes)
+        if found is None:
+            raise unknown_prompt(asked)  # an upstream may have it, whose tokens can't be counted here
+        asked, lead = found
     target = service.router.target_of(asked.model, request.state.owner)
     check_request(asked, service.settings.limits)
     asked, before, reservation = await continued(service.store, asked, request.state.owner, service.available)
@@ -159,14 +165,8 @@ async def input_tokens(request: Request) -> HttpResponse:
     earlier, own = open_sealed_items(target, before.items, own_input(asked), {})
     others = CreateResponse(instructions=asked.instructions, tools=asked.tools)
     counter = service.meters.counter(request.state.owner)
-    tokens = await on_thread(lambda: counter.request(others, [*earlier, *own], target.model))
+    tokens = await on_thread(lambda: counter.request(others, [*lead, *earlier, *own], target.model))
     reservation.release()
     body = {"object": "response.input_tokens", "input_tokens": tokens}
     headers = loss_header(reported_losses(unknown_fields(asked)))
     return HttpResponse(encode(body), headers=headers, media_type="application/json")
-
-
-def _check_countable(asked: CreateResponse) -> None:
-    """Raises InvalidRequestError for input that is stored elsewhere and can't be counted here."""
-    if asked.prompt is not None:
-        raise invalid("prompt", "it is stored elsewhere, so its tokens can't be counted")

@@ -20,6 +20,7 @@ from openresponses_server.requests.compaction import asks_for_compaction
 from openresponses_server.requests.constraints import check_stops
 from openresponses_server.requests.context import check_context
 from openresponses_server.requests.prepared import PreparedRequest
+from openresponses_server.requests.prompts import expanded, unknown_prompt
 from openresponses_server.requests.service import Service
 from openresponses_server.settings import Limits
 from openresponses_server.store.base import TooLarge
@@ -27,6 +28,19 @@ from openresponses_server.store.history import continued, own_input
 
 _BYTES_PER_TOKEN: Final = 4
 _COPIED: Final = 32  # bytes of referenced items that may be stored for each byte of the input
+
+
+def expand_prompt(request: PreparedRequest, service: Service) -> None:
+    """Add what the prompt gives that the request names. Raises InvalidRequestError with the path of a
+    variable, and HttpError 404."""
+    request.lead, request.has_template = (), False
+    if request.body.prompt is not None:
+        found = expanded(service.prompts, request.body, service.settings.max_body_bytes)
+        if found is not None:
+            request.body, request.lead = found
+            request.has_template = True
+        elif request.body.model is None and service.settings.default_model is None:
+            raise unknown_prompt(request.body)  # an upstream may have it, but which one?
 
 
 def check_fields(request: PreparedRequest, service: Service) -> None:
@@ -86,7 +100,7 @@ async def load_history(request: PreparedRequest, service: Service) -> None:
     if request.body is not given and not leased:
         check_references(given, request.body, service.settings.limits)
         _count_references(service, given, request.body, request.owner)
-    check_conversation(request.body, len(request.history), service.settings.limits)
+    check_conversation(request.body, len(request.history) + len(request.lead), service.settings.limits)
     request.own = own_input(request.body)
     request.compacts = isinstance(request.body.input, list) and asks_for_compaction(request.body.input)
 

@@ -17,6 +17,7 @@ from openresponses_server.observation.metrics import Metrics
 from openresponses_server.observation.trace_folder import Traces
 from openresponses_server.observation.tracing import is_installed
 from openresponses_server.requests.background import cancel_on_signal, claim, run_stored
+from openresponses_server.requests.prompts import read_prompts
 from openresponses_server.requests.service import Service
 from openresponses_server.runs.metering import Meters
 from openresponses_server.runs.schema_workers import SchemaJudge
@@ -58,6 +59,7 @@ def compose(settings: Settings) -> Service:
 
         search = next(each for each in hosted if isinstance(each, WebSearch))
         commands = WebCommands(search, settings.tools)
+    prompts = read_prompts(settings.prompts)
     return Service(
         settings=settings,
         router=router,
@@ -79,6 +81,7 @@ def compose(settings: Settings) -> Service:
         spans=spans,
         hosted=hosted,
         commands=commands,
+        prompts=prompts,
         call_budget=CallBudget(settings.tools.calls_per_day_per_key),
     )
 

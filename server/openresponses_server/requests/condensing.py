@@ -38,7 +38,7 @@ def _measured(request: PreparedRequest, items: Sequence[Any], counter: TokenCoun
     body = request.body if request.hosted is None else request.hosted.body(request.body)
     condensed = sum(counter.item(item, model) for item in parts.condensed)
     kept = sum(counter.item(item, model) for item in parts.kept)
-    tokens = counter.request(replace(body, input=None), (), model) + kept + condensed
+    tokens = counter.request(replace(body, input=None), request.lead, model) + kept + condensed
     is_due = tokens > request.threshold and condensed * _PART >= request.threshold
     return _Measured(conversation, parts, tokens, is_due)
 
@@ -84,7 +84,7 @@ class ContextCompaction:
         self._parts, self._tokens = measured.parts, measured.tokens
         asked = copy(request)
         asked.compacts, asked.hosted, asked.truncator = True, None, None
-        asked.history, asked.own = [], measured.conversation
+        asked.history, asked.own, asked.lead = [], measured.conversation, ()
         return self._ask(asked)
 
     async def accept(self, summary: str) -> Mapping[str, Any]:

@@ -44,6 +44,7 @@ from openresponses_server.requests.constraints import stops_for_upstream
 from openresponses_server.requests.context import context_losses, threshold_of
 from openresponses_server.requests.hosted import offer_hosted
 from openresponses_server.requests.prepared import PreparedRequest, TranslatedRequest
+from openresponses_server.requests.prompts import unknown_prompt
 from openresponses_server.requests.reasoning import (
     BOTH,
     RAW,
@@ -76,10 +77,17 @@ _SEALED_ITEMS: Final[frozenset[Any]] = REASONING_ITEMS | COMPACTION_ITEMS
 
 def choose_upstream(request: PreparedRequest, service: Service) -> None:
     """Find the upstream of the request's model. Raises InvalidRequestError and HttpError for a model that is
-    not served."""
+    not served, and for a prompt that it does not know."""
     found = service.router.target_of(request.body.model, request.owner)
     target = _without_refused_images(found, service.image_refusals) if service.image_refusals.until else found
     request.target = target if request.choices == 1 else target.for_choices(request.choices)
+    if request.body.prompt is not None and not (request.has_template or knows_prompts(request.target)):
+        raise unknown_prompt(request.body)
+
+
+def knows_prompts(target: Target) -> bool:
+    """Whether the upstream stores prompts itself."""
+    return target.dialect.side.outcomes(target.options)["prompt"].kind == "sent"
 
 
 def _without_refused_images(target: Target, refusals: ImageRefusals) -> Target:
@@ -119,7 +127,7 @@ async def translate(request: PreparedRequest, service: Service) -> None:
         raise InvalidRequestError(error.code, error.message, param=request.input_param) from error
     left = request.translated.remaining_items
     request.measured = (
-        MeasuredInput(request.body, request.history)
+        MeasuredInput(request.body, [*request.lead, *request.history])
         if left is None
         else MeasuredInput(replace(request.body, input=None), left)
     )
@@ -171,6 +179,7 @@ async def fetch_addresses(request: PreparedRequest, service: Service) -> None:
     own, history = request.own, request.history
     request.own = [await without_addresses(each, f"input[{at}]") for at, each in enumerate(own)]
     request.history = [await without_addresses(each, "previous_response_id") for each in history]
+    request.lead = [await without_addresses(each, "prompt.variables") for each in request.lead]
 
 
 async def _with_bytes(
@@ -215,8 +224,8 @@ def continue_upstream(request: PreparedRequest, _service: Service) -> None:
     """
     before, target, own = request.upstream_response, request.target, request.own
     request.previous_id = request.continuation = None
-    if request.hosted is not None:
-        return  # the upstream has calls that it was sent no outputs of
+    if request.hosted is not None or request.lead:
+        return  # the upstream has calls that it was sent no outputs of, or other messages of a prompt
     if before is None or before != upstream_response(target, before.id, request.client.key):
         return
     is_compacted = any(
@@ -258,6 +267,8 @@ def translate_request(
         before = len(earlier) + len(own)
         earlier, own = open_sealed_items(target, earlier, own, losses)
         is_window = len(earlier) + len(own) != before
+    if request.lead:
+        earlier = [*request.lead, *earlier]
     if "encrypted reasoning" in left_out:
         earlier, own = without_encrypted(earlier), without_encrypted(own)
         losses["reasoning", "refused by the upstream, which can't decrypt it"] = None
@@ -287,6 +298,8 @@ def translate_request(
         sent = sent if key is None else replace(sent, prompt_cache_key=key)
     if isinstance(body.input, list):
         sent = replace(sent, input=list(fit.own))
+    if request.has_template:
+        sent = replace(sent, prompt=None)
     if sent.conversation is not None:  # it is kept here, and its items are in the history
         sent = replace(sent, conversation=None)
     if sent.context_management:

@@ -26,6 +26,7 @@ from openresponses_server.requests.admission import (
     check_fields,
     check_store,
     count_request,
+    expand_prompt,
     load_history,
     reserve,
 )
@@ -81,6 +82,7 @@ Pass = Callable[[PreparedRequest, Service], Awaitable[None] | None]
 
 PASSES: Final[tuple[Pass, ...]] = (
     read_headers,
+    expand_prompt,
     check_fields,
     check_store,
     choose_upstream,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -99,6 +99,10 @@ class PreparedRequest:
     """The names of the rate-limit headers."""
 
     client: ClientTraits = field(init=False)
+    lead: Sequence[InputItem] = field(init=False)
+    """The messages of its prompt, which come before all items and hold for this request alone."""
+    has_template: bool = field(init=False)
+    """Its prompt is one of this server's."""
     target: Target = field(init=False)
     """The upstream that is asked first."""
     answer_headers: dict[str, str] = field(init=False)

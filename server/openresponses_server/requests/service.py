@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -18,6 +18,7 @@ from openresponses_server.limits.quotas import Quotas
 from openresponses_server.observation.metrics import Metrics
 from openresponses_server.observation.trace_folder import Traces
 from openresponses_server.observation.tracing import ResponseSpans
+from openresponses_server.requests.prompts import Prompt
 from openresponses_server.runs.keeper import Keeper
 from openresponses_server.runs.metering import Meters
 from openresponses_server.runs.run import ActiveRuns
@@ -64,6 +65,8 @@ class Service:
     """What runs the tools that the server runs itself."""
     commands: WebCommands | None = None
     """What searches for clients that do so themselves."""
+    prompts: Mapping[str, Prompt] = field(default_factory=dict)
+    """The prompts of the operator's by their ids."""
     call_budget: CallBudget = field(default_factory=lambda: CallBudget(None))
 
 

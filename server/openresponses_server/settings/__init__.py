@@ -510,6 +510,9 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     profiles: str | None = None
     """A folder with profiles of your own, one `NAME.toml` each, relative to the file's folder. They replace
     known ones of the same name."""
+    prompts: str | None = None
+    """A folder with prompts that requests name as `prompt`, one `ID.toml` each, relative to the file's
+    folder. It is read at the start. Default: no prompts."""
     default_model: str | None = None
     """The model of requests that name none."""
     models: dict[str, Capabilities] = {}
@@ -610,7 +613,8 @@ def load_settings(config: Path | None = None, **overrides: Any) -> Settings:
             fields["trace"] = read["trace"] | given["trace"]
         settings = _validated(substituted(fields, kept=_UNEXPANDED))
         wire_keys = _hashed_wire_keys(settings.wire_keys)
-        profiles = _folder(settings.profiles, config)
+        profiles = _folder(settings.profiles, config, "$.profiles")
+        prompts = _folder(settings.prompts, config, "$.prompts")
         models_file = _absolute_file(settings.models_file, config)
         record = _absolute_folder(settings.record, None if "record" in given else config, "$.record")
         traces = _absolute_folder(
@@ -621,6 +625,7 @@ def load_settings(config: Path | None = None, **overrides: Any) -> Settings:
     return msgspec.structs.replace(
         settings,
         profiles=profiles,
+        prompts=prompts,
         models_file=models_file,
         record=record,
         trace=msgspec.structs.replace(
@@ -732,13 +737,13 @@ def _no_host(host: str, at: str) -> SettingsError:
     return SettingsError(f"{host[:80]!r} is not the name or address of a host", at)
 
 
-def _folder(named: str | None, config: Path | None) -> str | None:
+def _folder(named: str | None, config: Path | None, at: str) -> str | None:
     """The absolute path of this folder: workers may run in another one."""
     if named is None:
         return None
     folder = (config.parent if config is not None else Path()).joinpath(named).absolute()
     if not folder.is_dir():
-        raise SettingsError(f"{named!r} is not a folder", "$.profiles")
+        raise SettingsError(f"{named!r} is not a folder", at)
     return str(folder)
 
 

@@ -31,11 +31,10 @@ def test_unknown_fields_are_in_the_header(bridged: str) -> None:
         assert lost == {"unheard_of", "moderation", "truncation", "tools[0].output_schema"}
 
 
-@pytest.mark.parametrize("field", [{"prompt": {"id": "p"}}])
 @pytest.mark.parametrize("path", ["/v1/responses", "/v1/responses/input_tokens"])
-def test_what_an_answer_would_lie_without_is_refused(bridged: str, path: str, field: dict[str, Any]) -> None:
-    reply = call(bridged, "POST", path, {"model": "plain", "input": "Hi", **field})
-    assert (reply.status, reply.error["param"]) == (400, next(iter(field)))
+def test_what_an_answer_would_lie_without_is_refused(bridged: str, path: str) -> None:
+    reply = call(bridged, "POST", path, {"model": "plain", "input": "Hi", "prompt": {"id": "p"}})
+    assert (reply.status, reply.error["param"]) == (404, "prompt.id")
 
 
 def test_counting_tokens_names_what_it_does_not_know(bridged: str) -> None:

@@ -4,7 +4,7 @@ import pytest
 
 from openresponses_bridge.errors import InvalidRequestError
 from openresponses_bridge.protocol.codec import decode_request
-from openresponses_server.requests.admission import check_fields, load_history, reserve
+from openresponses_server.requests.admission import check_fields, expand_prompt, load_history, reserve
 from openresponses_server.requests.client_traits import read_headers
 from openresponses_server.requests.composition import compose
 from openresponses_server.requests.outgoing import choose_upstream, translate
@@ -30,6 +30,7 @@ async def test_a_pass_is_run_alone(service: Service) -> None:
     request = asked(authorization="Bearer secret")
     read_headers(request, service)
     assert request.client.key == "secret"
+    expand_prompt(request, service)
     choose_upstream(request, service)
     assert request.target.model == "demo"
     await load_history(request, service)
