@@ -127,7 +127,7 @@ class WebSearchTool:
         try:
             if call.name == _SEARCH:
                 hits = await self.search(given.get("query", ""))
-                action["sources"] = [{"type": "url", "url": hit.url} for hit in hits]
+                action["sources"] = [{"type": "url", "url": hit.url, "title": hit.title} for hit in hits]
                 said, found = shown_hits(hits), [(hit.url, hit.title) for hit in hits]
             else:
                 page = await self.page(given.get("url", ""))

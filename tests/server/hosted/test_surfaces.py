@@ -95,7 +95,7 @@ def test_an_answer_that_names_a_page_cites_it(searching: str, upstream: Scripted
     (cited,) = said["annotations"]
     assert cited == {**CITED, "start_index": 3, "end_index": 3 + len(LINK)}
     assert said["text"][cited["start_index"] : cited["end_index"]] == LINK
-    assert reply.final["output"][0]["action"]["sources"] == [{"type": "url", "url": HIT[0]}]
+    assert reply.final["output"][0]["action"]["sources"] == [{"type": "url", "url": HIT[0], "title": HIT[1]}]
     added = next(each for each in reply.events if each["type"].endswith("annotation.added"))
     assert added["annotation"] == cited
     # it comes with the text that completes it, not at the end

@@ -73,7 +73,7 @@ def test_a_search_is_run_between_two_answers_of_one_response(
     assert search["action"] == {
         "type": "search",
         "query": "rain?",
-        "sources": [{"type": "url", "url": HIT[0]}],
+        "sources": [{"type": "url", "url": HIT[0], "title": HIT[1]}],
     }
     own = [kind.removeprefix("openai:") for kind in reply.types if "web_search_call" in kind]
     assert own == [f"response.web_search_call.{verb}" for verb in ("in_progress", "searching", "completed")]

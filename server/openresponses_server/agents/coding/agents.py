@@ -24,13 +24,15 @@ KEY_VARIABLE: Final = "OPENRESPONSES_BRIDGE_KEY"
 
 class AgentTarget(Struct, frozen=True, kw_only=True):
     """The server, model and folders that an agent is configured with. `base` is the server's address without
-    `/v1`, `key` is None if it asks for none; `catalog` are all models in Codex's format. `home` is the
-    agent's folder, which is kept; `scratch` is removed when the agent ends."""
+    `/v1`, `key` is None if it asks for none; `catalog` are all models in Codex's format; `searches`: the
+    server searches the web itself. `home` is the agent's folder, which is kept; `scratch` is removed when the
+    agent ends."""
 
     base: str
     key: str | None
     model: EnrichedModelData
     catalog: list[dict[str, Any]]
+    searches: bool
     home: Path
     scratch: Path
 
@@ -60,9 +62,9 @@ class CodingAgent(Struct, frozen=True, kw_only=True):
     """Environment variables with these prefixes configure it, and are not passed on."""
     configure: Callable[[AgentTarget], LaunchOptions]
     """Writes its configuration."""
-    config_text: Callable[[str, str, bool], str]
-    """Returns text for the user's own configuration, given the address of a server, a model and whether a key
-    is needed."""
+    config_text: Callable[[str, str, bool, bool], str]
+    """Returns text for the user's own configuration, given the address of a server, a model, whether a key is
+    needed, and whether the server searches the web."""
 
     @property
     def install(self) -> str:
@@ -88,6 +90,7 @@ class CodingAgent(Struct, frozen=True, kw_only=True):
 
 _PROVIDER: Final = "openresponses-bridge"
 _CATALOG: Final = "models.json"
+_SEARCHING: Final = {"web_search": "live"}  # else no page is opened for what Codex asks in its sandbox
 _ALWAYS: Final[dict[str, str | bool]] = {
     # requests to OpenAI and GitHub, none of which work without an account
     "check_for_update_on_startup": False,
@@ -111,14 +114,16 @@ def _configure_codex(target: AgentTarget) -> LaunchOptions:
             f"model_providers.{_PROVIDER}.{name}": value
             for name, value in _provider(target.base, True).items()
         },
+        **(_SEARCHING if target.searches else {}),
         **_ALWAYS,
     }
     arguments = [word for name, value in settings.items() for word in ("-c", f"{name}={_toml(value)}")]
     return LaunchOptions(arguments, {"CODEX_HOME": str(target.home), KEY_VARIABLE: target.key or "none"})
 
 
-def _codex_config_text(base: str, model: str, keys: bool) -> str:
+def _codex_config_text(base: str, model: str, keys: bool, searches: bool) -> str:
     provider = "\n".join(f"{name} = {_toml(value)}" for name, value in _provider(base, keys).items())
+    more = "".join(f"{name} = {_toml(value)}\n" for name, value in _SEARCHING.items()) if searches else ""
     key, shown = "", ""
     if keys:  # passed to curl on its input, because other users can read command lines
         key = f"export {KEY_VARIABLE}=YOUR_KEY\nprintf 'authorization: Bearer %s' \"${KEY_VARIABLE}\" |\n  "
@@ -128,7 +133,7 @@ def _codex_config_text(base: str, model: str, keys: bool) -> str:
 model = {_toml(model)}
 model_provider = "{_PROVIDER}"
 model_catalog_json = "bridge-models.json"  # its tools and limits are then the model's
-
+{more}
 [model_providers.{_PROVIDER}]
 {provider}
 
@@ -194,7 +199,7 @@ def _configure_claude(target: AgentTarget) -> LaunchOptions:
     return LaunchOptions([], variables | {"CLAUDE_CONFIG_DIR": str(target.home)})
 
 
-def _claude_config_text(base: str, model: str, keys: bool) -> str:
+def _claude_config_text(base: str, model: str, keys: bool, searches: bool) -> str:
     settings = {"env": _variables(base, model, "YOUR_KEY" if keys else "none")}
     return f"""\
 # In ~/.claude/settings.json:
@@ -271,7 +276,7 @@ def _settings_in(path: Path) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _gemini_config_text(base: str, model: str, keys: bool) -> str:
+def _gemini_config_text(base: str, model: str, keys: bool, searches: bool) -> str:
     variables = _gemini_variables(base, model, "YOUR_KEY" if keys else "none")
     exported = "\n".join(f"export {name}={shlex.quote(value)}" for name, value in variables.items())
     return f"""\
@@ -333,7 +338,7 @@ def _configure_opencode(target: AgentTarget) -> LaunchOptions:
     return LaunchOptions([], variables | folders | _OPENCODE_QUIET)
 
 
-def _opencode_config_text(base: str, model: str, keys: bool) -> str:
+def _opencode_config_text(base: str, model: str, keys: bool, searches: bool) -> str:
     config = _opencode_config(base, model, model, {}, f"{{env:{KEY_VARIABLE}}}" if keys else "none")
     exported = f"export {KEY_VARIABLE}=YOUR_KEY\n" if keys else ""
     return f"""\

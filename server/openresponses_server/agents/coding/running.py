@@ -153,13 +153,14 @@ _VARIABLE: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)")
 
 class ReachableServer(Struct, frozen=True):
     """A server that answers: its address, the key to send, its models, the path of its log ("" if it was not
-    started here), and the model that its settings name, if any."""
+    started here), the model that its settings name, if any, and whether it is known to search the web."""
 
     base: str
     key: str | None
     models: ServerModels
     log: str = ""
     default: str | None = None
+    searches: bool = False
 
 
 def run(
@@ -183,6 +184,7 @@ def run(
             key=server.key,
             model=entry,
             catalog=_catalog(server.models.catalog, entry),
+            searches=server.searches,
             home=home,
             scratch=Path(scratch),
         )
@@ -216,12 +218,19 @@ def private_server(settings: Settings, model: str | None = None) -> Iterator[Rea
     with _log_file() as log:
         configure_logs(log)
         with hosted(settings) as base:
-            yield ReachableServer(base, key, asyncio.run(models_of(base, key)), log.name, model)
+            models = asyncio.run(models_of(base, key))
+            yield ReachableServer(base, key, models, log.name, model, settings.web_search is not None)
 
 
 def secret_variables(settings: Settings) -> frozenset[str]:
-    """The environment variables with keys of upstreams or of this server."""
+    """The environment variables with keys of upstreams, of the search, of MCP servers or of this server."""
     found = set(KEYS_VARIABLES.values()) | {settings.sealing_key_env or ""}
+    search = settings.web_search
+    found.update(_VARIABLE.findall((search and search.api_key) or ""))
+    for server in settings.mcp_servers:
+        for text in (*server.headers.values(), *server.env.values()):
+            found.update(_VARIABLE.findall(text))
+        found.add(server.api_key_env or "")
     for each in settings.upstreams:
         for text in (each.api_key or "", *each.api_key_command, *each.headers.values()):
             found.update(_VARIABLE.findall(text))

@@ -112,6 +112,27 @@ def test_codex_has_a_folder_of_its_own_and_the_models(
     assert "127.0.0.1" in was["environment"]["NO_PROXY"].split(",")
 
 
+@pytest.mark.parametrize("searching", [True, False])
+def test_codex_searches_live_where_the_server_searches(
+    agent_program: Program,
+    seen: Seen,
+    upstream: ScriptedUpstream,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    searching: bool,
+) -> None:
+    monkeypatch.setenv("MY_SEARCH_KEY", "the search's")
+    search = '[web_search]\nprovider = "brave"\napi_key = "${MY_SEARCH_KEY}"\n' if searching else ""
+    config = tmp_path / "bridge.toml"
+    config.write_text(f'{search}[[upstreams]]\nurl = "{upstream.url}"\nmodels = ["qwen3"]\n')
+    run("codex", "--program", agent_program(), "--config", str(config), "--model", "qwen3")
+    was = seen()
+    assert ('web_search="live"' in was["arguments"]) is searching
+    assert ("MY_SEARCH_KEY" in was["environment"]) is not searching  # it is no secret that is not named
+    shown = run("codex", "--print-config", "--config", str(config), "--model", "qwen3").output
+    assert ('web_search = "live"' in shown) is searching
+
+
 def test_claude_has_a_folder_of_its_own_and_asks_for_one_model_only(
     agent_program: Program, seen: Seen, over: list[str]
 ) -> None:
