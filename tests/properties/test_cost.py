@@ -13,8 +13,7 @@ from openresponses_bridge.decoder import ResponseAccumulator
 from openresponses_bridge.dialects.chat_completions.upstream.deltas import ThinkTags
 from openresponses_bridge.dialects.chat_completions.upstream.text_calls import TextCalls
 from openresponses_bridge.emitter import ResponseStreamStateMachine
-from openresponses_bridge.protocol.request import CreateResponse
-from openresponses_server.requests.answer_format import AnswerFormat
+from openresponses_server.requests.answer_format import FenceFilter
 
 # ten times fewer where every line is traced for coverage
 FEW, MANY = (20_000, 200_000) if sys.gettrace() is None else (2_000, 20_000)
@@ -172,9 +171,9 @@ HELD_BACK: dict[str, Callable[[], Callable[[str], object]]] = {
     "a call written as text that does not end": lambda: fed(
         TextCalls(frozenset({"hermes", "glm"}), ToolIdentityMap()).feed, "<tool_call>"
     ),
-    "white space before a fence": lambda: AnswerFormat(CreateResponse()).feed,
-    "white space in a fence": lambda: fed(AnswerFormat(CreateResponse()).feed, "```\n{}"),
-    "the line of a fence": lambda: fed(AnswerFormat(CreateResponse()).feed, "```"),
+    "white space before a fence": lambda: FenceFilter().feed,
+    "white space in a fence": lambda: fed(FenceFilter().feed, "```\n{}"),
+    "the line of a fence": lambda: fed(FenceFilter().feed, "```"),
 }
 
 
@@ -199,7 +198,7 @@ def test_e12_what_is_held_back_is_not_read_anew_with_each_delta(what: str) -> No
 @pytest.mark.parametrize("end", ["\n", "``", "```", "``` x", "````"])
 def test_e12_the_end_of_a_fence_takes_linear_time(end: str) -> None:
     def spent(times: int) -> float:
-        answer = fed(AnswerFormat(CreateResponse()).feed, "```\n")
+        answer = fed(FenceFilter().feed, "```\n")
         text = " " * times + end + " " * times
         before = process_time()
         answer(text)

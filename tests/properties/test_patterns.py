@@ -405,6 +405,12 @@ ROWS: dict[str, tuple[Any, ...]] = {
     "server/openresponses_server/upstreams/refusals.py:_GIVEN": ("search", "1 ", ("", "!", "in the ")),
     "server/openresponses_server/upstreams/refusals.py:_SUM": ("search", "1 + ", ("", "!", "> 1")),
     "server/openresponses_server/upstreams/refusals.py:_ASKED": ("search", '"max_tokens":1', ("", "!", "1")),
+    "server/openresponses_server/upstreams/refusals.py:_FORMAT": (
+        "search",
+        "response_",
+        ("response_json_", "json", ""),
+        "structured ",
+    ),
     "server/openresponses_server/upstreams/refusals.py:_BLIND": (
         "search",
         "image ",

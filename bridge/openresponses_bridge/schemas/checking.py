@@ -157,6 +157,9 @@ def json_path(steps: Iterable[str | int]) -> str:
 _PATTERNS: Final = frozenset({"pattern", "patternProperties"})
 _INDEX: Final = re.compile(r"[0-9]{1,9}")
 
+MOST_DEPTH: Final = 200
+"""Levels of values in a schema, which is rewritten and walked by functions that call themselves."""
+_TOO_DEEP: Final = "it is nested too deeply, or holds half a surrogate pair"
 Position = tuple[Any, ...]  # (the position of the container, key or index); () is the root
 
 
@@ -200,23 +203,29 @@ class _Check:
             place, keyword = json_path(error.instance_path), error.kind.name
             self._refuse(f"it is not a JSON Schema at {place}: violates {keyword!r}")
         except ValueError:
-            self._refuse("it is nested too deeply, or holds half a surrogate pair")
+            self._refuse(_TOO_DEEP)
         self._walk()
         for anchor, where in self._named:
             if anchor not in self._anchors:
                 self._refuse(f"the reference at {_shown(where)} has no target")
 
     def _check_size(self, most_bytes: int, most_nodes: int) -> None:
-        nodes, rest = 0, [self._root]
-        while rest:
-            value: Any = rest.pop()
-            nodes += 1
-            if nodes + len(rest) > most_nodes:
-                self._refuse(f"it has more values than the limit of {most_nodes}")
-            if isinstance(value, dict):
-                rest.extend(value.values())
-            elif isinstance(value, list):
-                rest.extend(value)
+        nodes, depth = 0, 0
+        level: list[Any] = [self._root]
+        while level:
+            depth += 1
+            if depth > MOST_DEPTH:
+                self._refuse(_TOO_DEEP)
+            below: list[Any] = []
+            for value in level:
+                nodes += 1
+                if isinstance(value, dict):
+                    below.extend(value.values())
+                elif isinstance(value, list):
+                    below.extend(value)
+                if nodes + len(below) > most_nodes:
+                    self._refuse(f"it has more values than the limit of {most_nodes}")
+            level = below
         if len(encode(self._root)) > most_bytes:
             self._refuse(f"it is larger than the limit of {most_bytes} bytes")
 

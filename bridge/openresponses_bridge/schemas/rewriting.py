@@ -10,7 +10,14 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final, Literal
 
 Schema = dict[str, Any]
-Form = Literal["const_as_enum", "types_as_nullable", "types_as_any_of", "arrays_with_items", "object_root"]
+Form = Literal[
+    "const_as_enum",
+    "types_as_nullable",
+    "types_as_any_of",
+    "arrays_with_items",
+    "closed_objects",
+    "object_root",
+]
 
 _NAMED: Final = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
 _LISTED: Final = frozenset({"anyOf", "oneOf", "allOf", "prefixItems"})
@@ -120,6 +127,12 @@ def _arrays_with_items(schema: Schema) -> Schema | None:
     return {**schema, "items": {}}
 
 
+def _closed_objects(schema: Schema) -> Schema | None:
+    if schema.get("type") != "object" or "properties" not in schema or "additionalProperties" in schema:
+        return None
+    return {**schema, "additionalProperties": False}
+
+
 _ABOUT_TYPE: Final[Mapping[str, tuple[str, ...]]] = {
     **dict.fromkeys(("minLength", "maxLength", "pattern", "format"), ("string",)),
     **dict.fromkeys(("contentEncoding", "contentMediaType"), ("string",)),
@@ -140,10 +153,12 @@ _FORMS: Final[Mapping[Form, Callable[[Schema], Schema | None]]] = {
     "types_as_nullable": _types_as_nullable,
     "types_as_any_of": _types_as_any_of,
     "arrays_with_items": _arrays_with_items,
+    "closed_objects": _closed_objects,
 }
 _SAID: Final[Mapping[Form, str]] = {
     "const_as_enum": "const written as enum",
     "types_as_nullable": "a list of types written as nullable",
     "types_as_any_of": "a list of types written as anyOf",
     "arrays_with_items": "an array without items, any given",
+    "closed_objects": "an object's additionalProperties, given as false",
 }

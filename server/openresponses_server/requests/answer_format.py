@@ -1,5 +1,8 @@
-"""`text.format` json_schema and json_object for upstreams without them: the schema goes into the instructions
-and the output is checked against it. Output that does not match fails the response.
+"""`text.format` json_schema and json_object: how the upstream is asked for such an answer, and what its text
+has to fit.
+
+Where the upstream does not enforce a schema, the model is made to call a function with it, or instructed; and
+the answer is judged (`requests.formatted_stream`).
 """
 
 from __future__ import annotations
@@ -8,19 +11,30 @@ import json
 from enum import Enum, auto
 from typing import Any, Final
 
+from msgspec import UNSET
 from msgspec.structs import replace
 
-from openresponses_bridge.errors import InvalidRequestError
-from openresponses_bridge.protocol.items import Message
+from openresponses_bridge.dialects.base import AnswerWay, effort_of
+from openresponses_bridge.errors import InvalidRequestError, WireError
+from openresponses_bridge.protocol.codec import decode_json
 from openresponses_bridge.protocol.request import CreateResponse, JsonSchemaFormatParam
-from openresponses_bridge.protocol.response import JsonObjectFormat, Response
+from openresponses_bridge.protocol.response import JsonObjectFormat, TextFormat
+from openresponses_bridge.protocol.tools import FunctionToolChoice, FunctionToolParam
 from openresponses_bridge.schemas.checking import check_schema
 from openresponses_server.requests.prepared import PreparedRequest
 from openresponses_server.requests.service import Service
-from openresponses_server.runs.schema_workers import ANY_OBJECT, SchemaCheck
+from openresponses_server.runs.schema_workers import ANY_JSON, ANY_OBJECT
 from openresponses_server.settings import Limits
+from openresponses_server.upstreams.attempts import AnswerPlan
+from openresponses_server.upstreams.targets import Target
 
-_FENCE: Final = "```"
+ANSWER: Final = "give_answer"
+"""The name of the function whose arguments are the answer."""
+WAYS: Final = {
+    AnswerWay.FUNCTION: "by a forced function, judged by the server",
+    AnswerWay.INSTRUCTED: "instructed, judged by the server",
+}
+"""What the losses say of a way."""
 
 
 def schema_of(request: CreateResponse) -> dict[str, Any] | None:
@@ -44,25 +58,155 @@ def check_format(request: CreateResponse, limits: Limits, param: str) -> None:
 
 async def check_patterns(request: PreparedRequest, service: Service) -> None:
     """Raises InvalidRequestError for a schema that the upstream does not enforce and whose patterns can't be
-    matched within the limits. `check_format` checks everything else."""
-    schema = schema_of(request.body) if request.translated.format_unenforced else None
-    why = None if schema is None else await service.judge.unusable(schema, request.owner)
-    if why is not None:
-        what = f"The schema can't be used: {why}."
-        raise InvalidRequestError(InvalidRequestError.INVALID_VALUE, what, param=request.schema_param)
+    matched within the limits; the answer of one that does is not judged by them then. `check_format` checks
+    everything else."""
+    plan = request.translated.plan
+    if plan is None or plan.schema is None:
+        return
+    why = await service.judge.unusable(plan.schema, request.owner)
+    if why is None:
+        return
+    if plan.way is AnswerWay.NATIVE:
+        request.unreadable_patterns = True
+        request.translated = replace(request.translated, plan=replace(plan, schema=None))
+        return
+    what = f"The schema can't be used: {why}."
+    raise InvalidRequestError(InvalidRequestError.INVALID_VALUE, what, param=request.schema_param)
+
+
+def way_of(
+    request: CreateResponse, target: Target, *, may_force: bool = True, refused: bool = False
+) -> AnswerWay | None:
+    """How this upstream is asked for the answer; None for text. A function is forced only if there is nothing
+    else to call (`may_force`), no reasoning, and no stop sequence, and its arguments are an object.
+    `refused`: the upstream has refused another way."""
+    schema = schema_of(request)
+    if schema is None or request.text is None or not request.text.format:
+        return None
+    way = target.dialect.side.answers(request.text.format, target.model, target.options)  # type: ignore[arg-type]
+    if refused or way is AnswerWay.INSTRUCTED:
+        return AnswerWay.INSTRUCTED
+    if way is AnswerWay.NATIVE:
+        return way
+    is_object = schema.get("type") == "object"
+    reasons = effort_of(request) not in (None, "none")
+    forces = may_force and is_object and not reasons and not request.stop
+    return way if forces else AnswerWay.INSTRUCTED
+
+
+def asked_in(
+    way: AnswerWay, request: CreateResponse, target: Target, *, refused: bool = False
+) -> CreateResponse:
+    """The request that asks this upstream in this way; `refused`: it has refused another."""
+    if way is AnswerWay.INSTRUCTED:
+        request = with_schema_instructions(request)
+        if refused or not _takes_json_object(request, target):
+            request = replace(request, text=replace(request.text, format=TextFormat()))  # type: ignore[type-var]
+        return request
+    if way is AnswerWay.FUNCTION and request.text is not None:
+        return _with_function(request)
+    return request
+
+
+def _takes_json_object(request: CreateResponse, target: Target) -> bool:
+    side = target.dialect.side
+    return (
+        request.text is not None
+        and isinstance(request.text.format, JsonObjectFormat)
+        and side.answers(request.text.format, target.model, target.options) is AnswerWay.NATIVE
+    )
 
 
 def with_schema_instructions(request: CreateResponse) -> CreateResponse:
-    """The request with its schema in the instructions, for an upstream that supports at most json_object."""
+    """The request with its schema in the instructions, for an upstream that supports at most json_object. A
+    schema of something else is asked for as text."""
     schema = schema_of(request)
     if schema is None or request.text is None:
         return request
-    instruction = (
-        "Answer with one JSON value and nothing around it: no explanation and no code fence. It must be "
-        f"valid against this JSON Schema:\n{json.dumps(schema, ensure_ascii=False)}"
-    )
+    instruction = f"{_JSON_ALONE} It must be {_fitting(schema)}"
     instructions = f"{request.instructions}\n\n{instruction}" if request.instructions else instruction
-    return replace(request, instructions=instructions, text=replace(request.text, format=JsonObjectFormat()))
+    format = JsonObjectFormat() if schema.get("type") == "object" else TextFormat()
+    return replace(request, instructions=instructions, text=replace(request.text, format=format))
+
+
+_JSON_ALONE: Final = "Answer with one JSON value and nothing around it: no explanation and no code fence."
+
+
+def _fitting(schema: dict[str, Any]) -> str:
+    return f"valid against this JSON Schema:\n{json.dumps(schema, ensure_ascii=False)}"
+
+
+def correction(objection: str, schema: dict[str, Any], way: AnswerWay) -> str:
+    """What the model is answered whose answer does not fit. Where it was instructed it knows the schema."""
+    what = f"{objection} {_JSON_ALONE}"
+    return what if way is AnswerWay.INSTRUCTED else f"{what} It must be {_fitting(schema)}"
+
+
+def _with_function(request: CreateResponse) -> CreateResponse:
+    given: Any = request.text and request.text.format
+    about = f"Gives the answer. {given.description}" if given.description else "Gives the answer."
+    function = FunctionToolParam(ANSWER, about, given.schema, given.strict)
+    return replace(
+        request,
+        tools=[function],
+        tool_choice=FunctionToolChoice(ANSWER),
+        parallel_tool_calls=None,
+        max_tool_calls=None,
+        text=replace(request.text, format=UNSET),  # type: ignore[type-var]
+    )
+
+
+def plan_of(request: CreateResponse, way: AnswerWay, *, adapted: bool, streams: bool) -> AnswerPlan | None:
+    """What becomes of the text of an answer that was asked for in this way; `adapted`: with another schema;
+    `streams`: the client is sent it as it is made.
+
+    A native answer is judged if the request is strict or its schema was changed, or if it has to be JSON at
+    all. Text is held until it is judged where another answer may take its place: where the model is only
+    instructed, and where the client waits for the whole answer anyway."""
+    schema = schema_of(request)
+    if schema is None or request.text is None:
+        return None
+    format = request.text.format
+    if way is AnswerWay.NATIVE:
+        if isinstance(format, JsonObjectFormat):
+            schema = ANY_JSON
+        elif not adapted and not (isinstance(format, JsonSchemaFormatParam) and format.strict is True):
+            schema = None
+    return AnswerPlan(way, schema, holds=way is AnswerWay.INSTRUCTED or not streams)
+
+
+# The JSON in what a model says. Models add code fences and words around it, although they are instructed
+# not to.
+
+_FENCE: Final = "```"
+_BRACKETS: Final = (("{", "}"), ("[", "]"))
+
+
+def json_in(text: str) -> str:
+    """The JSON value in a text that also has a code fence or words around it; the text without white space
+    around it if none is found. What is tried: all of it, what stands in its fence, and from the first to the
+    last bracket of a kind, in the time of a few readings of the text."""
+    whole = text.strip()
+    if _is_json(whole):
+        return whole
+    opening, rest = whole.find(_FENCE), whole.rfind(_FENCE)
+    if 0 <= opening < rest:
+        _, _, inner = whole[opening:rest].partition("\n")
+        if _is_json(inner := inner.strip()):
+            return inner
+    for first, last in sorted(_BRACKETS, key=lambda pair: whole.find(pair[0])):
+        start, end = whole.find(first), whole.rfind(last)
+        if 0 <= start < end and _is_json(inner := whole[start : end + 1]):
+            return inner
+    return whole
+
+
+def _is_json(text: str) -> bool:
+    try:
+        decode_json(text)
+    except WireError:
+        return False
+    return True
 
 
 class _FenceState(Enum):
@@ -72,12 +216,10 @@ class _FenceState(Enum):
     PLAIN = auto()
 
 
-class AnswerFormat:
-    """Strips a code fence from the streamed output, which models add although they are instructed not to, and
-    gives the output and its schema to be judged at the end."""
+class FenceFilter:
+    """Strips a code fence from a text that is streamed."""
 
-    def __init__(self, request: CreateResponse) -> None:
-        self._schema = schema_of(request) or ANY_OBJECT
+    def __init__(self) -> None:
         self._state = _FenceState.HEAD
         self._start = ""  # of the text after white space, while it may be a fence
         self._buffer: list[str] = []
@@ -95,15 +237,6 @@ class AnswerFormat:
         """The rest of the buffer, unless it is a closing fence."""
         rest = self._drain()
         return "" if self._state is _FenceState.FENCED else rest
-
-    def question(self, response: Response) -> SchemaCheck | None:
-        """What must be judged before the response may complete; None when the model called a tool or
-        refused."""
-        messages = [item for item in response.output if isinstance(item, Message)]
-        refused = any(part.type == "refusal" for item in messages for part in item.content)
-        if refused or any(item.type.endswith("_call") for item in response.output):
-            return None
-        return SchemaCheck(self._schema, response.output_text)
 
     def _head(self, delta: str) -> str:
         start = self._start + (delta if self._start else delta.lstrip())

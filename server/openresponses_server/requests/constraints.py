@@ -7,7 +7,7 @@ output indexes stay dense, and the snapshot equals the stream.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from enum import Enum, auto
 from functools import partial
 from typing import Any, Final
@@ -26,15 +26,12 @@ from openresponses_bridge.emitter.stopping import StopFilter, sequences_of
 from openresponses_bridge.emitter.stream import ResponseStream, StreamFilter
 from openresponses_bridge.emitter.tool_call import is_another
 from openresponses_bridge.errors import InvalidRequestError
-from openresponses_bridge.protocol.content import LogProb
 from openresponses_bridge.protocol.events import Event
 from openresponses_bridge.protocol.items import Item
 from openresponses_bridge.protocol.request import CreateResponse
 from openresponses_bridge.protocol.response import ErrorPayload
 from openresponses_bridge.protocol.tools import AllowedToolChoice, FunctionToolChoice
 from openresponses_bridge.protocol.unknown import UnknownToolChoice
-from openresponses_server.requests.answer_format import AnswerFormat
-from openresponses_server.runs.schema_workers import SchemaCheck
 from openresponses_server.upstreams.targets import Target
 
 # `tool_choice`, `allowed_tools`, `parallel_tool_calls` and `max_tool_calls` as hard constraints. Upstreams
@@ -182,7 +179,6 @@ def machine_for(
     wire: str,
     *,
     compacts: bool,
-    format_unenforced: bool,
     clean: Callable[[str], str] | None = None,
     settle_usage: SettleUsage | None = None,
     unknown_fields: bool = True,
@@ -190,10 +186,9 @@ def machine_for(
 ) -> ResponseStream:
     """The machine for the response to this request, behind a filter when the request has constraints.
 
-    `compacts`: the response is a summary. `format_unenforced`: the upstream does not enforce `text.format`;
-    `clean` removes secrets from an upstream's error messages; `settle_usage` computes the final usage;
-    `unknown_fields`: the client speaks the protocol, and gets the fields that it does not have; `pages` are
-    cited where the text names them."""
+    `compacts`: the response is a summary; `clean` removes secrets from an upstream's error messages;
+    `settle_usage` computes the final usage; `unknown_fields`: the client speaks the protocol, and gets the
+    fields that it does not have; `pages` are cited where the text names them."""
     machine: ResponseStream = ResponseStreamStateMachine(
         model,
         request,
@@ -206,37 +201,20 @@ def machine_for(
     if pages is not None:
         machine = CitingFilter(machine, pages)
     rules = None if compacts else tool_rules(request)
-    if rules is None and not format_unenforced:
+    if rules is None:
         return machine
-    calls = None if rules is None else CallFilter(rules, identities, machine.diagnostics)
-    return ConstrainedStream(machine, calls, AnswerFormat(request) if format_unenforced else None)
+    return ConstrainedStream(machine, CallFilter(rules, identities, machine.diagnostics))
 
 
 class ConstrainedStream(StreamFilter):
-    """Suppresses calls that are not allowed, and fails the response when a required call is missing, when the
-    output does not match its format, or when every call was suppressed and nothing is left."""
+    """Suppresses calls that are not allowed, and fails the response when a required call is missing, or when
+    every call was suppressed and nothing is left."""
 
-    def __init__(self, stream: ResponseStream, calls: CallFilter | None, answer: AnswerFormat | None) -> None:
+    def __init__(self, stream: ResponseStream, calls: CallFilter) -> None:
         super().__init__(stream)
         self._calls = calls
-        self._answer = answer
         self._waiting: dict[int, list[dict[str, Any]]] = {}
         self._deferred: str | None = None
-        self._reason: str | None = None
-        self.question: SchemaCheck | None = None
-        """The output is complete and must be judged before the response ends: see `settle`."""
-
-    @property
-    def judged(self) -> bool:
-        """Whether the output must match a format, so that there may be a `question` before the end."""
-        return self._answer is not None
-
-    def text(self, delta: str, logprobs: Sequence[LogProb | Mapping[str, Any]] | None = None) -> list[Event]:
-        if self._answer is None or not isinstance(delta, str):
-            return super().text(delta, logprobs)
-        self.require("text")
-        shown = self._answer.feed(delta)
-        return super().text(shown, logprobs) if shown else []
 
     def tool_call(
         self,
@@ -248,8 +226,6 @@ class ConstrainedStream(StreamFilter):
         namespace: str | None = None,
     ) -> list[Event]:
         self.require("tool_call")
-        if self._calls is None:
-            return super().tool_call(index, id, name, arguments, type, namespace)
         fragment = {"id": id, "name": name, "arguments": arguments, "type": type, "namespace": namespace}
         verdict = self._calls.judge(index, id or "", name or "")
         if verdict is FragmentVerdict.WAIT:
@@ -264,17 +240,16 @@ class ConstrainedStream(StreamFilter):
 
     def tool_call_done(self, index: int, *, cut: bool = False) -> list[Event]:
         self.require("tool_call_done")
-        if self._calls is not None and self._calls.end(index) is not FragmentVerdict.PASS:
+        if self._calls.end(index) is not FragmentVerdict.PASS:
             return []
         return super().tool_call_done(index, cut=cut)
 
     def item(self, item: Item | Mapping[str, Any]) -> list[Event]:
         self.require("item")
-        if self._calls is not None:
-            name = _called_name(item)
-            if name and self._calls.judge_whole(name) is FragmentVerdict.DROP:
-                return []
-            self._calls.hosted = self._calls.hosted or (name is None and _is_call(item))
+        name = _called_name(item)
+        if name and self._calls.judge_whole(name) is FragmentVerdict.DROP:
+            return []
+        self._calls.hosted = self._calls.hosted or (name is None and _is_call(item))
         return super().item(item)
 
     def defer_finish(self, reason: str | None) -> list[Event]:
@@ -283,35 +258,20 @@ class ConstrainedStream(StreamFilter):
         return events
 
     def finish(self, reason: str | None = None, *, incomplete: bool = False) -> list[Event]:
-        """Finish like the machine, with two exceptions: a response that would complete without a required
-        call fails, and one whose output must match a format waits to be judged. An incomplete response stays
-        incomplete."""
+        """Finish like the machine, except that a response that would complete without a required call fails.
+        An incomplete response stays incomplete."""
         self.require("finish")
-        events = super().text(self._answer.close()) if self._answer is not None else []
         if not incomplete and outcome(reason or self._deferred)[0] is None:
             missing = self._missing()
             if missing is not None:
-                return events + self._fail(missing)
-            self.question = None if self._answer is None else self._answer.question(self.snapshot)
-            if self.question is not None:
-                self._reason = reason
-                return events
-        return events + super().finish(reason, incomplete=incomplete)
-
-    def settle(self, objection: str | None) -> list[Event]:
-        """End the judged response: complete it, or fail it with the objection."""
-        self.question = None
-        return super().finish(self._reason) if objection is None else self._fail(objection)
-
-    def _fail(self, message: str) -> list[Event]:
-        return self.fail(ErrorPayload("model_error", "model_error", message, None))
+                return self.fail(ErrorPayload("model_error", "model_error", missing, None))
+        return super().finish(reason, incomplete=incomplete)
 
     def _missing(self) -> str | None:
         """What the request requires and the response lacks, as the message of its error."""
-        calls = self._calls
-        if calls is not None and calls.required_call_missing:
+        if self._calls.required_call_missing:
             return "The model did not call a tool, although tool_choice requires it to."
-        if calls is not None and calls.refused and not self.snapshot.output:
+        if self._calls.refused and not self.snapshot.output:
             return "The model only called tools that the request does not admit."
         return None
 

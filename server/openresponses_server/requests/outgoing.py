@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from openresponses_bridge.calls.declarations import active_tools
 from openresponses_bridge.calls.identity import ToolIdentityMap
 from openresponses_bridge.diagnostics import Diagnostic
-from openresponses_bridge.dialects.base import AnswerContext, History, Inbound, invalid
+from openresponses_bridge.dialects.base import AnswerContext, AnswerWay, History, Inbound, invalid
 from openresponses_bridge.emitter.stream import ResponseStream
 from openresponses_bridge.errors import InvalidRequestError
 from openresponses_bridge.protocol.beyond import names_of
@@ -30,7 +30,7 @@ from openresponses_bridge.protocol.request import CreateResponse, SearchRequest
 from openresponses_bridge.tools.offering import ModelCapabilities, ToolCallMode, tool_call_mode
 from openresponses_server.http.client.fetching import FetchError, fetch_file
 from openresponses_server.requests.abilities import FittedRequest, Loss, fit_to_model, offers_tools
-from openresponses_server.requests.answer_format import with_schema_instructions
+from openresponses_server.requests.answer_format import WAYS, asked_in, plan_of, way_of
 from openresponses_server.requests.client_traits import session_key
 from openresponses_server.requests.compaction import (
     COMPACTION_ITEMS,
@@ -67,7 +67,7 @@ from openresponses_server.upstreams.base import LOSSES_HEADER
 from openresponses_server.upstreams.refusals import ImageRefusals
 from openresponses_server.upstreams.targets import Target
 
-LeftOut = Literal["a part of the answer", "older items", "encrypted reasoning", "images"]
+LeftOut = Literal["a part of the answer", "older items", "encrypted reasoning", "images", "the format"]
 """What a request can do without when an upstream has refused it."""
 
 _FORMAT: Final = "text.format"
@@ -274,7 +274,7 @@ def translate_request(
         losses["reasoning", "refused by the upstream, which can't decrypt it"] = None
     if request.compacts:
         summarize = compaction_request(body, [*earlier, *own])
-        return TranslatedRequest(target.prepare(summarize, [], identities), False)
+        return TranslatedRequest(target.prepare(summarize, [], identities))
     able = replace(target.able, images=False) if "images" in left_out else target.able
     fit = FittedRequest(body, earlier, own)
     if able.tools is False or able.images is False:
@@ -289,8 +289,14 @@ def translate_request(
         sent = replace(sent, max_output_tokens=request.output_room)
         if body.max_output_tokens is not None:
             losses["max_output_tokens", f"lowered to {request.output_room}, the upstream's limit"] = None
-    if not target.traits.takes_schemas:
-        sent = with_schema_instructions(sent)
+    way = None
+    if body.text is not None:
+        may_force, refused = not (request.follows or offers_tools(sent, fit)), "the format" in left_out
+        way = way_of(body, target, may_force=may_force, refused=refused)
+        if way is not None:
+            sent = asked_in(way, sent, target, refused=refused)
+        if way in WAYS:
+            losses["text.format", WAYS[way]] = None
     if sent.stop:
         sent = stops_for_upstream(sent, target)
     if sent.prompt_cache_key is None and target.traits.takes_cache_keys:
@@ -313,9 +319,13 @@ def translate_request(
     outgoing = target.prepare(sent, fit.earlier, identities, stream=stream)
     for where, what in (*losses, *fit.losses):
         outgoing.diagnostics.loss(where, what)
-    reported = outgoing.diagnostics.of("loss")
-    format_lost = bool(reported) and any(loss.where.startswith(_FORMAT) for loss in reported)
-    return TranslatedRequest(outgoing, format_lost or sent.text is not body.text, stream, remaining_items)
+    if way is None:
+        return TranslatedRequest(outgoing, None, stream, remaining_items)
+    adapted = any(loss.where.startswith(_FORMAT) for loss in outgoing.diagnostics.of("loss"))
+    plan = plan_of(body, way, adapted=adapted, streams=request.streams or bool(body.stream))
+    if request.unreadable_patterns and plan is not None and way is AnswerWay.NATIVE:
+        plan = replace(plan, schema=None)
+    return TranslatedRequest(outgoing, plan, stream, remaining_items)
 
 
 def inbound_for(request: PreparedRequest, target: Target, machine: ResponseStream) -> Inbound:

@@ -12,6 +12,7 @@ import structlog
 from msgspec.structs import replace
 
 from openresponses_bridge.diagnostics import Diagnostic
+from openresponses_bridge.dialects.base import AnswerWay
 from openresponses_bridge.emitter.citing import FoundPages
 from openresponses_bridge.errors import BridgeError
 from openresponses_bridge.protocol.secrets import request_without_secrets
@@ -30,10 +31,11 @@ from openresponses_server.requests.admission import (
     load_history,
     reserve,
 )
-from openresponses_server.requests.answer_format import check_patterns
+from openresponses_server.requests.answer_format import check_patterns, way_of
 from openresponses_server.requests.client_traits import read_headers, with_betas
 from openresponses_server.requests.condensing import ContextCompaction, plan_compaction
-from openresponses_server.requests.constraints import ConstrainedStream, machine_for, with_stop_filter
+from openresponses_server.requests.constraints import machine_for, with_stop_filter
+from openresponses_server.requests.formatted_stream import FormattedStream
 from openresponses_server.requests.outgoing import (
     LeftOut,
     choose_upstream,
@@ -56,7 +58,7 @@ from openresponses_server.requests.truncation import may_truncate
 from openresponses_server.runs.metering import Meter
 from openresponses_server.runs.outcome import LogLine, RunOutcome
 from openresponses_server.runs.pipeline import Translation
-from openresponses_server.runs.rounds import EndHolder, HostedNames, HostedStream, Rounds
+from openresponses_server.runs.rounds import HostedNames, HostedStream, Rounds
 from openresponses_server.runs.run import Run, RunRequest
 from openresponses_server.store.base import UpstreamResponse
 from openresponses_server.upstreams.attempts import Attempt, Attempts, Remedy
@@ -66,6 +68,7 @@ from openresponses_server.upstreams.refusals import (
     has_forgotten,
     is_too_long,
     output_room,
+    refuses_format,
     sees_no_images,
 )
 from openresponses_server.upstreams.targets import Target
@@ -146,7 +149,6 @@ def new_run(request: PreparedRequest, service: Service, choice: int | None = Non
         request.identities,
         wire,
         compacts=request.compacts,
-        format_unenforced=request.translated.format_unenforced,
         clean=clean,
         settle_usage=meter.settle,
         unknown_fields=request.losses is None,
@@ -155,16 +157,16 @@ def new_run(request: PreparedRequest, service: Service, choice: int | None = Non
     if leased is not None:
         constrained.adopt(leased.response)
     machine = constrained
-    judged: EndHolder | None = None
-    if isinstance(constrained, ConstrainedStream) and constrained.judged:
-        judged = constrained
-    hosted, has_hosted = None, request.hosted is not None
-    if has_hosted or request.is_due:
+    formatted = hosted = None
+    has_hosted = request.hosted is not None
+    if request.translated.plan is not None:
+        machine = formatted = FormattedStream(constrained, request.identities)
+    if has_hosted or request.is_due or formatted is not None:
         names = HostedNames({}, request.identities)
         if request.hosted is not None:
             excluded = request.hosted.excluded(body.tool_choice)
             names = HostedNames(request.hosted.tools, request.identities, excluded)
-        machine = judged = hosted = HostedStream(constrained, names, judged)
+        machine = hosted = HostedStream(machine, names, formatted)
         if request.hosted is not None:
             hosted.open_with([item for entry in request.hosted.entries for item in entry.preface])
     if body.stop and not request.compacts:
@@ -173,7 +175,7 @@ def new_run(request: PreparedRequest, service: Service, choice: int | None = Non
         machine,
         inbound_for(request, target, machine),
         most=service.settings.limits.output_bytes,
-        judged=judged,
+        judged=hosted,
         text_after_tools=target.text_after_tools,
     )
     # a closure over the outcome would be a reference cycle through the attempts
@@ -185,6 +187,8 @@ def new_run(request: PreparedRequest, service: Service, choice: int | None = Non
         meter.answers += not attempt.again
         if accepting is not target or attempt.again or hosted is not None:
             translation.set_inbound(inbound_for(request, accepting, machine), accepting.text_after_tools)
+        if formatted is not None:
+            formatted.answer_by(attempt.plan)
         if attempt.images is not None:
             service.image_refusals.record(model_of(accepting), accepted=attempt.images)
         if attempt.losses or reply.losses:
@@ -197,8 +201,9 @@ def new_run(request: PreparedRequest, service: Service, choice: int | None = Non
             service.metrics.asked(upstream, outcome)
 
     def stored_upstream() -> UpstreamResponse | None:
-        if has_hosted or (compaction is not None and compaction.is_done):
-            return None  # it has calls that it was sent no outputs of, or a summary that is not in it
+        summarized = compaction is not None and compaction.is_done
+        if has_hosted or summarized or (rounds is not None and rounds.has_corrected):
+            return None  # it has calls without outputs, a summary that is not in it, or one answer of two
         return upstream_response(accepting, translation.upstream_response_id, key)
 
     persistence = None
@@ -212,7 +217,7 @@ def new_run(request: PreparedRequest, service: Service, choice: int | None = Non
 
         def ask(items: Sequence[Any], last: bool) -> Attempts:
             following = _following(request, items, last=last)
-            targets = (accepting, *accepting.fallbacks)
+            targets = [each.alone for each in (accepting, *accepting.fallbacks)]
             asked = [partial(_fallback, following, each) for each in targets]
             return Attempts(asked, accepted, count_asked)
 
@@ -241,6 +246,7 @@ def new_run(request: PreparedRequest, service: Service, choice: int | None = Non
             spend=partial(service.call_budget.spend, request.owner),
             released=() if request.hosted is None else request.hosted.released,
             compaction=compaction,
+            may_correct=formatted is not None and not body.stop,
         )
     traced = None if (trace := REQUEST.get()) is None else trace.of_run(translation)
     outcome = RunOutcome(
@@ -303,10 +309,13 @@ def _report_losses(request: PreparedRequest, losses: list[Diagnostic], upstream_
 
 def _following(request: PreparedRequest, items: Sequence[Any], *, last: bool) -> PreparedRequest:
     """The request for the next answer: these items follow its own input."""
-    assert request.hosted is not None
     following = copy(request)
     following.own = [*request.own, *items]
-    following.body = request.hosted.following(request.body, following.own, last=last)
+    following.follows = True
+    if request.hosted is None:
+        following.body = replace(request.body, input=following.own)
+    else:
+        following.body = request.hosted.following(request.body, following.own, last=last)
     following.previous_id = following.continuation = None
     return following
 
@@ -377,13 +386,15 @@ def _attempt(
             Remedy("request.output_limited", partial(output_room, sent=sent.body), less, late=False)
         )
     images = False if "images" in left_out else None
-    for what, (event, helps, has) in _REMEDIES.items():
+    known = _REMEDIES if request.body.text is None else _FORMAT_REMEDIES
+    for what, (event, helps, has) in known.items():
         if what not in left_out and has(request, target, sent.body):
             without = partial(_without, request, target, left_out | {what}, sent.body)
             remedies.append(Remedy(event, helps, without))
             if what == "images":
                 images = True
-    return Attempt(target, sent, losses_of(request, translated), remedies, images=images)
+    losses = losses_of(request, translated)
+    return Attempt(target, sent, losses, remedies, images=images, plan=translated.plan)
 
 
 def _may_be_shortened(request: PreparedRequest, target: Target, _sent: bytes) -> bool:
@@ -396,18 +407,27 @@ def _has_encrypted(request: PreparedRequest, _target: Target, sent: bytes) -> bo
     return _ENCRYPTED.search(sent) is not None and has_encrypted((*request.history, *request.own))
 
 
+def _has_other_way(request: PreparedRequest, target: Target, _sent: bytes) -> bool:
+    """Whether the answer is asked for in a format that its model could be instructed to keep instead."""
+    way = None if request.compacts else way_of(request.body, target)
+    return way is not None and way is not AnswerWay.INSTRUCTED
+
+
 def _has_images(_request: PreparedRequest, target: Target, sent: bytes) -> bool:
     return _IMAGE in sent and target.able.images is not False
 
 
-_REMEDIES: Final[
-    Mapping[
-        LeftOut,
-        tuple[str, Callable[[UpstreamError], bool], Callable[[PreparedRequest, Target, bytes], bool]],
-    ]
-] = {
+_Remedies = Mapping[
+    LeftOut,
+    tuple[str, Callable[[UpstreamError], bool], Callable[[PreparedRequest, Target, bytes], bool]],
+]
+_REMEDIES: Final[_Remedies] = {
     "older items": ("request.shortened", is_too_long, _may_be_shortened),
     "encrypted reasoning": ("request.without_encrypted", cannot_decrypt, _has_encrypted),
     "images": ("request.without_images", sees_no_images, _has_images),
 }
 """What can be left out → the log's event, which refusal that helps against, whether the request has any."""
+_FORMAT_REMEDIES: Final[_Remedies] = {
+    **_REMEDIES,
+    "the format": ("request.format_instructed", refuses_format, _has_other_way),
+}

@@ -23,6 +23,7 @@ from openresponses_server.requests.truncation import Truncator
 from openresponses_server.runs.metering import MeasuredInput
 from openresponses_server.store.base import UpstreamResponse
 from openresponses_server.store.history import Continued
+from openresponses_server.upstreams.attempts import AnswerPlan
 from openresponses_server.upstreams.targets import Target
 
 
@@ -60,8 +61,8 @@ class TranslatedRequest(Struct, frozen=True):
     """A request translated for one upstream."""
 
     outgoing: Outgoing
-    format_unenforced: bool
-    """The upstream does not enforce `text.format`."""
+    plan: AnswerPlan | None = None
+    """How its answer gets the format of `text.format`."""
     stream: bool = True
     """False for a model that can call tools only in a response that is not streamed."""
     remaining_items: History | None = None
@@ -94,6 +95,12 @@ class PreparedRequest:
     """The path of the input in the client's own request."""
     schema_param: str = "text.format.schema"
     """The path of the output's schema there."""
+    streams: bool = False
+    """Its answer is sent as it is made, even if its body does not say so."""
+    follows: bool = False
+    """It asks for another answer within the same response."""
+    unreadable_patterns: bool = False
+    """The schema of its format has patterns that can't be matched here."""
     choices: int = 1
     limits_form: Form = openai_headers
     """The names of the rate-limit headers."""

@@ -72,8 +72,7 @@ class Translation:
         self._inbound = inbound
         self._frames = SSEDecoder()
         self._skipped = 0
-        plain = self._judged is None and self._stops is None
-        self._template = inbound.template if plain else None
+        self._template = inbound.template if self._stops is None else None
         self._at_frame_start = False  # what is fed next begins with a frame
         self.text_after_tools = text_after_tools
 
@@ -159,6 +158,8 @@ class Translation:
         self.is_complete = self._machine.phase in TERMINAL_PHASES or (
             self._judged is not None and self._judged.question is not None
         )
+        if self.is_complete:
+            self._template = None
         return events
 
     def _count_empty(self, frames: int) -> None:
@@ -521,13 +522,13 @@ class Pipeline:
                 if STAGES[self.stage].reads:
                     self._move(Stage.BETWEEN)
                 following = await self._next_round(self._question)
-            elif self._question is not None:
-                return await self._settled(self._question)
+            if isinstance(self._question, SchemaCheck):
+                following = await self._judged(self._question)
         return self.last
 
     async def _next_round(self, asked: CallsToRun | Condensed) -> Attempts | None:
         """Run these calls, or go on with this summary; the attempts for the next answer, or None if the
-        response ends: then `last` has its last events."""
+        response ends: then `last` has its last events, unless its text has to be judged."""
         rounds, translation = self._rounds, self._translation
         assert rounds is not None
         self._is_held = True
@@ -549,25 +550,35 @@ class Pipeline:
             return None
         finally:
             self._is_held = False
+        self._question = None
         if rounds.next is not None:
-            self._is_read, self._question = False, None
+            self._is_read = False
             return rounds.next
         self.last = translation.settle(None)
-        question = translation.question
-        if isinstance(question, SchemaCheck):
+        self._question = translation.question
+        if self._question is not None:
             await self.send(self.last)
-            self.last = await self._settled(question)
         return None
 
-    async def _settled(self, question: SchemaCheck) -> list[Event]:
-        """Have the answer judged; the last events."""
+    async def _judged(self, question: SchemaCheck) -> Attempts | None:
+        """Have the answer judged; the attempts for another one in its place, or None if the response ends:
+        then `last` has its last events."""
         self._is_held = True
         try:
             objection = await self._judge.objection(question, self._owner)
         finally:
             self._is_held = False
         await self._finish_batch()
-        return self._translation.settle(objection)
+        if objection is not None and self._rounds is not None:
+            following = await self._rounds.correct(objection)
+            if following is not None:
+                _log.info("answer.corrected", response_id=self._translation.response_id)
+                if self.stage is not Stage.BETWEEN:
+                    self._move(Stage.BETWEEN)
+                self._is_read, self._question = False, None
+                return following
+        self.last = self._translation.settle(objection)
+        return None
 
     async def finish(self, events: list[Event], seconds: float, on_end: OnEnd) -> None:
         """Store the end, then send it, or a failure in its place (law S1), and with it the batch that an

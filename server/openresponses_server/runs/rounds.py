@@ -94,6 +94,19 @@ class EndHolder(Protocol):
     def settle(self, objection: str | None) -> list[Event]: ...
 
 
+class AnswerHolder(EndHolder, Protocol):
+    """Holds an answer to its format."""
+
+    def corrected(self, objection: str) -> list[Any] | None:
+        """The items that ask for another answer in the place of this one, which has met this objection; None
+        if this one is final."""
+        ...
+
+    def next_answer(self) -> None:
+        """Another answer follows."""
+        ...
+
+
 class _KeptCall(Struct):
     """A call at an upstream's index. `name` is that of a hosted function, None for a client's call or until
     the name has come."""
@@ -111,7 +124,7 @@ class HostedStream(StreamFilter):
     """Keeps back the calls of hosted tools, and the end of an answer that has some: `question` then has the
     calls. `judged` is the filter behind it that may have a question of its own."""
 
-    def __init__(self, stream: ResponseStream, names: HostedNames, judged: EndHolder | None) -> None:
+    def __init__(self, stream: ResponseStream, names: HostedNames, judged: AnswerHolder | None) -> None:
         super().__init__(stream)
         self._names = names
         self._judged = judged
@@ -140,6 +153,10 @@ class HostedStream(StreamFilter):
             return super().finish(self._reason)
         return [] if self._judged is None else self._judged.settle(objection)
 
+    def corrected(self, objection: str) -> list[Any] | None:
+        """As in `AnswerHolder`."""
+        return None if self._judged is None else self._judged.corrected(objection)
+
     def open_with(self, items: Sequence[Mapping[str, Any]]) -> None:
         """Begin the output with these whole items."""
         self._opening = items
@@ -150,6 +167,8 @@ class HostedStream(StreamFilter):
 
     def next_answer(self) -> None:
         """Another answer follows."""
+        if self._judged is not None:
+            self._judged.next_answer()
         self._asked = None
         self._calls.clear()
         self._expected = None
@@ -339,7 +358,7 @@ Ask = Callable[[Sequence[Any], bool], Attempts]
 """The attempts for the next answer: the items that follow the request's own, and whether it is the last, in
 which the model may call no hosted tool."""
 
-_OURS_TO_ANSWER: Final = frozenset(
+OURS_TO_ANSWER: Final = frozenset(
     {
         "function_call",
         "custom_tool_call",
@@ -347,8 +366,10 @@ _OURS_TO_ANSWER: Final = frozenset(
         "local_shell_call",
         "apply_patch_call",
         "tool_search_call",
+        "computer_call",
     }
 )
+"""The types of items that the client answers."""
 _BEYOND: Final = "The limit of tool calls is reached: this call was not run. Answer with what is known."
 _SPENT: Final = "The day's budget of tool calls is used up: this call was not run. Answer with what is known."
 
@@ -386,7 +407,8 @@ def _nothing() -> None:
 
 
 class Rounds:
-    """Runs the calls of a response's answers and asks for the next one. What they find is added to `pages`;
+    """Runs the calls of a response's answers and asks for the next one; and once for another answer in the
+    place of one that does not fit its format, if `may_correct`. What calls find is added to `pages`;
     `most_calls` is the request's `max_tool_calls`; `spend` counts a call against the budget of its key and
     says whether there was one left; `released` are approved calls, which run first, by the names that the
     model is shown. `compaction` comes before the first answer for which it is due."""
@@ -403,8 +425,12 @@ class Rounds:
         spend: Callable[[], bool] = lambda: True,
         released: Sequence[HostedCall] = (),
         compaction: Compaction | None = None,
+        may_correct: bool = True,
     ) -> None:
         self._stream = stream
+        self._may_correct = may_correct
+        self.has_corrected = False
+        """Another answer was asked for in the place of one that did not fit."""
         self._names = names
         self._limits = limits
         self._ask = ask
@@ -508,6 +534,19 @@ class Rounds:
         stream.next_answer()
         self.next = await self.before(self._ask(self._items, self._is_last))
 
+    async def correct(self, objection: str) -> Attempts | None:
+        """The attempts for another answer in the place of the last one; None if that is final."""
+        may = self._may_correct and not self.has_corrected
+        asked = self._stream.corrected(objection) if may else None
+        if asked is None:
+            return None
+        self.has_corrected = True
+        self._remember([])
+        self._items += asked
+        self._answers += 1
+        self._stream.next_answer()
+        return await self.before(self._ask(self._items, self._is_last))
+
     def _refusal(self) -> str | None:
         """Why another call may not run; None if it may, which counts it."""
         if self._is_last or self._calls_left <= 0:
@@ -542,7 +581,7 @@ class Rounds:
             FunctionCallParam(call_id, call.name, call.arguments or "{}") for call_id, call, _ in named
         ]
         self._items += [FunctionCallOutputParam(call_id, said) for call_id, _, said in named]
-        return any(item.type in _OURS_TO_ANSWER for item in new)
+        return any(item.type in OURS_TO_ANSWER for item in new)
 
     def _unique(self, call_id: str) -> str:
         if not call_id or call_id in self._call_ids:

@@ -19,6 +19,8 @@ from openresponses_bridge.protocol.codec import decode_json
 from openresponses_bridge.schemas.checking import dialect_of, json_path, validator
 from openresponses_server.isolated import answer_lines
 
+UNJUDGED: Final = "The answer could not be checked"
+"""How every objection begins that says nothing of the answer."""
 _MOST_MEMORY: Final = 2 << 30  # bytes of address space
 _UNCHECKED: Final = frozenset({"backtrackLimitExceeded", "regexEngineFailure"})
 
@@ -62,16 +64,16 @@ def objection(schema: dict[str, Any], text: str) -> str | None:
     try:
         judge = validator(dialect_of(schema) or "", schema)
     except (engine.ValidationError, ValueError):
-        return "The answer could not be checked: the schema holds a pattern that can't be used."
+        return f"{UNJUDGED}: the schema holds a pattern that can't be used."
     try:
         judge.validate(value)
     except engine.ValidationError as error:
         place, keyword = _path_of(error), _keyword(error)
         if keyword in _UNCHECKED:
-            return f"The answer could not be checked: the pattern for {place} takes too many steps."
+            return f"{UNJUDGED}: the pattern for {place} takes too many steps."
         return f"The answer does not fit the schema at {place}: violates {keyword!r}"
     except ValueError:
-        return "The answer could not be checked: it is nested too deeply, or holds half a surrogate pair."
+        return f"{UNJUDGED}: it is nested too deeply, or holds half a surrogate pair."
     return None
 
 

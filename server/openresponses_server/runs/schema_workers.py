@@ -17,9 +17,10 @@ import structlog
 from openresponses_bridge.schemas.checking import has_patterns
 from openresponses_server.isolated import IsolatedProcess
 from openresponses_server.runs import schema_judge
-from openresponses_server.runs.schema_judge import objection
+from openresponses_server.runs.schema_judge import UNJUDGED, objection
 
 ANY_OBJECT: Final[dict[str, Any]] = {"type": "object"}
+ANY_JSON: Final[dict[str, Any]] = {}
 _WORKERS: Final = 2
 _SHORT: Final = 100_000  # characters that are parsed in well under a hundredth of a second
 _NOTHING: Final = json.dumps([{}, 1.0, None]).encode()  # answered once the process has started
@@ -52,10 +53,10 @@ class SchemaJudge:
     async def objection(self, question: SchemaCheck, owner: str = "") -> str | None:
         """Why the text does not fit, or could not be checked; None if it fits."""
         schema, text = question
-        if schema == ANY_OBJECT and len(text) <= _SHORT:
+        if schema in (ANY_OBJECT, ANY_JSON) and len(text) <= _SHORT:
             return objection(schema, text)
-        slow = f"The answer could not be checked against the schema within {self._seconds:g} seconds."
-        failed = "The answer could not be checked against the schema: that takes too much."
+        slow = f"{UNJUDGED} against the schema within {self._seconds:g} seconds."
+        failed = f"{UNJUDGED} against the schema: that takes too much."
         return await self._ask(owner, slow, failed, schema, text)
 
     async def unusable(self, schema: dict[str, Any], owner: str = "") -> str | None:

@@ -15,6 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from openresponses_bridge.diagnostics import Diagnostic
+from openresponses_bridge.dialects.base import AnswerWay
 from openresponses_bridge.errors import BridgeError, WireError
 from openresponses_bridge.protocol.codec import decode_json, encode
 from openresponses_bridge.sse import Frame, SSEDecoder
@@ -83,6 +84,16 @@ PASSING: Final = frozenset({408, 429, 500, 502, 503, 504, 529})
 _log = structlog.get_logger(__name__)
 
 
+class AnswerPlan(Struct, frozen=True):
+    """How the answer to one attempt gets the format that its client asks for."""
+
+    way: AnswerWay
+    schema: dict[str, Any] | None
+    """What its text has to fit; None: it is not judged."""
+    holds: bool
+    """Keep its text until it is judged."""
+
+
 class Remedy(Struct, frozen=True):
     """A way around one kind of refusal."""
 
@@ -110,6 +121,8 @@ class Attempt(Struct, frozen=True):
     """Whether another attempt was accepted and then refused."""
     images: bool | None = None
     """Whether it has images; None: it has none for another reason than a refusal of them."""
+    plan: AnswerPlan | None = None
+    """None: its answer is plain text."""
 
     async def fallback_for(self, error: UpstreamError) -> Attempt | None:
         """The next attempt after this refusal, or None."""

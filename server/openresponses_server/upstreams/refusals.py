@@ -91,6 +91,15 @@ _BLIND: Final = re.compile(
     r"|image input is not supported|missing mmproj",  # llama.cpp
     re.IGNORECASE,
 )
+_FORMAT_STATUSES: Final = frozenset({400, 422})
+_FORMAT_PARAMS: Final = frozenset(
+    {"response_format", "text", "output_config", "output_format", "tool_choice"}
+)
+_FORMAT: Final = re.compile(
+    r"response_format|json_schema|json_object|json mode|text\.format|output_config|output_format"
+    r"|response_?(json_?)?schema|structured output|guided|grammar|tool_choice",
+    re.IGNORECASE,
+)
 _TOO_MUCH: Final = re.compile(
     r"max[_ ]?(completion_|output_|new_)?tokens|maxOutputTokens|completion|output tokens", re.IGNORECASE
 )
@@ -209,6 +218,15 @@ def cannot_decrypt(error: UpstreamError) -> bool:
 def sees_no_images(error: UpstreamError) -> bool:
     """Whether the upstream refuses images as such: its model takes text only."""
     return error.http_status in _BLIND_STATUSES and _BLIND.search(error.message) is not None
+
+
+def refuses_format(error: UpstreamError) -> bool:
+    """Whether the upstream refuses the format of the answer, its schema, or a function that is forced for
+    it."""
+    if error.http_status not in _FORMAT_STATUSES:
+        return False
+    named = (error.param or "").partition(".")[0] in _FORMAT_PARAMS
+    return named or _FORMAT.search(error.message[:_LONGEST_MESSAGE]) is not None
 
 
 def output_room(error: UpstreamError, sent: bytes) -> int | None:

@@ -113,6 +113,13 @@ class Target(NamedTuple):
         return mine._replace(upstream=self.shared.choice_upstream(number), choice=number)
 
     @property
+    def alone(self) -> Target:
+        """The same for a request that no other run shares."""
+        if self.shared is None:
+            return self
+        return self._replace(upstream=self.shared.upstream, shared=None, choice=None)
+
+    @property
     def all_shared(self) -> list[SharedUpstream]:
         """The shared upstreams of this one and its fallbacks."""
         return [each.shared for each in (self, *self.fallbacks) if each.shared is not None]

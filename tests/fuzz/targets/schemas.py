@@ -9,7 +9,7 @@ from typing import Any
 from openresponses_bridge.errors import BridgeError, InvalidRequestError
 from openresponses_bridge.protocol.codec import decode_json
 from openresponses_bridge.protocol.request import CreateResponse, JsonSchemaFormatParam, TextParam
-from openresponses_server.requests.answer_format import AnswerFormat, check_format, with_schema_instructions
+from openresponses_server.requests.answer_format import FenceFilter, check_format, with_schema_instructions
 from openresponses_server.settings import Limits
 from openresponses_server.upstreams.demo.behaviours import sample
 from tests.fuzz.core import Target
@@ -67,7 +67,7 @@ def any_answer(data: bytes) -> None:
 
 
 def _unfenced(text: str, size: int) -> str:
-    format = AnswerFormat(CreateResponse())
+    format = FenceFilter()
     return "".join(format.feed(text[at : at + size]) for at in range(0, len(text), size)) + format.close()
 
 

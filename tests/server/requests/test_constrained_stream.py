@@ -16,9 +16,7 @@ ALLOWED = {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "function
 
 def machine_of(**request: Any) -> ResponseStreamStateMachine:
     asked = decode_request(encode(request))
-    return machine_for(
-        asked, "m", ToolIdentityMap(), "openresponses", compacts=False, format_unenforced=False
-    )
+    return machine_for(asked, "m", ToolIdentityMap(), "openresponses", compacts=False)
 
 
 def names(machine: ResponseStreamStateMachine) -> list[str]:

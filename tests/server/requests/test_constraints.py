@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from openresponses_server.requests.answer_format import AnswerFormat
+from openresponses_server.requests.answer_format import FenceFilter
 from openresponses_server.settings import Settings, UpstreamSettings
 from tests.support.schema import event_violations
 from tests.support.serving import respond, serving, stream
@@ -208,7 +208,7 @@ def test_schema_is_asked_for_in_words_where_the_upstream_has_none(
         ("Oslo", "not JSON"),
         ('{"city": 7}', "$.city"),
         ('{"town": "Oslo"}', "required"),
-        ('{"city": "Oslo"} Enjoy!', "not JSON"),
+        ('{"city": "Oslo" Enjoy!', "not JSON"),
         ("", "model_error"),
     ],
 )
@@ -254,10 +254,8 @@ def test_schema_that_is_none_is_a_400(schemaless: str) -> None:
     "said", ['```json\n{"a": 1}\n```', '{"a": "```"}', "``", "plain ```", "```\n", " \n", "```x"]
 )
 def test_fence_comes_off_at_whatever_point_the_text_is_split(said: str) -> None:
-    from openresponses_bridge.protocol.codec import decode_request
-
     def shown(pieces: list[str]) -> str:
-        format = AnswerFormat(decode_request("{}"))
+        format = FenceFilter()
         return "".join([*map(format.feed, pieces), format.close()])
 
     whole = shown([said])

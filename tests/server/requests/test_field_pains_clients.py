@@ -25,7 +25,10 @@ from tests.support.upstream import DONE, Script, ScriptedUpstream, chunk
 
 pytestmark = pytest.mark.timeout(120)
 THOUGHT = "Which one?"
-THINKING = Script([chunk(reasoning_content=THOUGHT), chunk(content="Hello."), chunk("stop"), DONE])
+THINKING, THINKING_JSON = (
+    Script([chunk(reasoning_content=THOUGHT), chunk(content=said), chunk("stop"), DONE])
+    for said in ("Hello.", "{}")
+)
 KEYS = ["for-openai", "for-openresponses", "for-auto", "any"]
 WIRE_KEYS = WireKeys(
     openai=[hashed("for-openai")], openresponses=[hashed("for-openresponses")], auto=[hashed("for-auto")]
@@ -36,7 +39,7 @@ DELTAS = {"openai": "response.reasoning_text.delta", "openresponses": "response.
 @pytest.fixture(scope="module")
 def upstream() -> Iterator[ScriptedUpstream]:
     with ScriptedUpstream() as scripted:
-        scripted.answer = lambda _received: THINKING
+        scripted.answer = lambda received: THINKING_JSON if "response_format" in received.body else THINKING
         yield scripted
 
 

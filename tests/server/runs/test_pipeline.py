@@ -15,6 +15,7 @@ from openresponses_server.errors import HttpError, UpstreamError
 from openresponses_server.http.client.body import FairScheduler, ResponseBody
 from openresponses_server.runs.client import Batch, Client
 from openresponses_server.runs.pipeline import STAGES, Pipeline, Stage
+from openresponses_server.runs.schema_workers import SchemaCheck
 from openresponses_server.store.base import StoreError
 from openresponses_server.store.frames import Frames
 from openresponses_server.store.persistence import frames_of
@@ -437,7 +438,7 @@ async def test_s6_nothing_is_sent_to_keep_a_connection_alive_before_the_status_i
 
 
 async def test_what_is_kept_alive_while_an_answer_is_judged_is_sent_before_its_end(plain: Bench) -> None:
-    plain.spoken.question = object()
+    plain.spoken.question = SchemaCheck({}, "")
     plain.spoken.is_complete = True
     plain.body.feed(b"b")
     await asyncio.sleep(0.01)
@@ -452,7 +453,7 @@ async def test_what_is_kept_alive_while_an_answer_is_judged_is_sent_before_its_e
 
 
 async def test_an_answer_that_is_judged_waits_for_what_its_log_has_not(far: Bench) -> None:
-    far.spoken.question = object()
+    far.spoken.question = SchemaCheck({}, "")
     far.spoken.is_complete = True
     far.body.feed(b"b")
     far.objection.set_result(None)

@@ -243,9 +243,9 @@ QUIRKS: dict[str, Quirk] = {
     "a schema that is ignored": Quirk(
         "transformers",
         "responses",
-        [responses(said("No."))],
+        [responses(said("No.")), responses(said("No!"))],  # asked for once more
         {"text": FORMAT},
-        {"text.format.type": "json_object"},
+        {"text.format.type": "text"},
         {"status": "failed", "error.code": "model_error"},
     ),
     "a schema that is followed": Quirk(
@@ -258,7 +258,7 @@ QUIRKS: dict[str, Quirk] = {
     "a schema that Chat ignores": Quirk(
         "transformers",
         "chat",
-        [text("No.")],
+        [text("No."), text("No!")],
         {"text": FORMAT},
         {"response_format.type": "json_object"},
         {"status": "failed", "error.code": "model_error"},

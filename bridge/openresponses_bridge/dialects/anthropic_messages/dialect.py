@@ -12,6 +12,7 @@ from openresponses_bridge.dialects.anthropic_messages.client.message import mess
 from openresponses_bridge.dialects.anthropic_messages.client.outbound import Outbound, encode_sse
 from openresponses_bridge.dialects.anthropic_messages.client.request import from_messages
 from openresponses_bridge.dialects.anthropic_messages.models import MessagesOptions
+from openresponses_bridge.dialects.anthropic_messages.upstream.formats import answer_way
 from openresponses_bridge.dialects.anthropic_messages.upstream.inbound import Inbound
 from openresponses_bridge.dialects.anthropic_messages.upstream.request import FIELDS, to_messages
 from openresponses_bridge.dialects.base import (
@@ -82,6 +83,7 @@ DIALECT: Final = Dialect(
             key_prefix="",
             headers=MappingProxyType({"anthropic-version": "2023-06-01"}),
         ),
+        answers=answer_way,
         traits=lambda options: Traits(
             takes_betas=options.betas,
             takes_reasoning=options.unsigned_thinking,

@@ -9,6 +9,8 @@ from openresponses_bridge.dialects.base.continuing import (
 )
 from openresponses_bridge.dialects.base.dialect import (
     AnswerContext,
+    AnswerFormat,
+    AnswerWay,
     CaptureFormat,
     Chunk,
     ClientSide,
@@ -134,6 +136,8 @@ __all__ = [
     "TRIGGER",
     "UPSTREAM_ERROR",
     "AnswerContext",
+    "AnswerFormat",
+    "AnswerWay",
     "AnyItem",
     "BaseInbound",
     "CaptureFormat",

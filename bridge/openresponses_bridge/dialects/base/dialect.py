@@ -7,6 +7,7 @@ none themselves. `openresponses_bridge.dialects.table` lists the entries.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from enum import StrEnum
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 from urllib.parse import quote
@@ -20,8 +21,8 @@ from openresponses_bridge.dialects.base.items import AnyItem
 from openresponses_bridge.dialects.base.outcomes import Outcomes
 from openresponses_bridge.emitter.stream import ResponseStream
 from openresponses_bridge.protocol.events import Event
-from openresponses_bridge.protocol.request import CreateResponse
-from openresponses_bridge.protocol.response import Response
+from openresponses_bridge.protocol.request import CreateResponse, JsonSchemaFormatParam
+from openresponses_bridge.protocol.response import JsonObjectFormat, Response
 from openresponses_bridge.seal import Sealer
 
 # The shape every dialect has: frames in through `Inbound`, events out through `Outbound`.
@@ -165,8 +166,6 @@ class Traits(Struct, frozen=True, kw_only=True):
     """Ends at stop sequences."""
     names_stops: bool = True
     """Reports the stop sequence that it met."""
-    takes_schemas: bool = True
-    """Enforces a JSON Schema for the answer, or is instructed to follow it."""
     takes_reasoning: bool = False
     """Accepts raw reasoning that it has not signed."""
     takes_cache_keys: bool = False
@@ -175,6 +174,21 @@ class Traits(Struct, frozen=True, kw_only=True):
     """The types of tools, in OpenAI's names, that it runs itself."""
     compacts: bool = False
     """Compacts a conversation that is beyond a threshold, when asked to."""
+
+
+class AnswerWay(StrEnum):
+    """How an answer gets the format that a request asks for."""
+
+    NATIVE = "native"
+    """The server enforces it."""
+    FUNCTION = "function"
+    """The model is made to call a function, whose arguments are the answer."""
+    INSTRUCTED = "instructed"
+    """The model is instructed to keep it."""
+
+
+AnswerFormat = JsonObjectFormat | JsonSchemaFormatParam
+"""What `text.format` may ask for, besides plain text."""
 
 
 class UpstreamSide(Struct, frozen=True, kw_only=True):
@@ -198,6 +212,11 @@ class UpstreamSide(Struct, frozen=True, kw_only=True):
     """None for a process that is started."""
     traits: Callable[[Any], Traits] = lambda _options: Traits()
     """What a server with these options does."""
+    answers: Callable[[AnswerFormat, str, Any], AnswerWay] = lambda _format, _model, _options: (
+        AnswerWay.NATIVE
+    )
+    """How this model answers in this format at a server with these options. `request` translates the format
+    for the first way only; for the others, whoever calls it changes the request first."""
 
 
 class ClientSide(Struct, frozen=True, kw_only=True):

@@ -11,6 +11,8 @@ from openresponses_bridge.diagnostics import Diagnostics
 from openresponses_bridge.dialects.base import (
     SEARCH_TOOLS,
     AnswerContext,
+    AnswerFormat,
+    AnswerWay,
     CaptureFormat,
     ClientSide,
     Dialect,
@@ -29,8 +31,8 @@ from openresponses_bridge.dialects.chat_completions.upstream.inbound import Inbo
 from openresponses_bridge.dialects.chat_completions.upstream.request import FIELDS, to_chat
 from openresponses_bridge.emitter.stream import ResponseStream
 from openresponses_bridge.protocol import codec
-from openresponses_bridge.protocol.request import CreateResponse
-from openresponses_bridge.protocol.response import Response
+from openresponses_bridge.protocol.request import CreateResponse, JsonSchemaFormatParam
+from openresponses_bridge.protocol.response import JsonObjectFormat, Response
 from openresponses_bridge.seal import Sealer
 
 
@@ -91,10 +93,18 @@ def _traits(options: ChatOptions) -> Traits:
         takes_choices=options.takes_n,
         takes_stops="stop" not in options.omit,
         names_stops=False,
-        takes_schemas=options.json_schema == "json_schema" and "response_format" not in options.omit,
         takes_reasoning=options.reasoning_field is not None,
         hosted_tools=frozenset() if options.web_search == "none" else SEARCH_TOOLS,
     )
+
+
+def _answers(format: AnswerFormat, _model: str, options: ChatOptions) -> AnswerWay:
+    if isinstance(format, JsonSchemaFormatParam) and options.json_schema == "function":
+        return AnswerWay.FUNCTION
+    if "response_format" in options.omit:
+        return AnswerWay.INSTRUCTED
+    kept = isinstance(format, JsonObjectFormat) or options.json_schema == "json_schema"
+    return AnswerWay.NATIVE if kept else AnswerWay.INSTRUCTED
 
 
 DIALECT: Final = Dialect(
@@ -109,6 +119,7 @@ DIALECT: Final = Dialect(
         outcomes=lambda _options: FIELDS,
         endpoint=Endpoint(path="/chat/completions"),
         traits=_traits,
+        answers=_answers,
     ),
     client=ClientSide(
         outbound=lambda: Outbound(include_usage=True),

@@ -76,8 +76,10 @@ class ChatOptions(Struct, frozen=True, kw_only=True):
     """Ask for the usage chunk of a stream."""
     forward_store: bool = False
     """Pass on `store` and `metadata`, so that the upstream stores the completion too."""
-    json_schema: Literal["json_schema", "json_object"] = "json_schema"
-    """The form of a schema for the output; `json_object` is a loss."""
+    json_schema: Literal["json_schema", "json_object", "function"] = "json_schema"
+    """How the server is asked for an answer that fits a schema: by its `json_schema`; by JSON mode and
+    instructions; by a `function` that the model must call, or the latter where the request has tools. All
+    but the first are a loss, and judged here."""
     takes_n: bool = False
     """Whether the server gives several choices to one request; otherwise it gets one request for each."""
     tools_field: Literal["tools", "functions"] = "tools"
@@ -90,10 +92,11 @@ class ChatOptions(Struct, frozen=True, kw_only=True):
     thinking_off: ThinkingFields | None = None
     """Fields of the body that turn thinking off, sent instead of the effort `none`."""
     schema_omit: frozenset[str] = frozenset()
-    """Keywords that are left out of the schemas of tools, each with a loss."""
+    """Keywords that are left out of the schemas of tools and answers, each with a loss."""
     schema_forms: frozenset[Form] = frozenset()
-    """What the schemas of tools have to be rewritten to, each with a loss: `const_as_enum`, lists of
-    types as `types_as_nullable` or `types_as_any_of`, `arrays_with_items`, `object_root`."""
+    """What the schemas of tools and answers have to be rewritten to, each with a loss: `const_as_enum`,
+    lists of types as `types_as_nullable` or `types_as_any_of`, `arrays_with_items`, `closed_objects`,
+    `object_root`."""
     prefill: bool = True
     """Whether a conversation may end with the assistant's message; otherwise a user's `Continue.` follows."""
     wrap_arguments: bool = False

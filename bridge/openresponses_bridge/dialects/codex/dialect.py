@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from openresponses_bridge.dialects.base import CaptureFormat, Dialect, Place, UpstreamSide, type_of
+from openresponses_bridge.dialects.base import (
+    AnswerFormat,
+    AnswerWay,
+    CaptureFormat,
+    Dialect,
+    Place,
+    UpstreamSide,
+    type_of,
+)
 from openresponses_bridge.dialects.codex.inbound import Inbound
 from openresponses_bridge.dialects.codex.request import FIELDS, CodexOptions, to_upstream
 from openresponses_bridge.dialects.codex.routes import ROUTES, opens_turn
@@ -15,6 +23,7 @@ from openresponses_bridge.emitter.stream import ResponseStream
 from openresponses_bridge.errors import WireError
 from openresponses_bridge.protocol.codec import decode_frame, decode_json, encode
 from openresponses_bridge.protocol.events import Event
+from openresponses_bridge.protocol.request import JsonSchemaFormatParam
 from openresponses_bridge.protocol.unknown import UnknownItem
 from openresponses_bridge.state import ResponseStreamPhase
 
@@ -127,6 +136,10 @@ def _recognises(value: Mapping[str, Any]) -> bool:
     return snake(kind) in ROUTES[Generation.LEGACY] and kind not in _SHARED
 
 
+def _answers(format: AnswerFormat, _model: str, _options: CodexOptions) -> AnswerWay:
+    return AnswerWay.NATIVE if isinstance(format, JsonSchemaFormatParam) else AnswerWay.INSTRUCTED
+
+
 DIALECT: Final = Dialect(
     name="codex",
     title="Codex",
@@ -137,6 +150,7 @@ DIALECT: Final = Dialect(
         inbound=lambda machine, _context: UpstreamInbound(machine),
         whole=lambda _value: False,
         outcomes=lambda _options: FIELDS,
+        answers=_answers,
     ),
     capture=CaptureFormat(recognises=_recognises, inbound=_RecordedInbound, begins=_begins, place=_place),
 )

@@ -17,9 +17,9 @@ class GeminiOptions(Struct, frozen=True, kw_only=True):
     """The field for the schemas of tools and answers: any JSON Schema, or the subset of OpenAPI's that
     `parameters` and `responseSchema` take. What the subset lacks is left out, with a loss."""
     schema_omit: frozenset[str] = frozenset()
-    """More keywords that are left out of the schemas of tools, each with a loss."""
+    """More keywords that are left out of the schemas of tools and answers, each with a loss."""
     schema_forms: frozenset[Form] = frozenset()
-    """What the schemas of tools have to be rewritten to, each with a loss."""
+    """What the schemas of tools and answers have to be rewritten to, each with a loss."""
     thinking: Literal["level", "budget", "off"] | None = None
     """How effort is asked for: by `thinkingLevel`, by `thinkingBudget`, or not at all. Default: as the
     model's name says."""

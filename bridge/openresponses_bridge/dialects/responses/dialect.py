@@ -10,6 +10,8 @@ from msgspec.structs import replace
 from openresponses_bridge.dialects.base import (
     SEARCH_TOOLS,
     AnswerContext,
+    AnswerFormat,
+    AnswerWay,
     CaptureFormat,
     Dialect,
     Endpoint,
@@ -67,12 +69,16 @@ def _traits(options: ResponsesOptions) -> Traits:
     return Traits(
         keeps_responses=options.stateful and not _OF_KEPT & options.omit,
         truncates="truncation" not in options.omit,
-        takes_schemas=options.schemas != "none" and "text" not in options.omit,
         takes_reasoning=options.reasoning_content and not options.encrypted_content,
         takes_cache_keys=options.supersets and "prompt_cache_key" not in options.omit,
         hosted_tools=_HOSTED if options.supersets else frozenset(),
         compacts=options.supersets and "context_management" not in options.omit,
     )
+
+
+def _answers(_format: AnswerFormat, _model: str, options: ResponsesOptions) -> AnswerWay:
+    kept = options.schemas != "none" and "text" not in options.omit
+    return AnswerWay.NATIVE if kept else AnswerWay.INSTRUCTED
 
 
 DIALECT: Final = Dialect(
@@ -87,6 +93,7 @@ DIALECT: Final = Dialect(
         compacts=True,
         endpoint=Endpoint(path="/responses"),
         traits=_traits,
+        answers=_answers,
     ),
     capture=CaptureFormat(
         recognises=_is_responses,

@@ -295,7 +295,9 @@ class TurnRunner:
         request, before = found.request, found.before
         check_references(asked, request, limits)
         check_conversation(request, len(before.items), limits)
-        prepared = PreparedRequest(request, self._headers, request_id, self._owner, continued=found)
+        prepared = PreparedRequest(
+            request, self._headers, request_id, self._owner, continued=found, streams=True
+        )
         if given.generate is False:
             return await self._prewarm(prepared, before)
         run = new_run(await prepare(prepared, self._service), self._service)

@@ -239,3 +239,11 @@ def test_surfaces_name_the_place_in_their_own_request(demo: str) -> None:
         assert (reply.status, error.get("param")) == (400, param)
         assert "$.properties.a.$ref" in error["message"]
         assert "secret" not in json.dumps(error)
+
+
+def test_a_schema_is_refused_before_a_walk_of_it_is_too_deep() -> None:
+    schema: dict[str, Any] = {}
+    for _ in range(5_000):
+        schema = {"items": schema}
+    with pytest.raises(InvalidRequestError, match="nested too deeply"):
+        checked(schema, 10**8, 10**7)

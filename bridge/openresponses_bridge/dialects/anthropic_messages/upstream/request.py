@@ -28,6 +28,7 @@ from openresponses_bridge.dialects.anthropic_messages.models import (
 )
 from openresponses_bridge.dialects.anthropic_messages.thinking import plan_thinking
 from openresponses_bridge.dialects.anthropic_messages.types import SLUG
+from openresponses_bridge.dialects.anthropic_messages.upstream.formats import is_closed, text_format
 from openresponses_bridge.dialects.anthropic_messages.upstream.messages import (
     THINKING_BLOCKS,
     MessagesBuilder,
@@ -55,9 +56,7 @@ from openresponses_bridge.dialects.base import (
     without_breakpoints,
 )
 from openresponses_bridge.errors import InvalidRequestError
-from openresponses_bridge.protocol.codec import encode
-from openresponses_bridge.protocol.request import CreateResponse, JsonSchemaFormatParam
-from openresponses_bridge.protocol.response import JsonObjectFormat, TextFormat
+from openresponses_bridge.protocol.request import CreateResponse
 from openresponses_bridge.protocol.unknown import UnknownTool, UnknownToolChoice
 from openresponses_bridge.seal import Sealer
 
@@ -112,17 +111,6 @@ def tools_called(messages: Sequence[dict[str, Any]]) -> dict[str, Any]:
     names = dict.fromkeys(block["name"] for block in blocks if block["type"] == "tool_use")
     declared = [{"name": name, "input_schema": {"type": "object"}} for name in names]
     return {"tools": declared, "tool_choice": {"type": "none"}} if declared else {}
-
-
-def is_closed(schema: Any) -> bool:
-    """Whether every object in a JSON schema forbids additional properties, as strict mode requires."""
-    if isinstance(schema, list):
-        return all(map(is_closed, schema))
-    if not isinstance(schema, dict):
-        return True
-    if schema.get("type") == "object" and schema.get("additionalProperties") is not False:
-        return False
-    return all(map(is_closed, schema.values()))
 
 
 class ToolChoice:
@@ -200,29 +188,6 @@ class ToolChoice:
                 param=f"{param}.name",
             )
         return view.name
-
-
-def text_format(
-    request: CreateResponse, facts: ModelFacts, diagnostics: Diagnostics
-) -> tuple[dict[str, Any] | None, str]:
-    """(the format that the API enforces, the instruction to the model instead)."""
-    given = request.text.format if request.text is not None else None
-    if not given or isinstance(given, TextFormat):
-        return None, ""
-    if isinstance(given, JsonObjectFormat):
-        diagnostics.loss("text.format", "instructed, not enforced")
-        return None, "Answer with one JSON object and nothing else: no prose, no code fence."
-    if not isinstance(given, JsonSchemaFormatParam):
-        diagnostics.loss(f"text.format.{given.type[:64]}", "Anthropic has no such format")
-        return None, ""
-    schema = given.schema or {"type": "object"}
-    if facts.structured and is_closed(schema):
-        return {"type": "json_schema", "schema": schema}, ""
-    diagnostics.loss("text.format", "instructed, not enforced")
-    return None, (
-        "Answer with JSON that is valid under this JSON Schema and nothing else: no prose, no code fence.\n"
-        + encode(schema).decode()
-    )
 
 
 # The outcome of each field of a request at a server with the Messages API.

@@ -56,7 +56,7 @@ from openresponses_bridge.errors import InvalidRequestError
 from openresponses_bridge.protocol.request import CreateResponse, JsonSchemaFormatParam, TextParam
 from openresponses_bridge.protocol.response import JsonObjectFormat, TextFormat
 from openresponses_bridge.protocol.unknown import UnknownFormat
-from openresponses_bridge.schemas.rewriting import SchemaRewriter
+from openresponses_bridge.schemas.rewriting import Schema, SchemaRewriter
 from openresponses_bridge.seal import Sealer
 
 # tool_choice, and the tools that it leaves: Chat has auto, none, required and one function.
@@ -335,11 +335,24 @@ def _tools(
 
 
 def _rewritten(view: FunctionView, options: ChatOptions, diagnostics: Diagnostics) -> FunctionView:
-    rewriter = SchemaRewriter(options.schema_omit, options.schema_forms)
-    parameters = rewriter.rewrite(view.parameters)
+    parameters = _as_taken(view.parameters, options, f"tools.{view.name}.parameters", diagnostics)
+    return view if parameters is view.parameters else view._replace(parameters=parameters)
+
+
+_OF_TOOLS: Final = frozenset({"object_root"})
+
+
+def _as_taken(
+    schema: Schema, options: ChatOptions, where: str, diagnostics: Diagnostics, *, answer: bool = False
+) -> Schema:
+    """The schema as the server takes it; what is changed in it is a loss. An `answer` that is not an object
+    can't be made one."""
+    forms = options.schema_forms - _OF_TOOLS if answer else options.schema_forms
+    rewriter = SchemaRewriter(options.schema_omit, forms)
+    found = rewriter.rewrite(schema)
     for change in rewriter.changes:
-        diagnostics.loss(f"tools.{view.name}.parameters", change)
-    return view._replace(parameters=parameters) if rewriter.changes else view
+        diagnostics.loss(where, change)
+    return found if rewriter.changes else schema
 
 
 def _offered(
@@ -365,8 +378,12 @@ def _text(text: TextParam, options: ChatOptions, diagnostics: Diagnostics) -> di
     if text.format:
         format = _FORMATS[type(text.format)](text.format, diagnostics)
         if format is not None and format["type"] == "json_schema" != options.json_schema:
-            diagnostics.loss("text.format.schema", f"the upstream takes {options.json_schema} only")
-            format = {"type": options.json_schema}
+            diagnostics.loss("text.format.schema", "the upstream takes json_object only")
+            format = {"type": "json_object"}
+        elif format is not None and "schema" in format.get("json_schema", ()):
+            format["json_schema"]["schema"] = _as_taken(
+                format["json_schema"]["schema"], options, "text.format.schema", diagnostics, answer=True
+            )
         found["response_format"] = format
     return found
 
