@@ -61,7 +61,8 @@ class LaterPlace(Place):
 def emptied(url: str) -> str:
     """The database, without the data of the previous test."""
     with psycopg.connect(url.replace("+psycopg", ""), autocommit=True) as admin:
-        admin.execute("TRUNCATE responses, conversations, usage_days, usage_agents, usage_writers CASCADE")
+        data = "responses, conversations, usage_days, usage_agents, usage_writers, used_once"
+        admin.execute(f"TRUNCATE {data} CASCADE")
     return url
 
 

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 
 from openresponses_server.hosted.base import HostedProvider
+from openresponses_server.hosted.mcp.approvals import UseOnce
 from openresponses_server.http.auth import NOBODY, Keys, Operators
 from openresponses_server.limits.call_budget import CallBudget
 from openresponses_server.limits.gate import Gate
@@ -51,7 +52,7 @@ def compose(settings: Settings) -> Service:
         from openresponses_server.observation.spans import Spans
 
         spans = Spans()
-    hosted = hosted_providers(settings, sealer)
+    hosted = hosted_providers(settings, sealer, store.use_once)
     commands = None
     if settings.web_search is not None:
         from openresponses_server.hosted.commands import WebCommands
@@ -86,7 +87,7 @@ def compose(settings: Settings) -> Service:
     )
 
 
-def hosted_providers(settings: Settings, sealer: ServerSealer) -> list[HostedProvider]:
+def hosted_providers(settings: Settings, sealer: ServerSealer, use_once: UseOnce) -> list[HostedProvider]:
     """What runs the tools that the server runs itself. Raises SettingsError."""
     found: list[HostedProvider] = []
     if settings.web_search is not None:
@@ -100,7 +101,7 @@ def hosted_providers(settings: Settings, sealer: ServerSealer) -> list[HostedPro
     if settings.mcp_servers or settings.mcp_hosts or settings.mcp_private_hosts:
         from openresponses_server.hosted.mcp.provider import McpServers
 
-        found.append(McpServers(settings, partial(sealer.derived_key, "approvals of calls")))
+        found.append(McpServers(settings, partial(sealer.derived_key, "approvals of calls"), use_once))
     return found
 
 

@@ -303,8 +303,8 @@ class Pipeline:
         self._timing = progress.timing
         self._owner = owner
         self._rounds = rounds
-        if rounds is not None and persistence is not None:
-            rounds.show = persistence.show
+        if rounds is not None:
+            rounds.persistence = persistence
         self._reply: UpstreamReply | None = None
         self._whole = False
         self._preamble: Preamble | None = None

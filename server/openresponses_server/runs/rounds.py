@@ -40,6 +40,8 @@ from openresponses_server.hosted.base import (
 )
 from openresponses_server.runs.schema_workers import SchemaCheck
 from openresponses_server.settings import HostedLimits
+from openresponses_server.store.endings import LOST
+from openresponses_server.store.persistence import ResponseSessionPersistenceTransformer
 from openresponses_server.upstreams.attempts import Attempts
 
 _MOST_ARGUMENTS: Final = 1_000_000  # characters of a call; what follows is dropped, so that it is malformed
@@ -402,10 +404,6 @@ class _Running(NamedTuple):
     task: asyncio.Task[HostedResult]
 
 
-def _nothing() -> None:
-    return None
-
-
 class Rounds:
     """Runs the calls of a response's answers and asks for the next one; and once for another answer in the
     place of one that does not fit its format, if `may_correct`. What calls find is added to `pages`;
@@ -444,9 +442,9 @@ class Rounds:
         self._answers = 1
         self._is_last = False
         self._call_ids: set[str] = set()
-        self.show: Callable[[], None] = _nothing
-        """Called before a call that must not run twice: what was made so far, and what follows, is stored as
-        it comes, so that nobody makes the response again."""
+        self.persistence: ResponseSessionPersistenceTransformer | None = None
+        """Stores the response. Before a call that must not run twice, what was made so far is made durable, and
+        what follows is stored as it comes, so that nobody makes the response again."""
         self.next: Attempts | None = None
         """The attempts for the next answer, when the calls have run; None: the response ends."""
         self._compaction = compaction
@@ -502,16 +500,22 @@ class Rounds:
                 pairs.append((call, refused))
             else:
                 planned.append((call, tool, inner))
-        if not all(tool.is_repeatable(inner) for _, tool, inner in planned):
-            self.show()
+        # an approval is used up by its first call, whatever that call does
+        once = any(inner.approval_id or not tool.is_repeatable(inner) for _, tool, inner in planned)
+        if once and self.persistence is not None:
+            self.persistence.show()
+        items: list[dict[str, Any]] = []
+        for _, tool, inner in planned:
+            announced = tool.announce(inner)
+            events, item_id = stream.announce_item(announced)
+            for kind, fields in tool.progress(inner):
+                events += stream.item_event(item_id, kind, fields)
+            yield events
+            items.append({**announced, "id": item_id})
+        if once and self.persistence is not None and not await self.persistence.make_durable():
+            raise LOST
         try:
-            for call, tool, inner in planned:
-                announced = tool.announce(inner)
-                events, item_id = stream.announce_item(announced)
-                for kind, fields in tool.progress(inner):
-                    events += stream.item_event(item_id, kind, fields)
-                yield events
-                item = {**announced, "id": item_id}
+            for (call, tool, inner), item in zip(planned, items, strict=True):
                 running.append(_Running(call, tool, item, asyncio.create_task(self._run(tool, inner))))
             for each in running:
                 result = await each.task

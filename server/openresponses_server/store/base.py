@@ -377,6 +377,11 @@ class ResponseStore(Protocol):
         """
         ...
 
+    async def use_once(self, name: str, until: float) -> bool:
+        """Record a name, which is ASCII, until that time (Unix seconds); False if it is recorded already. Of
+        any number of callers that try at once, one succeeds."""
+        ...
+
     async def delete(self, response_id: str, owner: str = "") -> bool:
         """Delete the turn; whether this owner had one. A run that makes it will lose its lease. If later
         turns continue it, its input and output are kept for them, visible only to `chain`, and deleted with
@@ -384,8 +389,8 @@ class ResponseStore(Protocol):
         ...
 
     async def sweep(self, now: float) -> int:
-        """Delete the responses that had expired at `now`, and the conversations; returns how many responses.
-        Runs in progress stay."""
+        """Delete the responses that had expired at `now`, the conversations, and what was used once; returns
+        how many responses. Runs in progress stay."""
         ...
 
     def export(self) -> AsyncIterator[bytes]:

@@ -35,6 +35,7 @@ _OF_STORE: Final = (
     "standing",
     "stock",
     "sweep",
+    "use_once",
     "waiting",
 )
 _USAGE: Final = "usage"

@@ -277,6 +277,7 @@ def _head(kept: MemoryRecord) -> ResponseRow:
 
 
 _MAX_BYTES: Final = 256 * 1024 * 1024
+_MOST_USED: Final = 100_000  # names of what was used; some megabytes
 
 
 class MemoryStore:
@@ -290,6 +291,7 @@ class MemoryStore:
     ) -> None:
         self.name = f"memory-{secrets.token_hex(8)}"
         self._records = MemoryRecords(limit, max_bytes)
+        self._used: dict[str, float] = {}
         self._clock = clock
         self.usage = MemoryUsage()
         self.listing = MemoryListing(self._records, clock)
@@ -479,10 +481,22 @@ class MemoryStore:
         self._records.remove(kept)
         return True
 
+    async def use_once(self, name: str, until: float) -> bool:
+        if name in self._used:
+            return False
+        while self._used:
+            oldest = next(iter(self._used))
+            if len(self._used) < _MOST_USED and self._used[oldest] > self._clock():
+                break
+            del self._used[oldest]
+        self._used[name] = until
+        return True
+
     async def sweep(self, now: float) -> int:
         expired = [kept for kept in self._records.all() if not kept.is_readable(now)]
         for kept in reversed(expired):  # newest first: turns before it may be kept for it alone
             self._records.remove(kept)
+        self._used = {name: until for name, until in self._used.items() if until > now}
         await self.conversations.sweep(now)
         return len(expired)
 
@@ -501,6 +515,7 @@ class MemoryStore:
 
     async def close(self) -> None:
         self._records.clear()
+        self._used.clear()
         self.conversations.clear()
 
     def _of(self, response_id: str, owner: str) -> MemoryRecord | None:

@@ -206,8 +206,14 @@ class ResponseSessionPersistenceTransformer:
                 self._give_up()
 
     def show(self) -> None:
-        """Store and send all output from now on as it comes, so that the response is not made again."""
+        """Send all output from now on as it comes, so that the response is not made again."""
         self._withheld.stop()
+
+    async def make_durable(self) -> bool:
+        """Store what was made so far, before something that must not happen twice; returns whether the record
+        is still this run's. Raises StoreError."""
+        await self.checkpoint(always=True)
+        return not self.lost
 
     async def release(self) -> bool:
         """Release the response to other workers if nobody can have seen any of its output; returns whether

@@ -1,7 +1,11 @@
 """Functions of a module that the server runs, and what becomes of a response whose worker stops in one."""
 
+import asyncio
 import json
+import sqlite3
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +13,13 @@ import pytest
 
 from openresponses_server.hosted.functions import ModuleFunctions
 from openresponses_server.settings import FunctionSettings, Settings, SettingsError, UpstreamSettings
+from openresponses_server.store.base import Lease
+from openresponses_server.store.stores import open_store
 from tests.server.runs.test_withheld_runs import left_by, until
 from tests.support.serving import call, respond, serving, stream, violations, wait_for
-from tests.support.upstream import DONE, Script, ScriptedUpstream, chunk, text
+from tests.support.upstream import DONE, Received, Script, ScriptedUpstream, chunk, text
 from tests.support.upstream import call as tool_call
+from tests.support.workers import Reader
 
 MODULE = """
 from openresponses_bridge.tools import ToolRegistry
@@ -129,6 +136,12 @@ async def pay() -> str:
         file.write("x")
     await asyncio.sleep(60)
     return "paid"
+
+
+@registry.tool(tags={"read-only"})
+def look() -> str:
+    \"\"\"Looks.\"\"\"
+    return "seen"
 """
 
 
@@ -164,3 +177,60 @@ def test_s1_a_function_is_not_run_again_when_its_worker_was_killed(
         assert violations(again) == []
     assert ran.read_text() == "x"
     assert len(upstream.received) == 1
+
+
+def paying(upstream: ScriptedUpstream, folder: Path, **more: Any) -> Settings:
+    """A server with the function `pay`, whose checkpoints are rare."""
+    (folder / "tools.py").write_text(COUNTING)
+    upstream.scripts["m"] = [calling("pay", "{}"), Script(text("Never."))]
+    return Settings(
+        upstreams=[UpstreamSettings(url=upstream.url)],
+        functions=[FunctionSettings(module=str(folder / "tools.py"))],
+        store=f"sqlite:///{folder / 'sessions.sqlite3'}",
+        checkpoint_interval=30.0,
+        lease=60.0,
+        **more,
+    )
+
+
+@pytest.mark.parametrize("asked", [{"stream": True}, {}, {"background": True}])
+def test_s1_what_may_not_run_twice_is_stored_before_it_runs(
+    upstream: ScriptedUpstream, tmp_path: Path, asked: dict[str, Any]
+) -> None:
+    """However the response is read, and however long ago the last checkpoint was."""
+    with serving(paying(upstream, tmp_path)) as base:
+        Reader(base, "POST", "/v1/responses", {"model": "m", "input": "x", **asked})
+        until((tmp_path / "ran").exists)
+        with closing(sqlite3.connect(tmp_path / "sessions.sqlite3")) as store:
+            ((response_id, stored),) = store.execute("SELECT id, response FROM responses").fetchall()
+        (item,) = json.loads(stored)["output"]
+        assert (item["name"], item["status"]) == ("pay", "in_progress")
+        assert call(base, "POST", f"/v1/responses/{response_id}/cancel").status == 200
+
+
+@pytest.mark.parametrize("asked", [{"stream": True}, {"background": True}])
+def test_s9_a_worker_that_has_lost_its_run_calls_nothing(
+    upstream: ScriptedUpstream, tmp_path: Path, asked: dict[str, Any]
+) -> None:
+    """It was frozen for longer than its lease while the model answered, and does not know of it."""
+    settings = paying(upstream, tmp_path)
+
+    def answered(received: Received) -> Script:
+        async def take() -> bool:
+            store = open_store(settings.store)
+            taken = await store.claim_orphans(Lease("another", 4e9), 3e9)
+            await store.close()
+            return bool(taken)
+
+        with ThreadPoolExecutor() as threads:
+            taken = threads.submit(asyncio.run, take()).result()
+        return calling("pay" if taken else "look", "{}")  # a stream is stored with its first event
+
+    upstream.answer = answered
+    with serving(settings) as base:
+        reader = Reader(base, "POST", "/v1/responses", {"model": "m", "input": "x", **asked})
+        reader.join()
+        until(lambda: call(base, "GET", "/readyz").json["running"] == 0)
+    assert not (tmp_path / "ran").exists()
+    if "stream" in asked:
+        assert b"response_lost" in reader.data

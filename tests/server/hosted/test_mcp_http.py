@@ -17,7 +17,7 @@ from openresponses_server.settings import Limits
 from tests.support.logs import log_as_in_production
 from tests.support.mcp_http import HttpPeer
 from tests.support.mcp_servers import weather_server
-from tests.support.upstream import CUT, HANG, JSON, Script, ScriptedUpstream
+from tests.support.upstream import CUT, HANG, JSON, Received, Script, ScriptedUpstream
 
 pytestmark = pytest.mark.timeout(60)
 SECRET = "hidden-authorization-0123456789"
@@ -134,6 +134,35 @@ async def test_s8_an_answer_that_is_none_fails_its_call_alone(
     peer.results["tools/call"] = text("done")
     assert await use(connections, server_of(peer), "echo") == "done"
     assert len(peer.asked("initialize")) == 1, "the session stays"
+
+
+async def test_a_call_is_not_sent_again_when_its_connection_ends_without_an_answer(
+    peer: HttpPeer, connections: McpConnections
+) -> None:
+    """The server may have done what it was asked for. What only asks is sent again."""
+    peer.results["tools/call"] = text("done")
+    assert await use(connections, server_of(peer), "echo") == "done"
+    answers = peer.upstream.answer
+    assert answers is not None
+
+    def leave(received: Received) -> Script:
+        raise ConnectionResetError
+
+    peer.upstream.answer = leave
+    assert "it closed the connection" in await failure(use(connections, server_of(peer), "echo"))
+    assert len(peer.asked("tools/call")) == 2
+    peer.upstream.answer = answers
+    assert await use(connections, server_of(peer), "echo") == "done"
+    connections._shared["named", "me", "http"].connection._changes += 1  # type: ignore[union-attr]
+    asked = len(peer.asked("tools/list"))
+
+    def leave_once(received: Received) -> Script:
+        peer.upstream.answer = answers
+        raise ConnectionResetError
+
+    peer.upstream.answer = leave_once
+    assert [each.name for each in await use(connections, server_of(peer))] == ["echo"]
+    assert len(peer.asked("tools/list")) == asked + 2
 
 
 async def test_s8_a_server_that_never_answers_has_its_time(

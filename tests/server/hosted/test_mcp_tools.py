@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -18,7 +19,18 @@ from openresponses_server.hosted.mcp.approvals import Approvals
 from openresponses_server.hosted.mcp.declared import declared_of, function_name, headers_of, is_allowed
 from openresponses_server.hosted.mcp.provider import McpServers, McpToolSet, check_servers
 from openresponses_server.settings import McpServerSettings, Settings, SettingsError, load_settings
-from tests.support.mcp_servers import Peer, in_memory, reached, text_result, tool, weather_server
+from openresponses_server.store.base import ResponseStore
+from openresponses_server.store.memory import MemoryStore
+from tests.support.failing_store import FailingStore
+from tests.support.mcp_servers import (
+    Peer,
+    in_memory,
+    notification,
+    reached,
+    text_result,
+    tool,
+    weather_server,
+)
 
 pytestmark = pytest.mark.timeout(60)
 ME = HostedContext("me", 1000, 5.0)
@@ -35,9 +47,10 @@ class Clock:
 class Station:
     """An application with one server of its settings, `weather`, which is in memory."""
 
-    def __init__(self, key: bytes = b"k" * 32, **fields: Any) -> None:
+    def __init__(self, key: bytes = b"k" * 32, store: ResponseStore | None = None, **fields: Any) -> None:
         configured = McpServerSettings(name="weather", command="unused", **fields)
-        self.servers = McpServers(Settings(mcp_servers=[configured], mcp_hosts=["mcp.example"]), lambda: key)
+        settings = Settings(mcp_servers=[configured], mcp_hosts=["mcp.example"])
+        self.servers = McpServers(settings, lambda: key, (store or MemoryStore()).use_once)
         self.peer = Peer(tools_list={"tools": [tool("read", **READS), tool("write")]})
         self.peer.answers["tools/call"] = lambda asked: text_result(json.dumps(asked["arguments"]))
         self.servers._servers["weather"] = reached(self.peer.connect)
@@ -250,20 +263,68 @@ async def test_s7_approvals_survive_a_restart_but_no_other_key_time_or_tool(
     clock = Clock()
     clock.now += 10 * approvals.SECONDS
     late = station()
-    late.servers._approvals = Approvals(lambda: b"k" * 32, clock)
+    late.servers._approvals = Approvals(lambda: b"k" * 32, MemoryStore().use_once, clock)
     with pytest.raises(InvalidRequestError, match="more than a day"):
         (await late.tools()).released(answered(request))
 
 
-def test_used_approvals_are_forgotten_when_they_can_not_be_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = Clock()
-    monkeypatch.setattr(approvals, "_MOST_USED", 3)
-    made = Approvals(lambda: b"k", clock)
-    assert [made.use(each) for each in ("a", "a", "b", "c", "d")] == [True, False, True, True, True]
-    assert len(made._used) == 3
-    clock.now += approvals.SECONDS + 1
-    assert made.use("e")
-    assert list(made._used) == ["e"]
+async def test_s7_workers_that_race_for_an_approval_run_it_once(station: Callable[..., Station]) -> None:
+    """Nothing of the responses is stored; the store is what the workers share."""
+    store = MemoryStore()
+    workers = [station(store=store) for _ in range(2)]
+    request = await approved(workers[0])
+    found = []
+    for each in workers * 3:
+        tools = await each.tools()
+        (released,) = tools.released(answered(request))
+        found.append(tools.run(released))
+    results = await asyncio.gather(*found)
+    assert [len(each.ran) for each in workers].count(1) == 1
+    assert sum(len(each.ran) for each in workers) == 1
+    assert sorted(each.failed for each in results) == [False, *[True] * 5]
+
+
+async def test_an_approval_that_can_not_be_recorded_runs_nothing_and_stays(
+    station: Callable[..., Station],
+) -> None:
+    store = FailingStore()
+    made = station(store=store)
+    request = await approved(made)
+    tools = await made.tools()
+    (released,) = tools.released(answered(request))
+    store.down.add("use_once")
+    assert "was not run" in (await tools.run(released)).output
+    store.down.clear()
+    assert (await tools.run(released)).output == '{"n": 1}'
+    assert made.ran == [{"n": 1}]
+
+
+@pytest.mark.parametrize(
+    "later", [[], [tool("write", description="sends it to all")], [tool("write", **READS)]]
+)
+async def test_a_tool_that_the_server_changed_since_its_list_is_not_run(
+    station: Callable[..., Station], later: list[Any]
+) -> None:
+    made = station()
+    request = await approved(made)
+    tools = await made.tools()
+    (released,) = tools.released(answered(request))
+
+    async def change(sent: Any) -> None:
+        await sent.send(notification("notifications/tools/list_changed"))
+
+    made.peer.flood = change
+    never = await made.tools(require_approval="never")
+    assert not (await never.run(call("read"))).failed
+    made.peer.flood = None
+    made.peer.answers["tools/list"] = {"tools": [tool("read", **READS), *later]}
+    assert "changed this tool" in (await tools.run(released)).output
+    assert not (await never.run(call("read"))).failed, "it is as it was"
+    assert made.ran == [{}, {}]
+    made.peer.answers["tools/list"] = {"tools": [tool("read", **READS), tool("write")]}
+    await made.servers.close()
+    same = station(store=MemoryStore())
+    assert (await same.tools()).released(answered(request)), "the approval was not used up"
 
 
 async def test_the_list_is_shown_once_and_again_when_it_changed(station: Callable[..., Station]) -> None:
@@ -375,7 +436,9 @@ async def test_which_servers_are_taken_and_which_refused(station: Callable[..., 
     assert takes(True, server_label="x", connector_id="weather")
     assert not takes(True, server_label="x", connector_id="connector_gmail")
     assert not servers.takes(UnknownTool({"type": "web_search"}), upstream_has=False)
-    assert not McpServers(Settings(), bytes).takes(UnknownTool({"type": "mcp", **named}), upstream_has=False)
+    assert not McpServers(Settings(), bytes, MemoryStore().use_once).takes(
+        UnknownTool({"type": "mcp", **named}), upstream_has=False
+    )
     with pytest.raises(InvalidRequestError, match="there are: weather"):
         await servers.open(UnknownTool({"type": "mcp", "server_label": "x"}), ME)
     with pytest.raises(HttpError, match=r"evil\.example") as raised:

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from openresponses_bridge.protocol.codec import decode_response, encode
 from openresponses_bridge.protocol.input_items import FunctionCallOutputParam, ItemReference, MessageParam
 from openresponses_bridge.protocol.unknown import UnknownItem
+from openresponses_server.store import memory
 from openresponses_server.store.base import (
     NOBODY,
     ChainError,
@@ -68,6 +69,32 @@ async def test_what_is_kept_for_later_turns_counts_for_its_owner(store: Response
     assert await store.delete("first", "k")
     assert list(await store.stock()) == ["k"]
     assert (await store.stock())["k"] > 1000
+
+
+# --- what is used once -----------------------------------------------------------------------------------
+
+
+async def test_a_name_is_used_once_whoever_tries(place: Place) -> None:
+    first, second = place.open(), place.open()
+    tries = await asyncio.gather(*(each.use_once("mcpr_1", FAR) for each in (first, second) * 5))
+    assert sorted(tries) == [False] * 9 + [True]
+    assert await second.use_once("mcpr_2", 5.0)
+    assert not await first.use_once("mcpr_2", 5.0)
+    assert await first.sweep(5.0) == 0
+    assert await first.use_once("mcpr_2", FAR)
+    assert not await first.use_once("mcpr_1", FAR), "it is remembered for its time"
+
+
+async def test_names_in_memory_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "_MOST_USED", 3)
+    now = 1.0
+    made = memory.MemoryStore(clock=lambda: now)
+    tries = [await made.use_once(each, 5.0) for each in ("a", "a", "b", "c", "d")]
+    assert tries == [True, False, True, True, True]
+    assert len(made._used) == 3
+    now = 5.0
+    assert await made.use_once("e", 9.0)
+    assert list(made._used) == ["e"]
 
 
 # --- put and get -----------------------------------------------------------------------------------------

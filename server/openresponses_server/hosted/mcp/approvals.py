@@ -4,8 +4,8 @@ The id of an `mcp_approval_request` is signed over the call that it asks about: 
 was described, and arguments. So an approval holds whether the request is stored, in a conversation, or sent
 back by a client that keeps everything itself, and after a restart and on another worker; and one that is
 shown for another call is refused, as is one for a tool whose description has changed since. The id has the
-time of the request: an approval that is older than a day is refused, and those that were used are remembered
-for as long.
+time of the request: an approval that is older than a day is refused, and the store remembers for as long
+which were used, whether or not it has their responses.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 import hmac
 import secrets
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Final
 
 import msgspec
@@ -27,17 +27,21 @@ _TIME_DIGITS: Final = 8  # of seconds since the epoch, in hex
 _NONCE_BYTES: Final = 8
 _SIGNATURE_BYTES: Final = 16
 _LENGTH: Final = len(PREFIX) + _TIME_DIGITS + 2 * (_NONCE_BYTES + _SIGNATURE_BYTES)
-_MOST_USED: Final = 100_000  # that are remembered; some megabytes
+
+UseOnce = Callable[[str, float], Awaitable[bool]]
+"""`ResponseStore.use_once`."""
 
 
 class Approvals:
     """Makes the ids of approval requests, and checks them."""
 
-    def __init__(self, key: Callable[[], bytes], clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self, key: Callable[[], bytes], use_once: UseOnce, clock: Callable[[], float] = time.time
+    ) -> None:
         """`key` gives the key that signs; it is called when it is first needed."""
         self._key = key
+        self._use_once = use_once
         self._clock = clock
-        self._used: dict[str, float] = {}
 
     def request_id(self, *call: str) -> str:
         """An id for the request to approve this call, whose parts are texts."""
@@ -53,18 +57,10 @@ class Approvals:
             return False
         return self._clock() - int(begun[:_TIME_DIGITS], 16) <= SECONDS
 
-    def use(self, request_id: str) -> bool:
-        """Whether the call of this request may run now: it does once."""
-        now = self._clock()
-        if request_id in self._used:
-            return False
-        while self._used:
-            oldest = next(iter(self._used))
-            if len(self._used) < _MOST_USED and now - self._used[oldest] <= SECONDS:
-                break
-            del self._used[oldest]
-        self._used[request_id] = now
-        return True
+    async def use(self, request_id: str) -> bool:
+        """Whether the call of this request may run now: it does once, whoever asks, and where. Raises
+        Outage."""
+        return await self._use_once(request_id, self._clock() + SECONDS)
 
     def _signature(self, begun: str, call: tuple[str, ...]) -> str:
         signed = msgspec.json.encode((begun, *call))

@@ -19,6 +19,7 @@ from openresponses_bridge.protocol.hosted import error_text
 from openresponses_bridge.protocol.request import CreateResponse
 from openresponses_bridge.protocol.secrets import names_secret
 from openresponses_bridge.protocol.unknown import UnknownTool
+from openresponses_server.errors import Outage
 from openresponses_server.hosted.base import (
     NOTHING,
     HostedCall,
@@ -28,7 +29,7 @@ from openresponses_server.hosted.base import (
     Recalled,
     bounded,
 )
-from openresponses_server.hosted.mcp.approvals import PREFIX, Approvals, Conversation, raw_of
+from openresponses_server.hosted.mcp.approvals import PREFIX, Approvals, Conversation, UseOnce, raw_of
 from openresponses_server.hosted.mcp.declared import (
     DeclaredServer,
     declared_of,
@@ -58,12 +59,13 @@ class McpServers:
     """The MCP servers of one application: a `HostedProvider`. Nothing is connected, and the SDK is not
     imported, before a request uses one."""
 
-    def __init__(self, settings: Settings, approval_key: Callable[[], bytes]) -> None:
-        """`approval_key` gives the key for approvals. Raises SettingsError."""
+    def __init__(self, settings: Settings, approval_key: Callable[[], bytes], use_once: UseOnce) -> None:
+        """`approval_key` gives the key for approvals, `use_once` records those that were used. Raises
+        SettingsError."""
         check_servers(settings)
         self._settings = settings
         self._configured = {each.name: each for each in settings.mcp_servers}
-        self._approvals = Approvals(approval_key)
+        self._approvals = Approvals(approval_key, use_once)
         self._opened: McpConnections | None = None
         self._servers: dict[str, McpServer] = {}
 
@@ -478,11 +480,17 @@ class McpToolSet:
         arguments = _arguments_of(call.arguments)
         if arguments is None:
             raise McpFailure("The arguments are not a JSON object.")
-        if call.approval_id is not None and not self._servers.approvals.use(call.approval_id):
-            raise McpFailure("The approval of this call has been used.")
-        return await self._servers.connections.call(
-            self._key, self._server, self._context.owner, tool.name, arguments
-        )
+        connections, where = self._servers.connections, (self._key, self._server, self._context.owner)
+        if tool not in await connections.tools(*where):  # kept, unless the server has said that it changed
+            raise McpFailure("The server has changed this tool since it was listed: the call was not run.")
+        if call.approval_id is not None:
+            try:
+                is_first = await self._servers.approvals.use(call.approval_id)
+            except Outage:
+                raise McpFailure("The approval could not be recorded: the call was not run.") from None
+            if not is_first:
+                raise McpFailure("The approval of this call has been used.")
+        return await connections.call(*where, tool.name, arguments)
 
 
 def _arguments_of(text: str) -> dict[str, Any] | None:

@@ -39,6 +39,7 @@ _MOST_FLOODED: Final = 32
 _LONGEST_ERROR: Final = 4000  # characters
 _READ: Final = 64 * 1024
 _UNREAD: Final = 4 * 1024 * 1024  # written bytes that a program has not read
+_CALL: Final = "tools/call"
 _LIST_CHANGED: Final = "notifications/tools/list_changed"
 
 Streams = tuple[Any, Any]
@@ -321,7 +322,7 @@ class _OurClient(httpx2.AsyncBaseTransport):
             if name in _FORWARDED or name.startswith("mcp-")
         } | self._headers
         try:
-            answer = await self._answer(request.method, headers, body)
+            answer = await self._answer(request.method, headers, body, once=_is_call(body))
         except OSError as error:
             return _failure(502, f"it can't be reached: {public_reason(error)}")
         if answer.status >= 400:
@@ -336,11 +337,13 @@ class _OurClient(httpx2.AsyncBaseTransport):
         }
         return httpx2.Response(answer.status, headers=kept, stream=_Body(answer, self._traffic.most_bytes))
 
-    async def _answer(self, method: str, headers: dict[str, str], body: bytes) -> Http1Response:
+    async def _answer(
+        self, method: str, headers: dict[str, str], body: bytes, *, once: bool
+    ) -> Http1Response:
         """Follows redirects within the server's origin: nothing goes to another one. Raises OSError."""
         url = self._url
         for _ in range(_MOST_REDIRECTS + 1):
-            answer = await self._pool.request(method, url, headers=headers, data=body)
+            answer = await self._pool.request(method, url, headers=headers, data=body, once=once)
             if answer.status not in _REDIRECTS:
                 return answer
             answer.close()
@@ -351,6 +354,14 @@ class _OurClient(httpx2.AsyncBaseTransport):
 
     async def aclose(self) -> None:
         await self._pool.close()
+
+
+def _is_call(body: bytes) -> bool:
+    """Whether it calls a tool. What can't be read is taken for that."""
+    try:
+        return not body or decode_json(body).get("method") == _CALL
+    except (AttributeError, WireError):
+        return True
 
 
 async def _refusal(answer: Http1Response) -> httpx2.Response:

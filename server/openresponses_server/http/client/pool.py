@@ -234,9 +234,10 @@ class ConnectionPool:
             _log.warning("upstream.certificate_not_verified", upstream=name)
 
     async def request(
-        self, method: str, url: str, *, headers: Mapping[str, str], data: bytes = b""
+        self, method: str, url: str, *, headers: Mapping[str, str], data: bytes = b"", once: bool = False
     ) -> Http1Response:
-        """Send a request; returns when the head of the answer was received. Raises OSError."""
+        """Send a request; returns when the head of the answer was received. `once`: it is never retried, since
+        even a server that closed the connection without an answer may have acted on it. Raises OSError."""
         target = self._target_of(url)
         head = request_head(method, target, headers, len(data))
         reused = self._idle_connection(target.origin)
@@ -246,7 +247,7 @@ class ConnectionPool:
             except TimeoutError:
                 raise
             except OSError as error:
-                if not reused.is_stale:
+                if once or not reused.is_stale:
                     raise
                 if self._name:
                     _log.info("upstream.connection_stale", upstream=self._name, reason=cause_of(error))

@@ -35,6 +35,7 @@ from openresponses_server.store.sql.tables import (
     response_output,
     response_pieces,
     responses,
+    used_once,
 )
 
 # The indexes of the tables, which migrations make. No query is built from them, and SQLAlchemy loads both
@@ -73,6 +74,7 @@ Index(
 )
 Index("ix_usage_days_day", days.c.day)
 Index("ix_usage_agents_used_at", agents.c.used_at)
+Index("ix_used_once_until", used_once.c.until)
 
 
 # Any number, as long as it is always the same: who holds it upgrades.

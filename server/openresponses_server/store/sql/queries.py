@@ -24,13 +24,14 @@ from sqlalchemy import (
     null,
     or_,
     select,
+    text,
     union_all,
     update,
 )
 
 from openresponses_server.store.base import NOBODY
 from openresponses_server.store.records import HIDDEN
-from openresponses_server.store.sql.tables import WAITING, conversations, responses
+from openresponses_server.store.sql.tables import WAITING, conversations, responses, used_once
 from openresponses_server.store.sql.tables import response_frames as frames
 from openresponses_server.store.sql.tables import response_input as inputs
 from openresponses_server.store.sql.tables import response_pieces as pieces
@@ -50,6 +51,9 @@ READABLE: Final = or_(responses.c.expires_at.is_(None), responses.c.expires_at >
 """Responses that may be read at that time: not those that have ended and expired, swept or not."""
 _IDS_AT_ONCE: Final = 500  # of the parameters that one statement takes
 
+USE_ONCE: Final = text("INSERT INTO used_once (name, until) VALUES (:name, :until) ON CONFLICT DO NOTHING")
+"""Literal, since the dialects' own inserts have this condition under different types."""
+FORGET_USED: Final = delete(used_once).where(used_once.c.until <= bindparam("now"))
 GET: Final = select(*responses.c).where(_OWNED, READABLE)
 GET_ANY: Final = select(*responses.c).where(_ID)
 _KEPT_FOR_OWNER: Final = responses.c.owner.in_(

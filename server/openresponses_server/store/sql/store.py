@@ -314,6 +314,12 @@ class SqlStore:
             partial(find_items, item_ids=item_ids, owner=owner, now=self._clock(), most=most)
         )
 
+    async def use_once(self, name: str, until: float) -> bool:
+        def work(connection: Connection) -> bool:
+            return connection.execute(queries.USE_ONCE, {"name": name, "until": until}).rowcount == 1
+
+        return await self._database.write(work)
+
     async def delete(self, response_id: str, owner: str = "") -> bool:
         if not can_be_id(response_id):
             return False
@@ -327,6 +333,7 @@ class SqlStore:
         while swept := await self._database.write(partial(delete_expired, now=now, most=_SWEPT_AT_ONCE)):
             total += swept
         await self.conversations.sweep(now)
+        await self._database.write(partial(_forget_used, now=now))
         return total
 
     def export(self) -> AsyncIterator[bytes]:
@@ -353,6 +360,10 @@ class SqlStore:
             response=None if response is None else encode(response),
             status=None if response is None else response.status,
         )
+
+
+def _forget_used(connection: Connection, now: float) -> None:
+    connection.execute(queries.FORGET_USED, {"now": now})
 
 
 def _database_at(url: URL) -> Database:

@@ -123,6 +123,15 @@ conversation_items: Final = Table(
     Column("item", LargeBinary, nullable=False),
 )
 
+# The names of what may be used once, such as an approval, until it can not be used any more anyway.
+used_once: Final = Table(
+    "used_once",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("until", Double, nullable=False),
+    sqlite_with_rowid=False,
+)
+
 # The oldest `REVISION` of this code that can use these tables. Each migration sets it, so that workers of an
 # older version can be started after a migration that does not concern them.
 usable: Final = Table("openresponses_bridge_usable", metadata, Column("oldest", Text, primary_key=True))

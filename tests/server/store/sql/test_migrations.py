@@ -16,7 +16,11 @@ from openresponses_server.store.base import StoreError
 from openresponses_server.store.sql import migrate
 from openresponses_server.store.sql.locations import database_url
 from openresponses_server.store.sql.migrate import _config, upgrade
-from openresponses_server.store.sql.migrations.versions import r0007_baseline, r0008_conversations
+from openresponses_server.store.sql.migrations.versions import (
+    r0007_baseline,
+    r0008_conversations,
+    r0009_used_once,
+)
 from openresponses_server.store.sql.sqlite_file import BASELINE, REVISION, VERSION_TABLE
 from openresponses_server.store.sql.tables import metadata
 from openresponses_server.store.stores import open_store
@@ -89,6 +93,7 @@ async def test_database_of_the_baseline_is_upgraded_and_older_workers_go_on_usin
     await store.put(record("r"))
     await store.close()
     with engine.begin() as connection:  # as it was at the baseline
+        connection.execute(text("DROP TABLE used_once"))
         connection.execute(text("DROP TABLE conversation_items"))
         connection.execute(text("DROP TABLE conversations"))
         connection.execute(text("ALTER TABLE responses DROP COLUMN conversation_id"))
@@ -187,4 +192,5 @@ async def test_postgres_compresses_large_columns_with_lz4_where_it_can(
             with engine.begin() as connection, Operations.context(MigrationContext.configure(connection)):
                 r0007_baseline.upgrade()
                 r0008_conversations.upgrade()
+                r0009_used_once.upgrade()
             assert _compressed(engine) == []

@@ -1,0 +1,233 @@
+"""`kill -9` while tools run that the server runs itself: a function, a search, a call of an MCP server. What is
+not declared safe to repeat runs once, approvals survive and release one call, every response ends truthfully,
+and its stream is resumed (laws S1, S2, S7)."""
+
+import json
+import random
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.crashes import check_client, resume_all, wait_until_settled
+from tests.support.mcp_http import HttpPeer
+from tests.support.services import postgres_database, redis_server
+from tests.support.serving import call, respond
+from tests.support.upstream import DONE, JSON, Received, Script, ScriptedUpstream, chunk, text
+from tests.support.upstream import call as tool_call
+from tests.support.workers import CONFIG, Reader, Worker, working
+
+MODULE = """
+import asyncio
+from pathlib import Path
+from openresponses_bridge.tools import ToolRegistry
+
+registry = ToolRegistry()
+ran, held = (Path(__file__).with_name(name) for name in ("ran", "held"))
+
+
+@registry.tool
+async def pay(n: str) -> str:
+    \"\"\"Pays.\"\"\"
+    with ran.open("a") as file:
+        file.write(n + "\\n")
+    while held.exists():
+        await asyncio.sleep(0.02)
+    return "paid"
+"""
+TOOL = {"name": "send", "inputSchema": {"type": "object", "properties": {"n": {"type": "string"}}}}
+NEVER = {"type": "mcp", "server_label": "mail", "require_approval": "never"}
+ALWAYS = {"type": "mcp", "server_label": "mail"}
+FUNCTIONS = {"pay": "pay", "send": "mcp__mail__send", "search": "web_search"}
+TOOLS: dict[str, list[Any]] = {"pay": [], "send": [NEVER], "search": [{"type": "web_search"}]}
+ASKED: dict[str, dict[str, Any]] = {
+    "stream": {"stream": True},
+    "whole": {},
+    "background": {"stream": True, "background": True},
+    "again": {"stream": True, "background": True, "openresponses-bridge:restart": "always"},
+}
+
+
+def model(received: Received) -> Script:
+    """Calls the function that it is named for with the question, then says that it is done."""
+    messages = received.body["messages"]
+    if messages[-1]["role"] == "tool":
+        return Script(text("Done."))
+    argument = "query" if received.model == "search" else "n"
+    arguments = json.dumps({argument: messages[-1]["content"]})
+    made = [tool_call(0, "", FUNCTIONS[received.model], "call_1"), tool_call(0, arguments)]
+    return Script([*made, chunk("tool_calls"), DONE])
+
+
+LONG = 3.0  # seconds of a call that is held: the kill comes before
+
+
+class Tools:
+    """What the workers call. While it is held, everything begins and nothing ends soon."""
+
+    def __init__(self, folder: Path, upstream: ScriptedUpstream, behind: ScriptedUpstream) -> None:
+        upstream.answer = model
+        (folder / "tools.py").write_text(MODULE)
+        self._folder = folder
+        self._peer = HttpPeer(behind)
+        self._peer.results["tools/list"] = {"tools": [TOOL]}
+        self._peer.results["tools/call"] = {"content": [{"type": "text", "text": "sent"}]}
+        self._answers = behind.answer
+        behind.answer = self._answer
+        self.hold(True)
+        self.config = (
+            f'{CONFIG}[[upstreams]]\nurl = "{upstream.url}"\n'
+            f'[web_search]\nprovider = "searxng"\nurl = "{behind.url}/searxng"\n'
+            f'[[functions]]\nmodule = "{folder / "tools.py"}"\nmodels = ["pay"]\n'
+            f'[[mcp_servers]]\nname = "mail"\nurl = "{behind.url}/mcp"\n'
+        )
+
+    def _answer(self, received: Received) -> Script:
+        assert self._answers is not None
+        script = self._answers(received)
+        if received.body.get("method") != "tools/call" or not self._is_held:
+            return script
+        return Script([LONG, *script.steps], headers=script.headers)
+
+    def hold(self, held: bool) -> None:
+        """Let calls end, or not."""
+        self._is_held = held
+        file = self._folder / "held"
+        file.touch() if held else file.unlink()
+        found = Script([LONG if held else 0.0, b'{"results":[]}'], headers=JSON)
+        self._peer.upstream.pages["/v1/searxng/search"] = found
+
+    @property
+    def ran(self) -> Counter[str]:
+        """How often each call began that is not declared safe to repeat."""
+        paid = self._folder / "ran"
+        found = Counter(paid.read_text().split() if paid.exists() else [])
+        found.update(each.body["params"]["arguments"]["n"] for each in self._peer.asked("tools/call"))
+        return found
+
+
+@contextmanager
+def tools_in(folder: Path) -> Iterator[Tools]:
+    with ScriptedUpstream() as upstream, ScriptedUpstream() as behind:
+        yield Tools(folder, upstream, behind)
+
+
+def wait_until(true: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + 60
+    while not true():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.01)
+
+
+def approval_of(base: str, name: str) -> dict[str, Any]:
+    """What a client sends to approve a call, which it has been asked for."""
+    asked = respond(base, model="send", input=name, tools=[ALWAYS]).json
+    (request,) = (each for each in asked["output"] if each["type"].endswith("mcp_approval_request"))
+    given = {"type": "mcp_approval_response", "approval_request_id": request["id"], "approve": True}
+    return {"model": "send", "previous_response_id": asked["id"], "tools": [ALWAYS], "input": [given]}
+
+
+def crash(tools: Tools, doomed: Worker, survivor: Callable[[], str], chosen: random.Random) -> None:
+    """One round: everything begins, the worker dies, and its clients go on at the survivor."""
+    base = doomed.base
+    in_flight, pending = approval_of(base, "approved"), approval_of(base, "pending")
+    bodies = {
+        f"{name}-{how}": {"model": name, "input": f"{name}-{how}", "tools": given, **asked}
+        for name, given in TOOLS.items()
+        for how, asked in ASKED.items()
+    }
+    readers = {name: Reader(base, "POST", "/v1/responses", body) for name, body in bodies.items()}
+    readers["approved"] = Reader(base, "POST", "/v1/responses", {**in_flight, "stream": True})
+    expected = 1 + sum(not name.startswith("search") for name in bodies)
+    least = chosen.choice([expected, expected, chosen.randint(1, expected)])
+    wait_until(lambda: tools.ran.total() >= least, "the tools were not called")
+    time.sleep(chosen.uniform(0.0, 0.1))
+    doomed.kill()
+    begun = set(tools.ran)
+    tools.hold(False)
+    other = survivor()
+    retried = call(other, "POST", "/v1/responses", in_flight)  # as SDKs do, and before anything is settled
+    for reader in readers.values():
+        reader.join()
+    sent = {name: each for name, each in readers.items() if "-whole" not in name and each.response_id}
+    resumed = resume_all(other, list(sent.values()))
+    for each in resumed.values():
+        each.join()
+    finals = wait_until_settled(other, list(resumed))
+    check_approvals(tools, retried.json, other, pending, begun)
+    for name, before in sent.items():
+        response_id = str(before.response_id)
+        whole = Reader(other, "GET", f"/v1/responses/{response_id}?stream=true")
+        whole.join()
+        final = finals[response_id]
+        check_client(before, resumed[response_id], whole, None, final)
+        check_truth(name, final, tools.ran[name], began=name in begun)
+    assert set(tools.ran.values()) == {1}, tools.ran
+    if "search-again" in sent:  # it is declared safe to repeat
+        assert finals[str(sent["search-again"].response_id)]["status"] == "completed"
+
+
+def check_approvals(tools: Tools, retried: Any, base: str, pending: Any, begun: set[str]) -> None:
+    """The one that was given before the crash has released one call, that which was asked for before it can
+    be given after it."""
+    if retried.get("error"):
+        assert "has been used" in retried["error"]["message"]
+    else:
+        (item,) = (each for each in retried["output"] if each["type"].endswith("mcp_call"))
+        assert item["status"] == ("failed" if "approved" in begun else "completed"), item
+    given = respond(base, **pending).json
+    (item,) = (each for each in given["output"] if each["type"].endswith("mcp_call"))
+    assert (item["status"], item["output"]) == ("completed", "sent")
+    assert (tools.ran["approved"], tools.ran["pending"]) == (1, 1)
+
+
+def check_truth(name: str, final: dict[str, Any], runs: int, *, began: bool) -> None:
+    """What ran is in the response, and what it gave is either there or said not to have come."""
+    calls = [each for each in final["output"] if each["type"].endswith("_call")]
+    if final["status"] == "completed":
+        assert [each["status"] for each in calls] == ["completed"] or name == "approved", (name, final)
+        assert runs == 1 or name.startswith("search")
+        return
+    assert final["error"]["code"] == "response_interrupted", (name, final)
+    assert all(each["status"] == "incomplete" for each in calls), (name, final)
+    if began and not name.startswith("search"):
+        assert len(calls) == 1, (name, final)
+
+
+def one_worker(folder: Path, seed: int) -> None:
+    store = f"sqlite:///{folder}/sessions.sqlite3"
+    with tools_in(folder) as tools, ExitStack() as stack:
+        doomed = stack.enter_context(working(folder, store, config=tools.config))
+
+        def again() -> str:
+            return stack.enter_context(working(folder, store, config=tools.config)).base
+
+        crash(tools, doomed, again, random.Random(seed))
+
+
+def two_workers(folder: Path, seed: int) -> None:
+    with tools_in(folder) as tools, ExitStack() as stack:
+        store = stack.enter_context(postgres_database())
+        log = stack.enter_context(redis_server())
+        doomed, other = (stack.enter_context(working(folder, store, log, tools.config)) for _ in range(2))
+        crash(tools, doomed, lambda: other.base, random.Random(seed))
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("place", [one_worker, two_workers])
+def test_s1_s7_killed_during_tools_that_run_once(tmp_path: Path, place: Callable[[Path, int], None]) -> None:
+    place(tmp_path, 0)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("place", [one_worker, two_workers])
+@pytest.mark.parametrize("seed", range(1, 21))
+def test_s1_s7_twenty_crashes_during_tools(
+    tmp_path: Path, seed: int, place: Callable[[Path, int], None]
+) -> None:
+    place(tmp_path, seed)
