@@ -47,8 +47,9 @@ def _as_it_was(request: pytest.FixtureRequest) -> Iterator[None]:
         yield
         return
     shared: ScriptedUpstream = request.getfixturevalue("upstream")
-    before = dict(shared.scripts)
+    before, answer = dict(shared.scripts), shared.answer
     yield
+    shared.answer = answer
     shared.scripts.clear()
     shared.scripts.update(before)
     shared.received.clear()

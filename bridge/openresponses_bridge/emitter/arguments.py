@@ -159,9 +159,9 @@ def usage_of(usage: Usage | Mapping[str, Any] | None, diagnostics: Diagnostics) 
 
 
 def _is_plain(usage: Usage) -> bool:
-    """What is left out when there is none of it is left out."""
+    """What is left out when there is none of it is left out, and so are another server's rounds."""
     estimated, written = usage.estimated, usage.input_tokens_details.cache_write_tokens
-    return written != 0 and (estimated is True or estimated is UNSET)
+    return written != 0 and (estimated is True or estimated is UNSET) and usage.rounds is UNSET
 
 
 def _from_digits(number: object) -> object:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET, Struct, UnsetType, field
 from msgspec.structs import replace
 
 from openresponses_bridge.diagnostics import Diagnostics
-from openresponses_bridge.protocol.unknown import Extensible
+from openresponses_bridge.protocol.unknown import OURS, Extensible
 
 MOST_TOKENS: Final = 10**12
 """More than any response has, and few enough that sums of them stay exact in every client's numbers."""
@@ -20,6 +20,7 @@ _OUTPUT: Final = ("output_tokens", "completion_tokens")
 _INPUT_DETAILS: Final = ("input_tokens_details", "prompt_tokens_details")
 _OUTPUT_DETAILS: Final = ("output_tokens_details", "completion_tokens_details")
 _CACHE_COUNTS: Final = ("cache_read_input_tokens", "cache_creation_input_tokens")
+ROUNDS: Final = f"{OURS}rounds"
 NAMES: Final = frozenset(
     {*_INPUT, *_OUTPUT, *_INPUT_DETAILS, *_OUTPUT_DETAILS, *_CACHE_COUNTS, "total_tokens"}
 )
@@ -39,9 +40,21 @@ class OutputTokensDetails(Extensible, frozen=True):
     reasoning_tokens: int
 
 
+class RoundUsage(Struct, frozen=True):
+    """The counts of one of several answers, under the names of `Usage.of`."""
+
+    input_tokens: int
+    output_tokens: int
+    cached_tokens: int
+    reasoning_tokens: int
+    total_tokens: int
+    cache_write_tokens: int
+    estimated: bool | UnsetType = UNSET
+
+
 class Usage(Extensible, frozen=True):
     """Schema Usage: the counts of one response. Our `estimated` is true when the upstream left out at least
-    one of them."""
+    one of them; our `rounds` are those of each answer, if it is the sum of several."""
 
     input_tokens: int
     output_tokens: int
@@ -49,6 +62,7 @@ class Usage(Extensible, frozen=True):
     input_tokens_details: InputTokensDetails
     output_tokens_details: OutputTokensDetails
     estimated: bool | UnsetType = UNSET
+    rounds: list[RoundUsage] | UnsetType = field(default=UNSET, name=ROUNDS)
 
     @property
     def cache_write_tokens(self) -> int:
@@ -96,6 +110,15 @@ class Usage(Extensible, frozen=True):
             OutputTokensDetails(reasoning),
             self.estimated is True or other.estimated is True or UNSET,
         )
+
+
+def sum_of(rounds: Sequence[Usage]) -> Usage:
+    """The sum of the usage of at least two answers, which it shows."""
+    total = rounds[0]
+    for each in rounds[1:]:
+        total = total.plus(each)
+    shown = [RoundUsage(**numbers_of(each), estimated=each.estimated) for each in rounds]
+    return replace(total, rounds=shown)
 
 
 def counts_in(given: Mapping[str, Any]) -> dict[str, Any]:

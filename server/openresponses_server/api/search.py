@@ -33,7 +33,7 @@ async def search(request: Request) -> ASGIApp:
         what = "No search is configured here ([web_search] in the settings)."
         raise HttpError(404, what, code="web_search_not_configured")
     headers = await service.quotas.accept(owner)
-    spend = partial(service.call_budget.spend, owner)
+    spend = partial(service.quotas.spend_call, owner)
     losses = loss_header(reported_losses(unknown_fields(given)))
     return _CommandsResponse(partial(commands.run, given, spend), service.gate, owner, headers | losses)
 

@@ -87,7 +87,7 @@ class WebCommands:
         self._search = search
         self._limits = limits
 
-    async def run(self, request: SearchRequest, spend: Callable[[], bool]) -> dict[str, Any]:
+    async def run(self, request: SearchRequest, spend: Callable[[], Awaitable[bool]]) -> dict[str, Any]:
         """The answer: `output`, text for a model, and `results`, what the searches found. `spend` counts a
         command and says whether it may run; one that fails gives its message. Raises InvalidRequestError with
         the path of a setting that can't be used."""
@@ -127,10 +127,14 @@ def _shown(hit: SearchHit) -> dict[str, str]:
 
 
 async def _section(
-    command: _Command, most: int, slots: asyncio.Semaphore, seconds: float, spend: Callable[[], bool]
+    command: _Command,
+    most: int,
+    slots: asyncio.Semaphore,
+    seconds: float,
+    spend: Callable[[], Awaitable[bool]],
 ) -> str:
     async with slots:
-        if not spend():
+        if not await spend():
             said = _SPENT
         else:
             try:

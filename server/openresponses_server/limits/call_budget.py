@@ -4,31 +4,54 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Final
+from typing import Final, Protocol
 
 _MOST_KEYS: Final = 100_000
 _DAY: Final = 86_400
 
 
-class CallBudget:
-    """The calls of each key today, in UTC: at most `most`, None for any number."""
+class AllWorkers(Protocol):
+    """The calls of all workers together."""
 
-    def __init__(self, most: int | None, clock: Callable[[], float] = time.time) -> None:
+    async def spend_call(self, owner: str, most: int, uncounted: int) -> bool | None:
+        """Count `uncounted` calls that were made before, and one more if there are fewer than `most` then;
+        whether it was counted. None if nobody knows."""
+        ...
+
+
+class CallBudget:
+    """The calls of each key today, in UTC: at most `most`, None for any number. Workers that have `others`
+    count together; while those do not answer, each counts by itself, and makes up for it afterwards."""
+
+    def __init__(
+        self, most: int | None, others: AllWorkers | None = None, clock: Callable[[], float] = time.time
+    ) -> None:
         self._most = most
+        self._others = others
         self._clock = clock
         self._day = -1
         self._used: dict[str, int] = {}
+        self._uncounted: dict[str, int] = {}  # those of `_used` that the others do not know
 
-    def spend(self, owner: str) -> bool:
+    async def spend(self, owner: str) -> bool:
         """Count one more call; False if there is none left."""
         if self._most is None:
             return True
         day = int(self._clock() // _DAY)
         if day != self._day:
             self._day = day
-            self._used.clear()
-        used = self._used.get(owner, 0)
-        if used >= self._most or (owner not in self._used and len(self._used) >= _MOST_KEYS):
+            self._used, self._uncounted = {}, {}
+        used, uncounted = self._used, self._uncounted  # of this day, however long the others take
+        count = used.get(owner, 0)
+        if count >= self._most or (owner not in used and len(used) >= _MOST_KEYS):
             return False
-        self._used[owner] = used + 1
-        return True
+        used[owner] = count + 1
+        if self._others is None:
+            return True
+        before = uncounted.pop(owner, 0)
+        found = await self._others.spend_call(owner, self._most, before)
+        if found is None:
+            uncounted[owner] = uncounted.get(owner, 0) + before + 1
+        elif not found:
+            used[owner] -= 1
+        return found is not False

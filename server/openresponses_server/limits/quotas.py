@@ -1,6 +1,6 @@
-"""Law S8 over time: requests and tokens a minute, and stored bytes, of each key.
+"""Law S8 over time: requests and tokens a minute, calls of tools a day, and stored bytes, of each key.
 
-Without keys every client is the same owner, and none of these counts.
+Without keys every client is the same owner, and none of these counts but the calls.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import structlog
 from openresponses_bridge.protocol.codec import encode
 from openresponses_bridge.protocol.response import Response
 from openresponses_server.errors import HttpError, Outage
+from openresponses_server.limits.call_budget import CallBudget
 from openresponses_server.limits.gate import Gate
 from openresponses_server.limits.rates import Buckets, Decision, LimitState, Rates, decision, rates_of
 from openresponses_server.settings import Settings
@@ -161,6 +162,7 @@ class Quotas:
             self._shared = SharedCounts(settings.event_log, self._rates, failed)
             for kind, limit in gate.shared_limits.items():
                 self._shared.count(kind, limit)
+        self._calls = CallBudget(settings.tools.calls_per_day_per_key, self._shared)
 
     @asynccontextmanager
     async def going(self) -> AsyncIterator[None]:
@@ -207,6 +209,14 @@ class Quotas:
             self._refused("stored_bytes")
             raise
         self._stock.grow(owner, more)
+
+    async def spend_call(self, owner: str) -> bool:
+        """Count one more call of a tool that the server runs for this owner, whom nobody else's requests can
+        be counted for; False if its day has none left. Without keys it is that of all."""
+        if await self._calls.spend(owner):
+            return True
+        self._refused("calls")
+        return False
 
     async def _decide(self, owner: str) -> Decision:
         """Decide by the counts of this process first, which are part of all workers' counts: if they exceed a

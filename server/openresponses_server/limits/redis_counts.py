@@ -1,10 +1,11 @@
 """Limits per key that several workers count together, in Redis.
 
 A request calls Redis once before it begins and once for its slot, which is tried again before it is refused;
-there are no calls while it runs. Releases and spent tokens are sent afterwards. Each worker reports how many
-slots it has acquired, and from time to time reports all of them, so that a Redis that lost its data is
-complete again. A worker that stopped counts for at most `lease` seconds. If Redis does not answer in
-`timeout` seconds, each worker counts by itself and sends only heartbeats until Redis answers.
+while it runs there is one call for each call of a tool that the server runs. Releases and spent tokens are
+sent afterwards. Each worker reports how many slots it has acquired, and from time to time reports all of
+them, so that a Redis that lost its data is complete again. A worker that stopped counts for at most `lease`
+seconds. If Redis does not answer in `timeout` seconds, each worker counts by itself and sends only heartbeats
+until Redis answers.
 """
 
 from __future__ import annotations
@@ -72,6 +73,26 @@ return 1
 """
 )
 """Add seconds for tokens that were used, up to a maximum."""
+
+CALL: Final = (
+    _NOW
+    + """
+local day = math.floor(now / 86400000)
+local kept = redis.call('HMGET', KEYS[1], 'day', 'calls')
+local calls = tonumber(ARGV[2])
+if tonumber(kept[1]) == day then calls = calls + (tonumber(kept[2]) or 0) end
+local admitted = 0
+if calls < tonumber(ARGV[1]) then
+  admitted = 1
+  calls = calls + 1
+end
+redis.call('HSET', KEYS[1], 'day', string.format('%.0f', day), 'calls', string.format('%.0f', calls))
+redis.call('PEXPIRE', KEYS[1], 86400000)
+return admitted
+"""
+)
+"""KEYS: the calls of a day in UTC. Add calls that were made before, and one more if there are fewer than the
+limit then: 1, else 0."""
 
 # KEYS: a hash of worker → `count number`. A report with a lower number is older, and ignored if it arrives
 # late.
@@ -166,8 +187,8 @@ class SharedCounts:
             retry=Retry(NoBackoff(), 1),  # a connection that was closed while nobody used it
         )
         self._redis: Redis = Redis.from_pool(pool)
-        self._accept, self._spend, self._agree, self._report, self._heartbeat = (
-            self._redis.register_script(each) for each in (ACCEPT, SPEND, AGREE, REPORT, HEARTBEAT)
+        self._accept, self._spend, self._call, self._agree, self._report, self._heartbeat = (
+            self._redis.register_script(each) for each in (ACCEPT, SPEND, CALL, AGREE, REPORT, HEARTBEAT)
         )
         self._rates = rates
         self._failed = failed
@@ -204,6 +225,11 @@ class SharedCounts:
         """Count used tokens, which are sent to Redis soon."""
         self._spent[owner] = self._spent.get(owner, 0.0) + self._rates.token_seconds(tokens)
         self._wake.set()
+
+    async def spend_call(self, owner: str, most: int, uncounted: int) -> bool | None:
+        """As `AllWorkers.spend_call`; None if Redis does not answer."""
+        found: Any = await self._ask("call", lambda: self._call([self._calls_of(owner)], [most, uncounted]))
+        return None if found is None else found == 1
 
     async def agree(self, kind: str, owner: str) -> bool:
         """Whether this key's count here is within the limit together with those of the other workers. True if
@@ -330,6 +356,9 @@ class SharedCounts:
 
     def _held(self, kind: str, owner: str) -> str:
         return f"{self._prefix}:{kind}:{owner}"
+
+    def _calls_of(self, owner: str) -> str:
+        return f"{self._prefix}:calls:{owner}"
 
     def _bucket(self, owner: str) -> str:
         return f"{self._prefix}:minute:{owner}"

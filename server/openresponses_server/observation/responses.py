@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 from openresponses_bridge.diagnostics import Diagnostic
 from openresponses_bridge.protocol.events import Event, ResponseCreated, ResponseInProgress
 from openresponses_bridge.protocol.response import Response
+from openresponses_bridge.protocol.usage import Usage
 
 GAPS: Final = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 1, 2.5, 5, 10)
 """Upper bounds of the gaps that are counted, in seconds; longer gaps are counted after the last."""
@@ -59,7 +60,8 @@ class EndedRun(NamedTuple):
     """A run that has ended. `upstream` accepted its request, under the name `model`; both are "" if none did.
     `noticed` are the losses and repairs, `seconds` is the duration of the run, and `first_bytes` that until
     an upstream's answer began, None if none did. `has_end`: the response has ended; otherwise it was refused,
-    its client has disconnected, or another worker ends it."""
+    its client has disconnected, or another worker ends it. `rounds` has the usage of each answer where the
+    server ran tools between them."""
 
     upstream: str
     model: str
@@ -69,6 +71,7 @@ class EndedRun(NamedTuple):
     seconds: float
     first_bytes: float | None
     has_end: bool
+    rounds: Sequence[Usage] = ()
 
 
 class LoggedEnd(NamedTuple):

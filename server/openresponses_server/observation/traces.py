@@ -15,6 +15,7 @@ import structlog
 
 from openresponses_bridge.diagnostics import Diagnostic, Diagnostics
 from openresponses_bridge.protocol.events import Event
+from openresponses_bridge.protocol.usage import Usage
 from openresponses_server.observation.recordings.masking import (
     MOST_CHARACTERS,
     MOST_SECRETS,
@@ -70,6 +71,7 @@ class CurrentRunPolicy:
 
 RETRY: Final = "retry"
 FAILOVER: Final = "failover"
+ROUND: Final = "round"
 END: Final = "end"
 
 _log = structlog.get_logger(__name__)
@@ -176,6 +178,7 @@ class RunTrace(RunWatch):
         self._run = translation.response_id
         self._noted: dict[tuple[str, str, str], int] = {}
         self._before = ""
+        self._answers = 0
         self._token: Token[Traced | None] | None = None
 
     def timing(self) -> TokenTiming:
@@ -195,7 +198,17 @@ class RunTrace(RunWatch):
         self._before = upstream
         return RecordingTarget(self._file, self._run, self._trace.secrets, shows_address=False)
 
+    def end_answer(self, usage: Usage) -> None:
+        """One of its answers is over. What the same upstream is asked next is not a retry."""
+        self._answers += 1
+        said = " (estimated)" if usage.estimated is True else ""
+        what = f"{usage.input_tokens} tokens in, {usage.output_tokens} out{said}"
+        self._file.record_note(ROUND, str(self._answers), what, run=self._run)
+        self._before = ""
+
     def end(self, ended: EndedRun, said: LoggedEnd) -> None:
+        for usage in ended.rounds[self._answers :]:
+            self.end_answer(usage)
         for case in ended.noticed:
             self._record(case)
         what = ": ".join(filter(None, (said.code, said.cause)))

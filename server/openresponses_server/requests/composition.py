@@ -10,7 +10,6 @@ from functools import partial
 from openresponses_server.hosted.base import HostedProvider
 from openresponses_server.hosted.mcp.approvals import UseOnce
 from openresponses_server.http.auth import NOBODY, Keys, Operators
-from openresponses_server.limits.call_budget import CallBudget
 from openresponses_server.limits.gate import Gate
 from openresponses_server.limits.memory import available_for
 from openresponses_server.limits.quotas import Quotas
@@ -83,7 +82,6 @@ def compose(settings: Settings) -> Service:
         hosted=hosted,
         commands=commands,
         prompts=prompts,
-        call_budget=CallBudget(settings.tools.calls_per_day_per_key),
     )
 
 

@@ -95,7 +95,7 @@ async def _check_unused(items: Sequence[Mapping[str, Any]], owner: str, service:
     except TooLarge:
         used = True
     if used:
-        what = "An approval in the input has been used: its call has run."
+        what = "An approval in the input has been used: its call was begun."
         raise InvalidRequestError(InvalidRequestError.INVALID_VALUE, what, param="input")
 
 

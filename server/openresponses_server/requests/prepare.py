@@ -16,6 +16,7 @@ from openresponses_bridge.dialects.base import AnswerWay
 from openresponses_bridge.emitter.citing import FoundPages
 from openresponses_bridge.errors import BridgeError
 from openresponses_bridge.protocol.secrets import request_without_secrets
+from openresponses_bridge.protocol.usage import Usage
 from openresponses_bridge.wire import wire_for
 from openresponses_server.errors import UpstreamError, code_for_codex
 from openresponses_server.observation.recordings.masking import without_secrets_of
@@ -142,7 +143,15 @@ def new_run(request: PreparedRequest, service: Service, choice: int | None = Non
         request.measured,
         0 if counted_elsewhere else share,
     )
-    pages = None if request.hosted is None else FoundPages()
+    has_hosted = request.hosted is not None
+    has_rounds = has_hosted or request.is_due or request.translated.plan is not None
+    pages = FoundPages() if has_hosted else None
+    rounds: Rounds | None = None
+
+    def settle(usage: Usage | None, output: Sequence[Any]) -> Usage | None:
+        assert rounds is not None
+        return rounds.settle(usage, output)
+
     constrained = machine_for(
         body,
         name,
@@ -150,7 +159,7 @@ def new_run(request: PreparedRequest, service: Service, choice: int | None = Non
         wire,
         compacts=request.compacts,
         clean=clean,
-        settle_usage=meter.settle,
+        settle_usage=settle if has_rounds else meter.settle,
         unknown_fields=request.losses is None,
         pages=pages,
     )
@@ -158,10 +167,9 @@ def new_run(request: PreparedRequest, service: Service, choice: int | None = Non
         constrained.adopt(leased.response)
     machine = constrained
     formatted = hosted = None
-    has_hosted = request.hosted is not None
     if request.translated.plan is not None:
         machine = formatted = FormattedStream(constrained, request.identities)
-    if has_hosted or request.is_due or formatted is not None:
+    if has_rounds:
         names = HostedNames({}, request.identities)
         if request.hosted is not None:
             excluded = request.hosted.excluded(body.tool_choice)
@@ -212,7 +220,8 @@ def new_run(request: PreparedRequest, service: Service, choice: int | None = Non
             translation, body, request.owner, wire, leased and leased.worker, stored_upstream
         )
     attempts = Attempts(_attempts(request, target), accepted, count_asked)
-    rounds = compaction = None
+    traced = None if (trace := REQUEST.get()) is None else trace.of_run(translation)
+    compaction = None
     if hosted is not None:
 
         def ask(items: Sequence[Any], last: bool) -> Attempts:
@@ -243,12 +252,14 @@ def new_run(request: PreparedRequest, service: Service, choice: int | None = Non
             ask,
             pages,
             most_calls=body.max_tool_calls,
-            spend=partial(service.call_budget.spend, request.owner),
+            spend=partial(service.quotas.spend_call, request.owner),
+            reserve=request.reservation.grow,
+            count=meter.settle,
+            ended=None if traced is None else traced.end_answer,
             released=() if request.hosted is None else request.hosted.released,
             compaction=compaction,
             may_correct=formatted is not None and not body.stop,
         )
-    traced = None if (trace := REQUEST.get()) is None else trace.of_run(translation)
     outcome = RunOutcome(
         translation,
         attempts,
@@ -256,6 +267,7 @@ def new_run(request: PreparedRequest, service: Service, choice: int | None = Non
         TokenTiming() if traced is None else traced.timing(),
         ended_elsewhere=persistence is not None,
         losses=losses,
+        rounds=() if rounds is None else rounds.usage,
     )
     memory = request.reservation if choice is None else service.available.budget.reserve(request.owner)
     return Run(

@@ -11,7 +11,6 @@ from starlette.requests import Request
 from openresponses_bridge.seal import Sealer
 from openresponses_server.hosted.base import HostedProvider
 from openresponses_server.http.auth import Operators
-from openresponses_server.limits.call_budget import CallBudget
 from openresponses_server.limits.gate import Gate
 from openresponses_server.limits.memory import Available
 from openresponses_server.limits.quotas import Quotas
@@ -67,7 +66,6 @@ class Service:
     """What searches for clients that do so themselves."""
     prompts: Mapping[str, Prompt] = field(default_factory=dict)
     """The prompts of the operator's by their ids."""
-    call_budget: CallBudget = field(default_factory=lambda: CallBudget(None))
 
 
 def service_of(request: Request) -> Service:

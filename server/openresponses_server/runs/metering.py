@@ -27,7 +27,6 @@ from openresponses_bridge.models.tokens import (
     measured_output,
     measured_request,
 )
-from openresponses_bridge.protocol.items import Item
 from openresponses_bridge.protocol.request import CreateResponse
 from openresponses_bridge.protocol.usage import Usage
 from openresponses_server.observation.responses import HANDED_OVER, EndedRun, LoggedEnd, RunWatch
@@ -156,8 +155,11 @@ class Meter(RunWatch):
         tokens = self._input_tokens() if book.callbacks else 0
         book.start(self._owner, self._agent, self._model, tokens, input_room_of(self._target))
 
-    def settle(self, usage: Usage | None, output: Sequence[Item]) -> Usage | None:
-        """The usage that the response ends with: the upstream's, completed by estimates."""
+    def settle(
+        self, usage: Usage | None, output: Sequence[AnyItem], more: Sequence[AnyItem] = ()
+    ) -> Usage | None:
+        """The usage that the response ends with: the upstream's, completed by estimates. `more` are the items
+        that it was sent beside those of the request."""
         if not self._share:
             return usage
         if usage is not None and usage.has_only_total:
@@ -169,8 +171,8 @@ class Meter(RunWatch):
                 estimated=True,
             )
         if usage is None:
-            return Usage.of(self._input_tokens(), self._output_tokens(output), estimated=True)
-        input_tokens = usage.input_tokens or self._input_tokens()
+            return Usage.of(self._input_tokens(more), self._output_tokens(output), estimated=True)
+        input_tokens = usage.input_tokens or self._input_tokens(more)
         output_tokens = usage.output_tokens or self._output_tokens(output)
         if (input_tokens, output_tokens) == (usage.input_tokens, usage.output_tokens):
             return usage
@@ -200,10 +202,11 @@ class Meter(RunWatch):
         ):
             self._meters.learn(self._owner, accepting.model, self._given, usage)
 
-    def _input_tokens(self) -> int:
-        return self._meters.tokens(self._given.measured, self._target.model, self._owner)
+    def _input_tokens(self, more: Sequence[AnyItem] = ()) -> int:
+        tokens = self._meters.tokens(self._given.measured, self._target.model, self._owner)
+        return tokens + self._output_tokens(more) if more else tokens
 
-    def _output_tokens(self, output: Sequence[Item]) -> int:
+    def _output_tokens(self, output: Sequence[AnyItem]) -> int:
         measured = measured_output(output, most=SAMPLE)
         return self._meters.tokens(measured, self._target.model, self._owner) * self._share
 

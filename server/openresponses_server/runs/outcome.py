@@ -18,6 +18,7 @@ from openresponses_bridge.diagnostics import Diagnostic
 from openresponses_bridge.dialects.base import CUT, EMPTY, INVALID_JSON, INVALID_SHAPE
 from openresponses_bridge.errors import BridgeError
 from openresponses_bridge.protocol.response import Response
+from openresponses_bridge.protocol.usage import Usage
 from openresponses_server.errors import HttpError, Outage, UpstreamError
 from openresponses_server.observation.responses import (
     HANDED_OVER,
@@ -52,7 +53,8 @@ _log = structlog.get_logger(__name__)
 class RunOutcome:
     """How one run ends, for its `watches`: they begin in this order and end in the reverse one. `timing` is
     that of its tokens. `ended_elsewhere`: if the run is cancelled, another worker ends the response. `losses`
-    are filled with what the request lost in translation for the upstream that accepts it."""
+    are filled with what the request lost in translation for the upstream that accepts it, `rounds` with the
+    usage of its answers."""
 
     def __init__(
         self,
@@ -63,6 +65,7 @@ class RunOutcome:
         *,
         ended_elsewhere: bool,
         losses: list[Diagnostic],
+        rounds: Sequence[Usage] = (),
     ) -> None:
         self._translation = translation
         self._attempts = attempts
@@ -72,6 +75,7 @@ class RunOutcome:
         self._started = time.perf_counter()
         self._first: float | None = None
         self._losses = losses
+        self._rounds = rounds
 
     def first_bytes_received(self) -> None:
         """The first bytes of the upstream's answer have arrived."""
@@ -106,6 +110,7 @@ class RunOutcome:
             time.perf_counter() - self._started,
             None if self._first is None else self._first - self._started,
             self._translation.ended,
+            self._rounds,
         )
 
     def _said(self, ended: EndedRun, raised: BaseException | None) -> LoggedEnd:
@@ -140,6 +145,11 @@ class LogLine(Watch, Struct):
         if ended.first_bytes is not None:
             fields["first_ms"] = round(ended.first_bytes * 1000, 1)
         fields |= {"ms": round(ended.seconds * 1000, 1), "request_id": self.request_id}
+        if len(ended.rounds) > 1:
+            fields["rounds"] = [
+                [each.input_tokens, each.output_tokens, *(["estimated"] if each.estimated is True else [])]
+                for each in ended.rounds
+            ]
         if said.cause is not None:
             fields |= {"address": None if target is None else target.upstream.address, "cause": said.cause}
         _write(ended.response, said.status, said.code, fields)

@@ -7,7 +7,7 @@ all answers. `Rounds` runs the calls and asks again; the run's `Pipeline` passes
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -22,14 +22,19 @@ from openresponses_bridge.emitter.failures import outcome
 from openresponses_bridge.emitter.stopping import STOP_SEQUENCE
 from openresponses_bridge.emitter.stream import ResponseStream, StreamFilter
 from openresponses_bridge.emitter.tool_call import is_another
+from openresponses_bridge.protocol.codec import encode
 from openresponses_bridge.protocol.content import LogProb
 from openresponses_bridge.protocol.events import Event
 from openresponses_bridge.protocol.hosted import OUTPUT, PROGRESS_EVENTS, kind_of
 from openresponses_bridge.protocol.ids import prefix_of
-from openresponses_bridge.protocol.input_items import FunctionCallOutputParam, FunctionCallParam
+from openresponses_bridge.protocol.input_items import (
+    FunctionCallOutputParam,
+    FunctionCallParam,
+    MessageParam,
+)
 from openresponses_bridge.protocol.items import FunctionCall, Item, MessagePhase
 from openresponses_bridge.protocol.unknown import Extra
-from openresponses_bridge.protocol.usage import Usage, latest
+from openresponses_bridge.protocol.usage import Usage, latest, sum_of
 from openresponses_bridge.random_ids import random_id
 from openresponses_server.hosted.base import (
     HostedCall,
@@ -136,10 +141,7 @@ class HostedStream(StreamFilter):
         self._reason: str | None = None
         self._deferred: str | None = None
         self._expected: Callable[[], list[Event]] | None = None
-        self._before: Usage | None = None  # of the answers before
         self._usage: Usage | None = None
-        self.rounds: list[Usage | None] = []
-        """The usage of each answer that is over, None where its upstream reported none."""
         self._opening: Sequence[Mapping[str, Any]] = ()
 
     @property
@@ -167,6 +169,11 @@ class HostedStream(StreamFilter):
         """An answer was the summary of a conversation, or should have been."""
         self._asked, self._usage = found, usage
 
+    @property
+    def reported(self) -> Usage | None:
+        """The usage of the latest answer, as far as its upstream reported it."""
+        return self._usage
+
     def next_answer(self) -> None:
         """Another answer follows."""
         if self._judged is not None:
@@ -174,9 +181,6 @@ class HostedStream(StreamFilter):
         self._asked = None
         self._calls.clear()
         self._expected = None
-        self.rounds.append(self._usage)
-        if self._usage is not None:
-            self._before = self._usage if self._before is None else self._before.plus(self._usage)
         self._usage = None
 
     def start(self) -> list[Event]:
@@ -312,12 +316,10 @@ class HostedStream(StreamFilter):
         return self._flush() + super().item_added(item)
 
     def usage(self, usage: Usage | Mapping[str, Any]) -> list[Event]:
-        """The sum over all answers; within one the last report counts."""
+        """Within one answer the last report counts; `Rounds.settle` makes the sum over all."""
         self.require("usage")
         self._usage = latest(self._usage, usage_of(usage, self.diagnostics))
-        if self._before is None or self._usage is None:
-            return super().usage(usage)
-        return super().usage(self._before.plus(self._usage))
+        return super().usage(usage)
 
     def defer_finish(self, reason: str | None) -> list[Event]:
         self._deferred = reason
@@ -331,8 +333,6 @@ class HostedStream(StreamFilter):
         for index, call in self._calls.items():
             for each in call.waiting:
                 events += super().tool_call(index, **each)
-        if self._usage is None and self._before is not None:
-            super().usage(self._before)
         kept, self._kept = self._kept, []
         cut = incomplete or outcome(reason or self._deferred)[0] is not None
         if not kept or cut or reason == STOP_SEQUENCE:
@@ -359,6 +359,10 @@ def _whole_call(item: Item | Mapping[str, Any]) -> FunctionCall | None:
 Ask = Callable[[Sequence[Any], bool], Attempts]
 """The attempts for the next answer: the items that follow the request's own, and whether it is the last, in
 which the model may call no hosted tool."""
+
+Count = Callable[[Usage | None, Sequence[Any], Sequence[Any]], Usage | None]
+"""The usage of one answer from what its upstream reported, what it wrote, and the items that its request had
+after the first one's. What was not reported is estimated."""
 
 OURS_TO_ANSWER: Final = frozenset(
     {
@@ -408,8 +412,10 @@ class Rounds:
     """Runs the calls of a response's answers and asks for the next one; and once for another answer in the
     place of one that does not fit its format, if `may_correct`. What calls find is added to `pages`;
     `most_calls` is the request's `max_tool_calls`; `spend` counts a call against the budget of its key and
-    says whether there was one left; `released` are approved calls, which run first, by the names that the
-    model is shown. `compaction` comes before the first answer for which it is due."""
+    says whether there was one left; `reserve` counts bytes that are in memory until the response ends, and
+    raises HttpError if they are too many; `ended` is called with the usage of each answer that another
+    follows; `released` are approved calls, which run first, by the names that the model is shown.
+    `compaction` comes before the first answer for which it is due."""
 
     def __init__(
         self,
@@ -420,7 +426,10 @@ class Rounds:
         pages: FoundPages | None,
         *,
         most_calls: int | None = None,
-        spend: Callable[[], bool] = lambda: True,
+        spend: Callable[[], Awaitable[bool]],
+        reserve: Callable[[int], None],
+        count: Count,
+        ended: Callable[[Usage], None] | None = None,
         released: Sequence[HostedCall] = (),
         compaction: Compaction | None = None,
         may_correct: bool = True,
@@ -435,16 +444,22 @@ class Rounds:
         self._pages = pages
         self._calls_left = limits.calls if most_calls is None else min(limits.calls, most_calls)
         self._spend = spend
+        self._reserve = reserve
+        self._count = count
+        self._ended = ended
         self.released = CallsToRun(list(released)) if released else None
         """Calls that run before the model is asked."""
+        self.usage: list[Usage] = []
+        """Of each answer that is over."""
         self._items: list[Any] = []  # since the request
+        self._given = 0  # of them, to the answer that is made
         self._seen = 0  # items of the output in them
         self._answers = 1
         self._is_last = False
         self._call_ids: set[str] = set()
         self.persistence: ResponseSessionPersistenceTransformer | None = None
-        """Stores the response. Before a call that must not run twice, what was made so far is made durable, and
-        what follows is stored as it comes, so that nobody makes the response again."""
+        """Stores the response. Before a call that must not run twice, what was made so far is made durable,
+        and what follows is stored as it comes, so that nobody makes the response again."""
         self.next: Attempts | None = None
         """The attempts for the next answer, when the calls have run; None: the response ends."""
         self._compaction = compaction
@@ -465,6 +480,9 @@ class Rounds:
         stream, compaction = self._stream, self._compaction
         assert compaction is not None
         self._compaction, self.is_compacting = None, False
+        self._end_answer(
+            [MessageParam("assistant", condensed.summary)] if condensed.summary else [], self._items
+        )
         stream.next_answer()
         self.next = self._waiting
         if not condensed.summary:
@@ -475,6 +493,7 @@ class Rounds:
         events += stream.item_event(item_id, COMPACTING, {})
         yield events + stream.complete_item(item)
         self._items.clear()
+        self._given = 0
         self._seen = len(stream.snapshot.output)
         if self._answers > 1:
             self.next = self._ask([], self._is_last)
@@ -496,7 +515,7 @@ class Rounds:
             if question is not None:
                 waits_for_user = True
                 yield stream.run_item(question)[0]
-            elif (refused := self._refusal()) is not None:
+            elif (refused := await self._refusal()) is not None:
                 pairs.append((call, refused))
             else:
                 planned.append((call, tool, inner))
@@ -533,6 +552,10 @@ class Rounds:
         made = self._remember(pairs)
         if waits_for_user or made or self._is_last:
             return
+        if asked is self.released:  # of another response
+            self._given = len(self._items)
+        else:
+            self._end_answer(self._written([]), self._items[: self._given])
         self._answers += 1
         self._is_last = self._calls_left <= 0 or self._answers >= self._limits.rounds
         stream.next_answer()
@@ -546,17 +569,44 @@ class Rounds:
             return None
         self.has_corrected = True
         self._remember([])
-        self._items += asked
+        written, given = [*self._written([]), *asked[:-1]], self._items[: self._given]
+        self._keep(asked)
+        self._end_answer(written, given)
         self._answers += 1
         self._stream.next_answer()
         return await self.before(self._ask(self._items, self._is_last))
 
-    def _refusal(self) -> str | None:
+    def _written(self, output: Sequence[Any]) -> list[Any]:
+        """What the latest answer wrote: in the conversation, and in the output behind that."""
+        found = [each for each in self._items[self._given :] if not isinstance(each, FunctionCallOutputParam)]
+        return found + [each for each in output[self._seen :] if not kind_of(each)]
+
+    def _end_answer(self, written: Sequence[Any], given: Sequence[Any], *, last: bool = False) -> None:
+        """Count the latest answer, unless nothing of it came. `given` are the items that it was asked with,
+        after those of the request."""
+        reported = self._stream.reported
+        self._given = len(self._items)
+        if reported is None and not written:
+            return
+        counted = self._count(reported, written, given)
+        if counted is not None:
+            self.usage.append(counted)
+            if self._ended is not None and not last:
+                self._ended(counted)
+
+    def settle(self, usage: Usage | None, output: Sequence[Any]) -> Usage | None:
+        """The usage that the response ends with, of which its latest answer has reported this."""
+        if not self.usage:
+            return self._count(usage, output, ())
+        self._end_answer(self._written(output), self._items[: self._given], last=True)
+        return self.usage[0] if len(self.usage) == 1 else sum_of(self.usage)
+
+    async def _refusal(self) -> str | None:
         """Why another call may not run; None if it may, which counts it."""
         if self._is_last or self._calls_left <= 0:
             return _BEYOND
         self._calls_left -= 1
-        return None if self._spend() else _SPENT
+        return None if await self._spend() else _SPENT
 
     async def _run(self, tool: HostedTool, call: HostedCall) -> HostedResult:
         """The result, whatever happens; its output is bounded."""
@@ -579,13 +629,15 @@ class Rounds:
         output = self._stream.snapshot.output
         new = [item for item in output[self._seen :] if not kind_of(item)]
         self._seen = len(output)
-        self._items += new
         named = [(self._unique(call.call_id), call, said) for call, said in pairs]
-        self._items += [
-            FunctionCallParam(call_id, call.name, call.arguments or "{}") for call_id, call, _ in named
-        ]
-        self._items += [FunctionCallOutputParam(call_id, said) for call_id, _, said in named]
+        calls = [FunctionCallParam(call_id, call.name, call.arguments or "{}") for call_id, call, _ in named]
+        self._keep([*new, *calls, *(FunctionCallOutputParam(call_id, said) for call_id, _, said in named)])
         return any(item.type in OURS_TO_ANSWER for item in new)
+
+    def _keep(self, items: Sequence[Any]) -> None:
+        """Add items to the conversation. Raises HttpError if they are too many to be in memory."""
+        self._items += items
+        self._reserve(sum(len(encode(each)) for each in items))
 
     def _unique(self, call_id: str) -> str:
         if not call_id or call_id in self._call_ids:

@@ -267,8 +267,8 @@ class HostedLimits(Struct, frozen=True, forbid_unknown_fields=True):
     calls: Count = 32
     """The calls in one response. A request's `max_tool_calls` can lower it."""
     calls_per_day_per_key: Count | None = None
-    """The calls of one key in a day (UTC), counted by each worker for itself. Without keys it is that of all.
-    Default: any number."""
+    """The calls of one key in a day (UTC), counted over all workers with Redis, else by each for itself.
+    Without keys it is that of all. Default: any number."""
     seconds: Seconds = 60.0
     """The time for one call."""
     result_bytes: Annotated[int, Meta(ge=256, le=1024 * 1024)] = 32 * 1024

@@ -55,7 +55,7 @@ class Server:
         self._commands = WebCommands(WebSearch(settings, self.provider), HostedLimits(**limits))
         self.left = budget
 
-    def spend(self) -> bool:
+    async def spend(self) -> bool:
         self.left -= 1
         return self.left >= 0
 

@@ -7,7 +7,7 @@ import { eventAfter, isRecording, linked, readTrace, textIn } from './protocol/t
 const MOST = 100_000_000; // characters
 const MOST_NOTES = 200; // that are pinned to events
 const LONGEST = 500; // characters of what one says
-const PINNED = ['repair', 'loss', 'ignored', 'warning', 'retry', 'failover'];
+const PINNED = ['repair', 'loss', 'ignored', 'warning', 'round', 'retry', 'failover'];
 
 /** Fetch the trace of a stored response, or of one that runs. */
 export async function fetchTrace(recording) {

@@ -236,7 +236,7 @@ class ConnectionPool:
     async def request(
         self, method: str, url: str, *, headers: Mapping[str, str], data: bytes = b"", once: bool = False
     ) -> Http1Response:
-        """Send a request; returns when the head of the answer was received. `once`: it is never retried, since
+        """Send a request; returns when the head of the answer was received. `once`: it is never retried, as
         even a server that closed the connection without an answer may have acted on it. Raises OSError."""
         target = self._target_of(url)
         head = request_head(method, target, headers, len(data))

@@ -97,8 +97,9 @@ class RecordedEnd(Struct, frozen=True, omit_defaults=True, tag="end"):
 
 class Note(Struct, frozen=True, omit_defaults=True, tag="note"):
     """Something about a response besides its exchanges: a `repair`, `loss`, `ignored` or `warning`; a `retry`
-    or `failover` of an upstream (`where`); its `end`, with its status in `where`, and the code and cause of a
-    failure in `what`. `times`: how often it has occurred so far."""
+    or `failover` of an upstream (`where`); a `round`, one of several answers, with its number in `where` and
+    its tokens; its `end`, with its status in `where`, and the code and cause of a failure in `what`. `times`:
+    how often it has occurred so far."""
 
     at: Moment
     kind: str

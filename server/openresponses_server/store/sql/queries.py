@@ -53,7 +53,7 @@ _IDS_AT_ONCE: Final = 500  # of the parameters that one statement takes
 
 USE_ONCE: Final = text("INSERT INTO used_once (name, until) VALUES (:name, :until) ON CONFLICT DO NOTHING")
 """Literal, since the dialects' own inserts have this condition under different types."""
-FORGET_USED: Final = delete(used_once).where(used_once.c.until <= bindparam("now"))
+EVICT_USED: Final = delete(used_once).where(used_once.c.until <= bindparam("now"))
 GET: Final = select(*responses.c).where(_OWNED, READABLE)
 GET_ANY: Final = select(*responses.c).where(_ID)
 _KEPT_FOR_OWNER: Final = responses.c.owner.in_(

@@ -333,7 +333,7 @@ class SqlStore:
         while swept := await self._database.write(partial(delete_expired, now=now, most=_SWEPT_AT_ONCE)):
             total += swept
         await self.conversations.sweep(now)
-        await self._database.write(partial(_forget_used, now=now))
+        await self._database.write(partial(_evict_used, now=now))
         return total
 
     def export(self) -> AsyncIterator[bytes]:
@@ -362,8 +362,8 @@ class SqlStore:
         )
 
 
-def _forget_used(connection: Connection, now: float) -> None:
-    connection.execute(queries.FORGET_USED, {"now": now})
+def _evict_used(connection: Connection, now: float) -> None:
+    connection.execute(queries.EVICT_USED, {"now": now})
 
 
 def _database_at(url: URL) -> Database:

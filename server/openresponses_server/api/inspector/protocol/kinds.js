@@ -16,7 +16,7 @@ const BY_WORD = [
   ['output_item', OTHER],
 ];
 
-export const SEVERITIES = ['none', 'ignored', 'retry', 'failover', 'warning', 'repair', 'loss', 'violation'];
+export const SEVERITIES = ['none', 'round', 'ignored', 'retry', 'failover', 'warning', 'repair', 'loss', 'violation'];
 const RANK = Object.fromEntries(SEVERITIES.map((name, rank) => [name, rank]));
 
 export function kindOf(name, data) {
