@@ -148,6 +148,7 @@ class ResponseSessionPersistenceTransformer:
         given: dict[str, Any] = {"lease": lease, "timeout": timeout, "stored": stored, "clock": clock}
         shown = self._withheld.of(snapshot)
         self._record = RecordWriter(record, shown, store, worker, upstream=upstream, **given)
+        self._was_queued = stored
         self._log = LogWriter(log, self.response_id)
         self._where = store, self.response_id, record.owner
         self._timeout = timeout
@@ -309,8 +310,11 @@ class ResponseSessionPersistenceTransformer:
                 self._writing.release()
         if self.lost:
             events = await self._lost(events)
-        elif self._log.opened and (len(self.batch.data) <= _LARGEST_LOGGED or not self.saved):
-            await self._log.written(self.batch)
+        else:
+            if self._was_queued and not self._log.opened:
+                await self._log.open()  # whoever queued it has done so, and readers wait in it
+            if self._log.opened and (len(self.batch.data) <= _LARGEST_LOGGED or not self.saved):
+                await self._log.written(self.batch)
         await self._end_log()
         return events
 

@@ -176,6 +176,27 @@ async def test_s2_response_that_is_queued_for_any_worker_can_be_waited_for(bench
     assert [each async for each in bench.log.read(bench.id, wait=False)] == []
 
 
+@pytest.mark.parametrize("largest", [1024 * 1024, 10], ids=["short", "long"])
+async def test_s2_reader_of_a_queued_response_that_ends_at_once_does_not_wait(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, largest: int
+) -> None:
+    """Whoever queued it has opened its log, and another worker makes it in one batch."""
+    monkeypatch.setattr(persistence, "_LARGEST_LOGGED", largest)
+    queued = Bench(request=b"{}", log=bench.log)
+    await queued.kept.queue(for_anybody=True)
+    record = await queued.record()
+    lease = Lease("another", queued.time() + 10.0)
+    assert await queued.store.kept.acquire(queued.id, lease, queued.time()) is not None
+    machine = queued.machine
+    made = ResponseSessionPersistenceTransformer(
+        record, lambda: machine.snapshot, as_store(queued.store), bench.log, "another", stored=True
+    )
+    await made.persist(machine.start() + machine.text("Hi") + machine.finish("stop"))
+    async with asyncio.timeout(60):
+        logged = [frames.last async for frames in bench.log.read(queued.id)]
+    assert logged == ([made.batch.last] if len(made.batch.data) <= largest else [])
+
+
 async def test_short_response_is_one_write(bench: Bench) -> None:
     await bench.take(bench.machine.start() + bench.machine.text("Hi") + bench.machine.finish("stop"))
     assert bench.store.calls == ["put"]
