@@ -35,10 +35,10 @@ async def search(request: Request) -> ASGIApp:
     headers = await service.quotas.accept(owner)
     spend = partial(service.quotas.spend_call, owner)
     losses = loss_header(reported_losses(unknown_fields(given)))
-    return _CommandsResponse(partial(commands.run, given, spend), service.gate, owner, headers | losses)
+    return CommandsResponse(partial(commands.run, given, spend), service.gate, owner, headers | losses)
 
 
-class _CommandsResponse:
+class CommandsResponse:
     """Runs the commands in a slot of their owner, until the client disconnects or the server is cut off, and
     sends what they gave."""
 

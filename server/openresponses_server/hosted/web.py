@@ -91,7 +91,7 @@ class WebSearchTool:
         place = _object(raw, "user_location")
         place = _object(place, "approximate") or place  # as Chat Completions has it
         size = raw.get("search_context_size") or "medium"
-        if size not in _SHARES:
+        if not isinstance(size, str) or size not in _SHARES:
             raise _invalid("search_context_size", "expected low, medium or high")
         self._results = min(max(int(results * _SHARES[size]), 1), _MOST_RESULTS)
         where = {name: str(place[name])[:100] for name in _PLACE if isinstance(place.get(name), str)}

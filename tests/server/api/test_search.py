@@ -1,7 +1,13 @@
 """`/v1/alpha/search`, which Codex asks, over HTTP: found by a stand-in of SearXNG on loopback."""
 
+import asyncio
 from typing import Any
 
+import pytest
+
+from openresponses_server.api.search import CommandsResponse
+from openresponses_server.errors import HttpError
+from openresponses_server.limits.gate import Gate
 from openresponses_server.settings import HostedLimits, Limits, Settings, WebSearchSettings
 from openresponses_server.settings.files import hashed
 from tests.server.hosted.test_web_search import HIT, found, searxng, until
@@ -82,3 +88,28 @@ def test_a_search_takes_a_slot_and_ends_with_its_client(searxng: ScriptedUpstrea
             return search(base).status == 200
 
         until(answered)
+
+
+@pytest.mark.anyio
+async def test_a_search_ends_with_the_server() -> None:
+    gate = Gate(Limits())
+    ended = asyncio.Event()
+
+    async def run() -> dict[str, Any]:
+        for deadline in gate.deadlines:  # as the gate does when the time for finishing is over
+            deadline.reschedule(0)
+        try:
+            await asyncio.Event().wait()
+            return {}
+        finally:
+            ended.set()
+
+    async def receive() -> dict[str, Any]:
+        await asyncio.Event().wait()
+        return {}
+
+    async def send(_message: Any) -> None: ...
+
+    with pytest.raises(HttpError) as raised:
+        await CommandsResponse(run, gate, "", {})({"type": "http"}, receive, send)
+    assert (raised.value.http_status, ended.is_set(), gate.runs.count) == (503, True, 0)

@@ -1,10 +1,12 @@
 """The commands of Codex's search, in process: what each gives, and its limits (law S10)."""
 
 import asyncio
-from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from openresponses_bridge.errors import InvalidRequestError
 from openresponses_bridge.protocol.codec import decode_search_request, encode
@@ -51,8 +53,8 @@ class Server:
 
     def __init__(self, *hits: SearchHit, budget: int = 1000, **limits: Any) -> None:
         self.provider = StandIn(*hits)
-        settings = WebSearchSettings(provider="duckduckgo", seconds=5.0, page_bytes=2000)
-        self._commands = WebCommands(WebSearch(settings, self.provider), HostedLimits(**limits))
+        where = WebSearchSettings(provider="duckduckgo", seconds=5.0, page_bytes=2000)
+        self._commands = WebCommands(WebSearch(where, self.provider), HostedLimits(**limits))
         self.left = budget
 
     async def spend(self) -> bool:
@@ -232,11 +234,9 @@ async def test_what_is_wrong_is_named(request_: dict[str, Any], param: str) -> N
     assert raised.value.param == param
 
 
-def spans() -> Sequence[tuple[int, str]]:
-    return [(1, "day"), (7, "week"), (8, "month"), (31, "month"), (32, "year"), (3650, "year")]
-
-
-@pytest.mark.parametrize(("days", "name"), spans())
+@pytest.mark.parametrize(
+    ("days", "name"), [(1, "day"), (7, "week"), (8, "month"), (31, "month"), (32, "year"), (3650, "year")]
+)
 def test_the_shortest_span_that_has_the_days(days: int, name: str) -> None:
     assert SearchQuery("x", 1, days=days).span(("day", "week", "month", "year")) == name
 
@@ -246,3 +246,27 @@ async def test_any_recency_is_a_number_of_days(recency: int) -> None:
     server = Server()
     assert "It rains." in await server.said(search_query=[{"q": "x", "recency": recency}])
     assert server.provider.asked[0].days in (1, 3650)
+
+
+_LEAF = st.none() | st.booleans() | st.integers() | st.sampled_from(["low", "a.example", "FR", ""])
+_VALUE = st.recursive(
+    _LEAF,
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(["allowed_domains", "approximate", "country", "type"]), inner, max_size=3
+        )
+    ),
+    max_leaves=6,
+)
+_SETTINGS = st.dictionaries(
+    st.sampled_from(["filters", "user_location", "search_context_size", "external_web_access", "max_uses"]),
+    _VALUE,
+)
+
+
+@settings(deadline=None)
+@given(_SETTINGS)
+def test_any_settings_are_used_or_refused(raw: dict[str, Any]) -> None:
+    with suppress(InvalidRequestError):
+        WebSearch(WebSearchSettings(provider="duckduckgo"), StandIn()).tool(raw)

@@ -9,8 +9,9 @@ from click.testing import CliRunner
 
 from openresponses_bridge.conformance import StreamValidator
 from openresponses_server.commands.cli import main
-from openresponses_server.settings import WebSearchSettings
+from openresponses_server.settings import UpstreamSettings, WebSearchSettings
 from tests.server.hosted.test_web_search import HIT, SEARCH, calling, searching, searxng, settings
+from tests.support import dialect_scripts as scripts
 from tests.support.schema import event_violations
 from tests.support.serving import call, respond, serving, stream
 from tests.support.sockets import opened_socket
@@ -108,6 +109,22 @@ def test_an_answer_that_names_a_page_cites_it(searching: str, upstream: Scripted
     cites(upstream)
     whole = respond(searching, {"openresponses-wire": wire}, model="m", tools=SEARCH).json
     assert whole["output"][-1]["content"][0]["annotations"] == [cited]
+
+
+@pytest.mark.parametrize("dialect", ["chat", "anthropic", "responses", "gemini"])
+def test_answers_of_every_kind_of_upstream_cite(
+    upstream: ScriptedUpstream, searxng: ScriptedUpstream, dialect: str
+) -> None:
+    at = UpstreamSettings(url=upstream.url, name="scripted", dialect=dialect)
+    where = WebSearchSettings(provider="searxng", url=searxng.url.removesuffix("/v1"), when="always")
+    upstream.scripts["m"] = [
+        Script(scripts.call(dialect, ("call_1", "web_search", '{"query":"x"}'))),
+        Script(scripts.text(dialect, *ANSWER)),
+    ]
+    with serving(settings(upstream, searxng, upstreams=[at], web_search=where)) as base:
+        final = stream(base, model="m", tools=SEARCH).final
+    said = final["output"][-1]["content"][0]
+    assert said["annotations"] == [{**CITED, "start_index": 3, "end_index": 3 + len(LINK)}]
 
 
 @pytest.mark.parametrize("streamed", [True, False])

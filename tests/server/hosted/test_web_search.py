@@ -271,6 +271,7 @@ def test_an_upstream_that_searches_itself_is_asked_to(
     ("tool", "param"),
     [
         ({"search_context_size": "huge"}, "tools[0].search_context_size"),
+        ({"search_context_size": ["low"]}, "tools[0].search_context_size"),
         ({"filters": {"allowed_domains": [1]}}, "tools[0].filters.allowed_domains"),
         ({"user_location": "here"}, "tools[0].user_location"),
     ],
