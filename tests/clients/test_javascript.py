@@ -32,6 +32,21 @@ def test_openai_tools(run_js: Run, upstream: ScriptedUpstream) -> None:
     assert results(upstream) == {"call_1": "12 degrees", "call_2": "12 degrees"}
 
 
+def test_openai_conversations(run_js: Run, upstream: ScriptedUpstream) -> None:
+    """With a thousand items in pages."""
+    upstream.scripts = InTurn(said("Hel", "lo"))
+    assert run_js("openai.mjs", "conversations") == {
+        "topic": "b",
+        "named": True,
+        "first": ["Hi", "Hello", "Hello"],
+        "inOrder": True,
+        "count": 1003,
+        "last": "999",
+        "deleted": True,
+        "gone": 404,
+    }
+
+
 def test_openai_error(run_js: Run, upstream: ScriptedUpstream) -> None:
     upstream.scripts = InTurn(refusal(429, message="Slow down", code="rate_limit_exceeded"))
     assert run_js("openai.mjs", "error") == {

@@ -255,6 +255,40 @@ def test_items_are_the_history_and_the_turn_is_appended(bridged: str, upstream: 
     assert asked(upstream, "conv")[:2] == ["One", "Answer"]
 
 
+@pytest.mark.parametrize("way", ["http", "background", "websocket"])
+def test_a_reference_to_an_item_that_was_only_added(
+    bridged: str, upstream: ScriptedUpstream, way: str
+) -> None:
+    """No response has it. It is in the conversation that is named, once; elsewhere it is not known."""
+    name, other = created(bridged, "Before"), created(bridged, "Elsewhere")
+    added = call(bridged, "POST", f"{V1}/{name}/items", {"items": [user("Added")]}).json["data"][0]["id"]
+
+    def ask(*items: dict[str, Any], conversation: str = name) -> dict[str, Any]:
+        request = {"model": "conv", "input": list(items), "conversation": conversation}
+        if way == "websocket":
+            with opened_socket(bridged) as socket:
+                last: dict[str, Any] = socket.turn(**request).events[-1]
+            return last
+        if way == "background":
+            request |= {"background": True, "stream": True}
+        return call(bridged, "POST", "/v1/responses", request).json if way == "http" else _last(request)
+
+    def _last(request: dict[str, Any]) -> dict[str, Any]:
+        reply = call(bridged, "POST", "/v1/responses", request)
+        found: dict[str, Any] = reply.events[-1] if reply.status == 200 else reply.json
+        return found
+
+    reference = {"type": "item_reference", "id": added}
+    ask(reference, user("One"), reference)
+    assert asked(upstream, "conv") == ["Before", "Added", "One"]
+    ask(reference)
+    assert asked(upstream, "conv")[:3] == ["Before", "Added", "One"]
+    refusal_of = ask(reference, user("Two"), conversation=other)["error"]
+    assert (refusal_of["code"], refusal_of["param"]) == ("item_not_found", "input[0].id")
+    assert call(bridged, "DELETE", f"{V1}/{name}/items/{added}").status == 200
+    assert ask(reference, user("Three"))["error"]["code"] == "item_not_found"
+
+
 def test_a_call_is_answered_in_the_next_turn(bridged: str, upstream: ScriptedUpstream) -> None:
     upstream.scripts["tools"] = [
         Script([tool_call(0, "{}", "get_time", "call_1"), chunk("tool_calls")]),
