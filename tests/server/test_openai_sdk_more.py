@@ -111,6 +111,20 @@ def test_cancel(client: sdks.openai.OpenAI) -> None:
         client.responses.cancel("resp_nobody")
 
 
+def test_compaction_by_threshold_is_streamed_and_sent_back(client: sdks.openai.OpenAI) -> None:
+    compact: Any = [{"type": "compaction", "compact_threshold": 1000}]
+    talk: Any = [{"role": "user", "content": "A word. " * 900}, {"role": "assistant", "content": "Yes."}]
+    asked: Any = [*talk, {"role": "user", "content": "Which?"}]
+    with client.responses.stream(model="demo", input=asked, context_management=compact) as streamed:
+        events = [event.type for event in streamed]
+        final = streamed.get_final_response()
+    assert "response.compaction.compacting" in events
+    assert [item.type for item in final.output] == ["compaction", "message"]
+    output: Any = [item.to_dict() for item in final.output]
+    again = client.responses.create(model="demo", input=[*asked, *output, *asked[-1:]])
+    assert again.status == "completed"
+
+
 def test_conversations(client: sdks.openai.OpenAI) -> None:
     kept = client.conversations
     begun: Any = [{"role": "user", "content": "My name is Ada"}]

@@ -8,17 +8,19 @@ from typing import Any
 import pytest
 
 from openresponses_bridge.conformance import StreamValidator
+from openresponses_bridge.models.tokens import TokenEstimator
 from openresponses_bridge.protocol.codec import decode_request
 from openresponses_server.requests.composition import compose
 from openresponses_server.requests.prepare import prepare
 from openresponses_server.requests.prepared import PreparedRequest
 from openresponses_server.settings import Capabilities, FunctionSettings, Settings, UpstreamSettings
 from openresponses_server.settings.files import hashed
+from tests.server.runs.test_withheld_runs import left_by, until
 from tests.support import dialect_scripts as scripts
 from tests.support.schema import violations as schema_violations
-from tests.support.serving import call, respond, serving, stream
+from tests.support.serving import call, respond, serving, stream, violations, wait_for
 from tests.support.sockets import opened_socket
-from tests.support.upstream import CUT, DONE, Received, Script, ScriptedUpstream, chunk, refusal, text
+from tests.support.upstream import CUT, DONE, HANG, Received, Script, ScriptedUpstream, chunk, refusal, text
 from tests.support.upstream import call as tool_call
 
 pytestmark = pytest.mark.timeout(120)
@@ -434,6 +436,48 @@ def test_in_the_background_and_read_again(bridged: str, condensing: ScriptedUpst
     ]
 
 
+@pytest.mark.parametrize("at_summary", [True, False])
+def test_s1_its_worker_is_killed(upstream: ScriptedUpstream, tmp_path: Path, at_summary: bool) -> None:
+    """During the summary nobody has seen anything, and it is made again; what was seen after it stays."""
+    hanging = Script([chunk(content="Half"), HANG])
+    done = [Script(text("Ada has a cat.")), Script(text("Oui."))]
+    upstream.scripts["m"] = [hanging, *done] if at_summary else [done[0], hanging, *done]
+    database = tmp_path / "sessions.sqlite3"
+
+    def settings(database: Path) -> Settings:
+        return Settings(
+            upstreams=[UpstreamSettings(url=upstream.url)],
+            store=f"sqlite:///{database}",
+            checkpoint_interval=0.05,
+            lease=1.0,
+        )
+
+    body = {"model": "m", "input": [*EARLIER, QUESTION], "background": True, **at()}
+    with serving(settings(database)) as base:
+        made = call(base, "POST", "/v1/responses", body).json["id"]
+        until(lambda: len(asked(upstream, "m")) == (1 if at_summary else 2))
+        until(lambda: upstream.last("m").sent > 0)
+        until(lambda: at_summary or call(base, "GET", f"/v1/responses/{made}").json["output"] != [])
+        database = left_by(base, made, database, 1)
+    with serving(settings(database)) as base:
+        final = wait_for(base, made, "completed" if at_summary else "failed")
+        again = call(base, "GET", f"/v1/responses/{made}?stream=true")
+    kinds = [item["type"] for item in final["output"]]
+    assert kinds[0] == "compaction"
+    assert kinds.count("compaction") == 1
+    assert violations(again) == []
+
+
+def test_cancelled_during_the_summary(bridged: str, upstream: ScriptedUpstream) -> None:
+    upstream.scripts["m"] = Script([chunk(content="Half"), HANG])
+    body = {"model": "m", "input": [*EARLIER, QUESTION], "background": True, **at()}
+    made = call(bridged, "POST", "/v1/responses", body).json["id"]
+    until(lambda: len(asked(upstream, "m")) == 1)
+    cancelled = call(bridged, "POST", f"/v1/responses/{made}/cancel").json
+    assert (cancelled["status"], cancelled["output"]) == ("incomplete", [])
+    assert len(asked(upstream, "m")) == 1
+
+
 def test_another_key_can_not_open_it(upstream: ScriptedUpstream) -> None:
     upstream.scripts["m"] = [Script(text("Ada has a cat.")), Script(text("Oui."))]
     settings = Settings(upstreams=[UpstreamSettings(url=upstream.url)], api_keys=[hashed("a"), hashed("b")])
@@ -474,6 +518,24 @@ async def test_the_request_for_a_summary_takes_memory_too() -> None:
         request = await prepare(PreparedRequest(decode_request(json.dumps(body).encode()), {}, "r"), service)
         assert service.available.budget.bytes == times * len(request.translated.outgoing.body)
         request.reservation.release()
+
+
+@pytest.mark.anyio
+async def test_s10_each_item_is_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    counted: list[int] = []
+    count = TokenEstimator.item
+
+    def counting(self: TokenEstimator, item: Any, model: str = "") -> int:
+        counted.append(1)
+        return count(self, item, model)
+
+    monkeypatch.setattr(TokenEstimator, "item", counting)
+    service = compose(Settings(store="memory://"))
+    talk = [{"role": role, "content": f"word {at}"} for at in range(500) for role in ("user", "assistant")]
+    body = {"model": "demo", "input": [*talk, QUESTION], "store": False, **at()}
+    request = await prepare(PreparedRequest(decode_request(json.dumps(body).encode()), {}, "r"), service)
+    assert request.is_due
+    assert len(counted) == len(talk) + 1
 
 
 def test_the_log_says_it_without_content(bridged: str, condensing: ScriptedUpstream, logs: StringIO) -> None:
