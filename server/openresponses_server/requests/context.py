@@ -18,8 +18,8 @@ from openresponses_bridge.protocol.content import InputTextContent
 from openresponses_bridge.protocol.request import CreateResponse
 from openresponses_bridge.protocol.secrets import items_without_secrets
 from openresponses_server.requests.abilities import Loss
-from openresponses_server.requests.compaction import is_summary, placeholder_of, summary_item
-from openresponses_server.requests.truncation import role_of, stays
+from openresponses_server.requests.compaction import placeholder_of, summary_item
+from openresponses_server.requests.truncation import last_users, stays
 from openresponses_server.runs.metering import input_room_of
 from openresponses_server.upstreams.targets import Target
 
@@ -91,7 +91,7 @@ class Split(NamedTuple):
 def split(items: Sequence[Any]) -> Split:
     """Split a conversation. The summary stands where the last item was that it stands for, so that a question
     comes after it, and the calls that a question led to are in it."""
-    last = _last_users(items)
+    last = last_users(items)
     kept: list[Any] = []
     condensed: list[Any] = []
     at = 0
@@ -102,21 +102,6 @@ def split(items: Sequence[Any]) -> Split:
             condensed.append(item)
             at = len(kept)
     return Split(kept, condensed, at)
-
-
-def _last_users(items: Sequence[Any]) -> range:
-    """The user's last messages that follow each other."""
-    stop = len(items)
-    while stop and not _is_users(items[stop - 1]):
-        stop -= 1
-    start = stop
-    while start and _is_users(items[start - 1]):
-        start -= 1
-    return range(start, stop)
-
-
-def _is_users(item: Any) -> bool:
-    return role_of(item) == "user" and not is_summary(item)
 
 
 def sealable(items: Iterable[Any]) -> list[Any]:

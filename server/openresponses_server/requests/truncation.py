@@ -20,6 +20,7 @@ from openresponses_bridge.models.tokens import TokenCounter
 from openresponses_bridge.protocol.request import CreateResponse
 from openresponses_bridge.protocol.unknown import Unknown
 from openresponses_server.requests.abilities import FittedRequest
+from openresponses_server.requests.compaction import is_summary
 from openresponses_server.runs.metering import input_room_of
 from openresponses_server.upstreams.targets import Target
 
@@ -73,10 +74,9 @@ class Truncator(Struct, frozen=True):
 def kept_indexes(items: Sequence[AnyItem], costs: Sequence[float], limit: float) -> list[int]:
     """The indexes of the items that stay, in order: as many as fit into `limit` tokens, and at least the
     pinned ones. `costs` are the items' tokens."""
-    pinned = [stays(item) for item in items]
-    user = _last_user(items)
-    if user is not None:
-        pinned[user.start : user.stop] = [True] * len(user)
+    pinned = [stays(item) or is_summary(item) for item in items]
+    user = last_users(items)
+    pinned[user.start : user.stop] = [True] * len(user)
     # tokens before each index, of all items and of the pinned ones
     whole = [0.0, *accumulate(costs)]
     staying = [0.0, *accumulate(cost if stays else 0.0 for cost, stays in zip(costs, pinned, strict=True))]
@@ -87,31 +87,35 @@ def kept_indexes(items: Sequence[AnyItem], costs: Sequence[float], limit: float)
     return [index for index, stays in enumerate(pinned) if stays or index >= start]
 
 
-def _starts(items: Sequence[AnyItem], user: range | None) -> Iterator[int]:
+def _starts(items: Sequence[AnyItem], user: range) -> Iterator[int]:
     """The indexes at which the conversation may begin, in order: at each turn, then at each round of calls in
     the last turn. No start separates a call from its output."""
     last = {key: index for index, item in enumerate(items) for key in _keys(item)}
-    turn = len(items) if user is None else user.start
+    turn = user.start if user else len(items)
     open_until = -1
     yield 0
     for index, item in enumerate(items):
         whole = open_until < index and (index == 0 or items[index - 1].type != "reasoning")
         begins = role_of(item) == "user" and (index == 0 or role_of(items[index - 1]) != "user")
-        after = user is None or index >= user.stop
+        after = index >= user.stop
         if whole and index and ((index <= turn and begins) or after):
             yield index
         open_until = max([open_until, *(last[key] for key in _keys(item))])
 
 
-def _last_user(items: Sequence[AnyItem]) -> range | None:
-    """The user's last messages that follow each other."""
-    stop = next((index + 1 for index in reversed(range(len(items))) if role_of(items[index]) == "user"), None)
-    if stop is None:
-        return None
-    start = stop - 1
-    while start and role_of(items[start - 1]) == "user":
+def last_users(items: Sequence[AnyItem]) -> range:
+    """The user's last messages that follow each other; empty without one."""
+    stop = len(items)
+    while stop and not _is_users(items[stop - 1]):
+        stop -= 1
+    start = stop
+    while start and _is_users(items[start - 1]):
         start -= 1
     return range(start, stop)
+
+
+def _is_users(item: AnyItem) -> bool:
+    return role_of(item) == "user" and not is_summary(item)
 
 
 def stays(item: AnyItem) -> bool:

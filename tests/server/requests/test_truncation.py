@@ -12,6 +12,7 @@ from openresponses_bridge.models.tokens import TokenEstimator
 from openresponses_bridge.protocol.codec import decode_request
 from openresponses_bridge.seal import Sealer
 from openresponses_server.requests.abilities import FittedRequest
+from openresponses_server.requests.compaction import summary_item
 from openresponses_server.requests.truncation import Truncator, kept_indexes
 from openresponses_server.settings import Capabilities, Settings, UpstreamSettings
 from openresponses_server.upstreams.routing import build_router
@@ -269,6 +270,13 @@ def test_any_conversation_stays_one_and_loses_no_more_than_it_has_to(
     more = kept_indexes(given_items, costs, spent)
     assert sum(costs[index] for index in more) <= max(spent, sum(costs[index] for index in least))
     assert not raw or kept
+
+
+def test_a_summary_of_what_came_before_stays() -> None:
+    raw = [message("user", "a"), message("assistant", "b"), message("user", "c"), message("assistant", "d")]
+    items: Any = decode_request(json.dumps({"input": [*raw, message("user", "e")]})).input
+    items[2] = summary_item("Ada has a cat.")
+    assert kept_indexes(items, [10.0] * len(items), 20.0) == [2, 4]
 
 
 def test_s10_each_item_is_counted_and_looked_at_once() -> None:
