@@ -105,6 +105,10 @@ def test_an_answer_that_names_a_page_cites_it(searching: str, upstream: Scripted
     validator = StreamValidator(wire)  # type: ignore[arg-type]
     assert not [each for event in reply.events for each in validator.feed(json.dumps(event))]
     assert not list(event_violations(added))
+    # it is read again from each event
+    for after in range(len(reply.events) - 1):
+        path = f"/v1/responses/{reply.final['id']}?stream=true&starting_after={after}"
+        assert call(searching, "GET", path).frames == reply.frames[after + 1 :]
     # the whole answer is the same
     cites(upstream)
     whole = respond(searching, {"openresponses-wire": wire}, model="m", tools=SEARCH).json
