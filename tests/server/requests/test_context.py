@@ -262,6 +262,25 @@ def test_between_two_rounds_without_a_summary(upstream: ScriptedUpstream, tmp_pa
     assert [each["role"] for each in upstream.last("m").body["messages"]] == ["user", "assistant", "tool"]
 
 
+@pytest.mark.parametrize("condensed", [True, False])
+def test_before_an_answer_that_is_corrected(upstream: ScriptedUpstream, condensed: bool) -> None:
+    """The second answer is asked for with the summary too, and nothing is condensed again."""
+    summary = Script(text("Ada has a cat.")) if condensed else refusal(400, message="no")
+    upstream.scripts["m"] = [summary, Script(text("nope")), Script(text('{"x": 1}'))]
+    schema = {"type": "object", "properties": {"x": {"type": "integer"}}, "required": ["x"]}
+    given = UpstreamSettings(url=upstream.url, options={"json_schema": "json_object"})
+    with serving(Settings(upstreams=[given])) as base:
+        form = {"format": {"type": "json_schema", "name": "a", "schema": schema}}
+        reply = stream(base, model="m", input=[*EARLIER, QUESTION], text=form, **at())
+    assert violations(reply) == []
+    assert reply.final["status"] == "completed"
+    assert [item["type"] for item in reply.final["output"]] == ["compaction"] * condensed + ["message"]
+    assert reply.final["output"][-1]["content"][0]["text"] == '{"x": 1}'
+    for each in asked(upstream, "m")[1:]:
+        assert ("Ada has a cat." in json.dumps(each.body)) == condensed
+        assert ("Bonjour Ada." in json.dumps(each.body)) != condensed
+
+
 # ── what can go wrong ──────────────────────────────────────────────────────────────────────────────────
 FAILURES = [
     refusal(400, message="too long", code="context_length_exceeded"),
