@@ -88,6 +88,7 @@ class FormattedStream(StreamFilter):
         self._pieces: list[str] = []  # of the held text
         self._size = 0
         self._in_text = False  # what comes belongs to text that is held
+        self._is_cut = False  # an item has come since that text, which the upstream made itself
         self._expected: Callable[[], list[Event]] | None = None
         self._calls: dict[int, _Call] = {}
         self._answering: int | None = None  # the index of the call that is the answer
@@ -101,6 +102,9 @@ class FormattedStream(StreamFilter):
         return plan.schema is not None and (plan.holds or plan.way is AnswerWay.FUNCTION)
 
     def _hold(self, piece: str, call: Callable[[], list[Event]]) -> list[Event]:
+        if self._is_cut:  # what was said before a search of the upstream's was not the answer, since more is
+            self._is_cut = False
+            self._leave_out()
         if self._expected is not None:
             self._held.append(_Held(_Kind.OTHER, self._expected))
             self._expected = None
@@ -152,9 +156,11 @@ class FormattedStream(StreamFilter):
     def _item_follows(self, kind: str) -> list[Event]:
         """An item comes that is not a whole message."""
         self._sent = self._sent or kind == "message"
-        if kind != "reasoning":
+        if kind.rpartition(":")[2] in _WAITS:
+            self._waits = True
             self._leave_out()
-            self._waits = self._waits or kind.rpartition(":")[2] in _WAITS
+        elif kind != "reasoning":
+            self._is_cut = True
         return self._other()
 
     # What comes from the upstream.
@@ -354,12 +360,13 @@ class FormattedStream(StreamFilter):
         return self._plan.way is AnswerWay.NATIVE
 
     def _shown(self) -> str:
-        """The text of the answer that was sent: the messages after the last item of another kind."""
+        """The text of the answer that was sent: the last messages without an item of another kind between
+        them."""
         found: list[str] = []
         for item in reversed(self.snapshot.output[self._first_item :]):
             if isinstance(item, Message):
                 found.append(_text_of(item))
-            elif item.type != "reasoning":
+            elif item.type != "reasoning" and any(found):
                 break
         return "".join(reversed(found))
 
