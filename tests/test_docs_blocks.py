@@ -229,10 +229,10 @@ def test_pages_that_want_it_installed_say_how_from_a_checkout() -> None:
 
 
 def test_configs_of_the_pages_can_be_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("OPENAI_API_KEY", "LOCAL_KEY"):
-        monkeypatch.setenv(name, "a key")
+    for name in ("OPENAI_API_KEY", "LOCAL_KEY", "EAST_KEY", "WEST_KEY", "HOUSE_KEY"):
+        monkeypatch.setenv(name, f"a key of {name}")
     monkeypatch.setenv("AZURE_RESOURCE_NAME", "mine")
-    config, profile, printing, ways = (
+    config, profile, printing, routes, ways = (
         block.code
         for block in blocks_of("docs/server.md")
         if block.language == "toml" and block.heading != "Prompts"
@@ -243,6 +243,15 @@ def test_configs_of_the_pages_can_be_used(tmp_path: Path, monkeypatch: pytest.Mo
     assert profiles.profile("house", tmp_path).title == "The house's models"
     (tmp_path / "printing.toml").write_text(printing)
     assert [*build_router(load_settings(tmp_path / "printing.toml"), ServerSealer()).upstreams()]
+    (tmp_path / "routes.toml").write_text(routes)
+    router = build_router(load_settings(tmp_path / "routes.toml"), ServerSealer())
+    target = router.resolve("gpt-5")
+    found_routes = [each.candidate.route for each in (target, *target.fallbacks)]
+    assert [(each.upstream, each.key) for each in found_routes] == [
+        *(("east", key) for key in range(3)),
+        ("second", 0),
+        ("local", 0),
+    ]
     (gateway,) = (block.code for block in blocks_of("docs/clients/gateways.md"))
     (tmp_path / "gateway.toml").write_text(gateway)
     behind = load_settings(tmp_path / "gateway.toml")

@@ -27,6 +27,11 @@ _BY_CODE: Final = {
     "upstream_timeout": 504,
     "internal_error": 500,
     "model_error": 500,
+    # of Google (google.rpc.Code)
+    "RESOURCE_EXHAUSTED": 429,
+    "UNAVAILABLE": 503,
+    "DEADLINE_EXCEEDED": 504,
+    "INTERNAL": 500,
 }
 _ERROR_STATUS: Final = re.compile("[45][0-9][0-9]")
 _TYPES: Final = frozenset({"model_error"})  # codes that are types too (specification, "Errors")
@@ -64,7 +69,9 @@ class UpstreamError(HttpError):
     `headers` keep the upstream's `retry-after`. `message` may be the upstream's. For the operator, `cause`
     describes the failure in this server's or the system's words, and `said` is what else the upstream sent.
     `permanent`: retrying does not help, so that the upstream is not asked again and clients get
-    `x-should-retry: false`."""
+    `x-should-retry: false`. `failover` is the cause for which another upstream may be asked, as in the
+    setting `failover_on`, "" if none should be; by default it follows from status and code. `counts`: it is
+    about the upstream or this server's key, not only about the request or the client's key."""
 
     UNREACHABLE = "upstream_unreachable"
     TIMEOUT = "upstream_timeout"
@@ -85,6 +92,8 @@ class UpstreamError(HttpError):
         code: str | None = None,
         error_type: str | None = None,
         param: str | None = None,
+        failover: str | None = None,
+        counts: bool = True,
     ) -> None:
         shown = {**(headers or {}), **(_PERMANENT if permanent else {})}
         super().__init__(
@@ -93,6 +102,20 @@ class UpstreamError(HttpError):
         self.cause = cause
         self.said = said
         self.permanent = permanent
+        self.failover = _failover_cause(status, code) if failover is None else failover
+        self.counts = counts
+
+
+def _failover_cause(status: int, code: str | None) -> str:
+    if code in (UpstreamError.UNREACHABLE, UpstreamError.DISCONNECTED):
+        return "connection"
+    if code == UpstreamError.AUTHENTICATION:
+        return "401"
+    if code == UpstreamError.TIMEOUT:
+        return "408"
+    if code == UpstreamError.TOO_LONG:
+        return ""
+    return "5xx" if status >= 500 else str(status) if status in (408, 429) else ""
 
 
 _OVERLOADED: Final = "server_is_overloaded"
@@ -134,9 +157,14 @@ def status_in(code: str) -> int | None:
     return int(code) if _ERROR_STATUS.fullmatch(code) else None
 
 
+def status_of(code: str) -> int | None:
+    """The HTTP status that an upstream's code or type of an error means; None if it means none."""
+    return status_in(code) or _BY_CODE.get(code)
+
+
 def failure_status(error: ResponseError) -> int:
     """The HTTP status for a response that failed without output. Upstreams may send it as the code."""
-    return status_in(error.code) or _BY_CODE.get(error.code, 502)
+    return status_of(error.code) or 502
 
 
 def failure(error: ResponseError) -> HttpError:

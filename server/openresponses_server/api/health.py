@@ -1,4 +1,4 @@
-"""Health checks and metrics."""
+"""Health checks, metrics and the states of routes."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ async def live(_request: Request) -> JSONResponse:
 
 async def ready(request: Request) -> JSONResponse:
     """`GET /readyz`: requests are accepted and the store can be written to; else 503 with the reason, as of
-    the last check. An event log that is unreachable is reported but does not make the server unready, because
-    stored responses can be read without it."""
+    the last check. An event log that is unreachable, and how many routes are left out, is reported but does
+    not make the server unready."""
     service = service_of(request)
     gate, monitor = service.gate, service.store_monitor
     if gate.leaving:
@@ -35,7 +35,16 @@ async def ready(request: Request) -> JSONResponse:
     }
     if monitor.log_outage is not None:
         state["event_log"] = monitor.log_outage.message
+    if outs := service.routes.outs():
+        state["routes_out"] = len(outs)
     return JSONResponse(state)
+
+
+async def routes(request: Request) -> JSONResponse:
+    """`GET /v1/routes`: the state of each route. For operators only, because they cover all clients."""
+    service = service_of(request)
+    service.operators.check(request)
+    return JSONResponse({"object": "list", "data": service.routes.listed(service.router.configured())})
 
 
 async def metrics(request: Request) -> Response:

@@ -19,7 +19,7 @@ from openresponses_server.upstreams.profiles import profile
 _DEFAULT: Final = "default"
 _MASKED: Final = "***"
 # their values may be secret
-_SECRET: Final = frozenset({"api_key", "api_key_command", "args", "env", "headers", "query"})
+_SECRET: Final = frozenset({"api_key", "api_keys", "api_key_command", "args", "env", "headers", "query"})
 _KEYS: Final = frozenset(
     {
         "$.trace.keys",
@@ -84,7 +84,7 @@ def _of_profile(settings: Settings, given: dict[str, Any], name: str) -> Iterato
         filled["url"] = at.url
         filled["options"] = {key: value for key, value in at.options.items() if key not in given["options"]}
         filled["model_options"] = at.model_options
-    if given["url"] is None and given["api_key"] is None and not given["pass_through"]:
+    if given["url"] is None and given["api_key"] is None and not (given["api_keys"] or given["pass_through"]):
         filled["api_key_env"] = known.api_key_env
     for path, key, value in _leaves(filled, "$", ""):
         if not given.get(key):
@@ -136,10 +136,14 @@ def _toml(value: Any, path: str) -> str:
     if path in _KEYS:
         value = [_MASKED] * len(value)
     elif _SECRET.intersection(names) and isinstance(value, str | list):
-        value = masked(value) if isinstance(value, str) else [masked(each) for each in value]
+        value = _masked(value)
     elif names[-1] in _ADDRESSES:
         value = without_password(value)
     return _json(value)
+
+
+def _masked(value: Any) -> Any:
+    return masked(value) if isinstance(value, str) else [_masked(each) for each in value]
 
 
 def _json(value: Any) -> str:

@@ -26,8 +26,8 @@ _NO_KEY: Final = (
 _KEY_PARAMETER: Final = b"key"
 _BEARER: Final = "bearer "
 _OWNER_LENGTH: Final = 32  # characters of the hash: enough to distinguish keys, too few to verify one
-# `/metrics` requires keys of its own, see Operators
-_OPEN_PATHS: Final = frozenset({"/healthz", "/readyz", "/metrics"})
+# `/metrics` and `/v1/routes` require keys of their own, see Operators
+_OPEN_PATHS: Final = frozenset({"/healthz", "/readyz", "/metrics", "/v1/routes"})
 # headers that proxies add: the peer is then the proxy, and the client behind it is not certain
 _FORWARDED: Final = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip", "via")
 
@@ -86,8 +86,8 @@ class Keys:
 
 
 class Operators:
-    """Who may read `/metrics`. `hashes` are the operators' keys; without any, operators are clients on this
-    machine that connect directly and not through a proxy."""
+    """Who may read `/metrics` and `/v1/routes`. `hashes` are the operators' keys; without any, operators are
+    clients on this machine that connect directly and not through a proxy."""
 
     def __init__(self, hashes: Iterable[str], clients: Keys) -> None:
         self._hashes = list(hashes)

@@ -4,7 +4,7 @@ content, so that they contain no secret and the number of series is limited."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -180,6 +180,12 @@ class Metrics:
             ["upstream", "outcome"],
             registry=self._registry,
         )
+        self._failovers = Counter(
+            f"{_PREFIX}_failovers",
+            "Requests for which another route was asked instead of this upstream, by cause.",
+            ["upstream", "cause"],
+            registry=self._registry,
+        )
         self._store_seconds = Histogram(
             f"{_PREFIX}_store_seconds",
             "Time that calls of the session store took; `checkpoint` and `finish` keep runs.",
@@ -226,6 +232,15 @@ class Metrics:
         self._seconds_of = cache(self._seconds.labels)
         self._first_of = cache(self._first.labels)
         self._asked_of = cache(self._asked.labels)
+        self._routes_out = Gauge(
+            f"{_PREFIX}_routes_out",
+            "Upstreams, their keys and models with a key that are left out now, by state.",
+            ["upstream", "state"],
+            registry=self._registry,
+            multiprocess_mode="livemax",
+        )
+        self.routes: Callable[[], Iterable[tuple[str, str, int]]] = tuple
+        """Gives (upstream, state, how many parts of its routes are in it)."""
         self.streams = 0
         """Answers in server-sent events that are being sent."""
         self.queued = 0
@@ -268,6 +283,10 @@ class Metrics:
         """Count a request that an upstream has accepted or refused."""
         self._asked_of(upstream, outcome).inc()
 
+    def moved(self, upstream: str, cause: str) -> None:
+        """Count a request for which another route is asked instead of this upstream."""
+        self._failovers.labels(upstream, cause).inc()
+
     def called(self, part: str, call: str, seconds: float, failure: str | None) -> None:
         """Count a call of the `store` or the `log`; `failure` is the code of its error."""
         (self._store_seconds if part == "store" else self._log_seconds).labels(call).observe(seconds)
@@ -298,6 +317,8 @@ class Metrics:
         """Update the gauges, for the worker that serves `/metrics`."""
         for gauge, value in self._gauges:
             gauge.set(value())  # type: ignore[no-untyped-call]
+        for upstream, state, count in self.routes():
+            self._routes_out.labels(upstream, state).set(count)
 
     async def keep(self, depth: Callable[[], Awaitable[int]] | None) -> None:
         """Update the gauges periodically, until cancelled; `depth` counts the queued responses."""

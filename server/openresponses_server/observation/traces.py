@@ -177,7 +177,7 @@ class RunTrace(RunWatch):
         self._translation = translation
         self._run = translation.response_id
         self._noted: dict[tuple[str, str, str], int] = {}
-        self._before = ""
+        self._before = self._refused = ""
         self._answers = 0
         self._token: Token[Traced | None] | None = None
 
@@ -194,9 +194,15 @@ class RunTrace(RunWatch):
         if self._before:
             again = self._before == upstream
             what = "is asked again" if again else f"is asked instead of {self._before}"
+            if self._refused:
+                what += f", after {self._refused}"
             self._file.record_note(RETRY if again else FAILOVER, upstream, what, run=self._run)
-        self._before = upstream
+        self._before, self._refused = upstream, ""
         return RecordingTarget(self._file, self._run, self._trace.secrets, shows_address=False)
+
+    def refused_by(self, outcome: str) -> None:
+        """The upstream of the last exchange has refused, with this status."""
+        self._refused = outcome
 
     def end_answer(self, usage: Usage) -> None:
         """One of its answers is over. What the same upstream is asked next is not a retry."""

@@ -52,9 +52,9 @@ def with_betas(
 
 
 # The session that a client names, as the key of the upstream's cache: Claude Code has it at the end of
-# `metadata.user_id` or in the JSON there, Codex in a header.
+# `metadata.user_id` or in the JSON there, and in a header, Codex in a header.
 
-_SESSION_HEADERS: Final = ("session_id", "session-id", "conversation_id")
+_SESSION_HEADERS: Final = ("session_id", "session-id", "conversation_id", "x-claude-code-session-id")
 _SESSION: Final = re.compile(r'session_(?:id"\s*:\s*")?([0-9A-Za-z-]{8,64})(?![0-9A-Za-z-])')
 _LONGEST_USER: Final = 512  # characters
 _LONGEST_KEY: Final = 64  # characters, of the schema

@@ -30,7 +30,9 @@ from openresponses_server.store.stores import serving_store
 from openresponses_server.store.usage_book import UsageBook, UsageKeeper
 from openresponses_server.tasks import end_tasks
 from openresponses_server.upstreams.catalog import is_pattern
+from openresponses_server.upstreams.choice import Routes
 from openresponses_server.upstreams.listing import Listing
+from openresponses_server.upstreams.routes import RouteTable
 from openresponses_server.upstreams.routing import build_router
 from openresponses_server.upstreams.targets import secrets_of
 
@@ -42,6 +44,9 @@ def compose(settings: Settings) -> Service:
     available = available_for(settings.limits)
     router = build_router(settings, sealer)
     metrics = Metrics(gate, named_models(settings))
+    circuits = {each.name: each.settings.circuit for each in router.configured()}
+    routes = RouteTable(Routes(settings.balance, circuits), list(circuits), moved=metrics.moved)
+    metrics.routes = routes.counts
     store = measured_store(serving_store(settings), metrics.called)
     runs = RunSupport(settings, store, metrics)
     book = UsageBook(any_key=any(each.pass_through for each in settings.upstreams))
@@ -63,6 +68,7 @@ def compose(settings: Settings) -> Service:
     return Service(
         settings=settings,
         router=router,
+        routes=routes,
         listing=Listing(router, settings.discovery),
         store=store,
         runs=runs,
@@ -122,6 +128,7 @@ async def service_lifespan(service: Service) -> AsyncIterator[None]:
         async with (
             service.usage.going(),  # outermost: the last runs still report their usage
             service.quotas.going(),
+            _shared_routes(service),
             service.runs.lifespan(
                 gate,
                 partial(run_stored, service),
@@ -144,6 +151,19 @@ async def service_lifespan(service: Service) -> AsyncIterator[None]:
             await provider.close()
         await service.store.close()
         await service.router.close()
+
+
+@asynccontextmanager
+async def _shared_routes(service: Service) -> AsyncIterator[None]:
+    """Share what is known of the routes with the other workers, if there is something to share and a way."""
+    url = service.settings.event_log
+    if not url.startswith("redis") or not service.router.has_alternatives:
+        yield
+        return
+    from openresponses_server.upstreams.redis_routes import RedisRoutes
+
+    async with RedisRoutes(url, service.routes, service.metrics.limits_failed).going():
+        yield
 
 
 async def _count_waiting(service: Service) -> int:

@@ -56,12 +56,11 @@ from openresponses_server.requests.reasoning import (
     sends_reasoning_back,
     without_encrypted,
 )
+from openresponses_server.requests.routes import choose_route, upstream_response
 from openresponses_server.requests.service import Service
 from openresponses_server.requests.truncation import Truncator, may_truncate
 from openresponses_server.runs.metering import MeasuredInput
 from openresponses_server.runs.rounds import HostedStream
-from openresponses_server.store.base import UpstreamResponse
-from openresponses_server.store.records import can_be_id
 from openresponses_server.tasks import on_thread
 from openresponses_server.upstreams.base import LOSSES_HEADER
 from openresponses_server.upstreams.refusals import ImageRefusals
@@ -81,6 +80,7 @@ def choose_upstream(request: PreparedRequest, service: Service) -> None:
     found = service.router.target_of(request.body.model, request.owner)
     target = _without_refused_images(found, service.image_refusals) if service.image_refusals.until else found
     request.target = target if request.choices == 1 else target.for_choices(request.choices)
+    request.chosen = None
     if request.body.prompt is not None and not (request.has_template or knows_prompts(request.target)):
         raise unknown_prompt(request.body)
 
@@ -107,6 +107,8 @@ def model_of(target: Target) -> tuple[str, str]:
 async def translate(request: PreparedRequest, service: Service) -> None:
     """Translate the request for its upstream. Raises InvalidRequestError for what can't be sent there."""
     request.hosted = request.threshold = None
+    if request.target.fallbacks:
+        await choose_route(request, service)
     if request.body.context_management and not request.compacts and request.choices == 1:
         request.threshold = threshold_of(request.body, request.target)
     if service.hosted:
@@ -235,14 +237,6 @@ def continue_upstream(request: PreparedRequest, _service: Service) -> None:
         return
     request.previous_id = before.id
     request.continuation = translate_request(request, target, previous_id=before.id)
-
-
-def upstream_response(target: Target, response_id: str | None, key: str | None) -> UpstreamResponse | None:
-    """The response that this upstream stores under this id for this key; None when it does not store
-    responses or the id can't be one."""
-    if response_id is None or not can_be_id(response_id) or not target.traits.keeps_responses:
-        return None
-    return UpstreamResponse(target.upstream.account(key), target.model, response_id)
 
 
 def translate_request(

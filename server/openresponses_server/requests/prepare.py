@@ -49,11 +49,11 @@ from openresponses_server.requests.outgoing import (
     reported_losses,
     translate,
     translated_for,
-    upstream_response,
     window_inbound_for,
 )
 from openresponses_server.requests.prepared import PreparedRequest, TranslatedRequest
 from openresponses_server.requests.reasoning import has_encrypted
+from openresponses_server.requests.routes import remember_route, upstream_response
 from openresponses_server.requests.service import Service
 from openresponses_server.requests.truncation import may_truncate
 from openresponses_server.runs.metering import Meter
@@ -64,6 +64,7 @@ from openresponses_server.runs.run import Run, RunRequest
 from openresponses_server.store.base import UpstreamResponse
 from openresponses_server.upstreams.attempts import Attempt, Attempts, Remedy
 from openresponses_server.upstreams.base import UpstreamReply, UpstreamRequest
+from openresponses_server.upstreams.choice import Route
 from openresponses_server.upstreams.refusals import (
     cannot_decrypt,
     has_forgotten,
@@ -72,6 +73,7 @@ from openresponses_server.upstreams.refusals import (
     refuses_format,
     sees_no_images,
 )
+from openresponses_server.upstreams.routes import tried_header
 from openresponses_server.upstreams.targets import Target
 
 _ENCRYPTED: Final = re.compile(
@@ -80,6 +82,7 @@ _ENCRYPTED: Final = re.compile(
 _IMAGE: Final = b'"image'  # in every dialect, an image's type or its address is a string that begins so
 _log = structlog.get_logger(__name__)
 
+OnAccepted = Callable[[Attempt, UpstreamReply], None]
 Pass = Callable[[PreparedRequest, Service], Awaitable[None] | None]
 """One step of preparing a request: it checks it or adds to it. Raises HttpError or InvalidRequestError, with
 `param`, for what can't be honoured."""
@@ -186,6 +189,9 @@ def new_run(request: PreparedRequest, service: Service, choice: int | None = Non
         judged=hosted,
         text_after_tools=target.text_after_tools,
     )
+    chosen = request.chosen
+    if chosen is None and target.fallbacks:
+        chosen = service.routes.choice((target, *target.fallbacks))
     # a closure over the outcome would be a reference cycle through the attempts
     losses: list[Diagnostic] = []
 
@@ -203,8 +209,15 @@ def new_run(request: PreparedRequest, service: Service, choice: int | None = Non
             _report(request, attempt, clean(reply.losses))
         if not choice:  # the first choice, or the only one
             losses[:] = attempt.losses
+        if chosen is not None:
+            request.answer_headers.update(tried_header(chosen.tried))
+            remember_route(request, service, translation.response_id, accepting.candidate.route)
+
+    traced = None if (trace := REQUEST.get()) is None else trace.of_run(translation)
 
     def count_asked(upstream: str, outcome: str) -> None:
+        if traced is not None and outcome != "accepted":
+            traced.refused_by(outcome)
         if upstream not in counted_elsewhere:
             service.metrics.asked(upstream, outcome)
 
@@ -219,16 +232,19 @@ def new_run(request: PreparedRequest, service: Service, choice: int | None = Non
         persistence = service.runs.new_persistence(
             translation, body, request.owner, wire, leased and leased.worker, stored_upstream
         )
-    attempts = Attempts(_attempts(request, target), accepted, count_asked)
-    traced = None if (trace := REQUEST.get()) is None else trace.of_run(translation)
+    prepared = partial(_attempt_at, request, target.candidate.route)
+    attempts = Attempts(target, prepared, accepted, count_asked, service.routes, chosen)
     compaction = None
     if hosted is not None:
 
+        def next_attempts(asked: PreparedRequest, accepted: OnAccepted) -> Attempts:
+            others = [each.alone for each in (target, *target.fallbacks)]
+            again = service.routes.choice(others) if target.fallbacks else None
+            prepared = partial(_following_attempt, asked)
+            return Attempts(accepting.alone, prepared, accepted, count_asked, service.routes, again)
+
         def ask(items: Sequence[Any], last: bool) -> Attempts:
-            following = _following(request, items, last=last)
-            targets = [each.alone for each in (accepting, *accepting.fallbacks)]
-            asked = [partial(_fallback, following, each) for each in targets]
-            return Attempts(asked, accepted, count_asked)
+            return next_attempts(_following(request, items, last=last), accepted)
 
         def ask_for_summary(asked: PreparedRequest) -> Attempts:
             def read(attempt: Attempt, _reply: UpstreamReply) -> None:
@@ -237,8 +253,7 @@ def new_run(request: PreparedRequest, service: Service, choice: int | None = Non
                 meter.answers += not attempt.again
                 translation.set_inbound(window_inbound_for(asked, accepting, hosted))
 
-            targets = (accepting, *accepting.fallbacks)
-            return Attempts([partial(_fallback, asked, each) for each in targets], read, count_asked)
+            return next_attempts(asked, read)
 
         def report(where: str, why: str) -> None:
             _report_losses(request, [Diagnostic("loss", where, clean(why))])
@@ -332,18 +347,14 @@ def _following(request: PreparedRequest, items: Sequence[Any], *, last: bool) ->
     return following
 
 
-# The attempts for a request, in order: at its upstream with the new input only, with the whole history, or
-# truncated; then at the fallbacks.
+# The attempts for a request: at its first target with the new input only, with the whole history, or
+# truncated; at another one always with the whole history.
 
 
-def _attempts(request: PreparedRequest, target: Target) -> list[Callable[[], Awaitable[Attempt]]]:
-    attempts: list[Callable[[], Awaitable[Attempt]]] = [partial(_first, request, target)]
-    for each in target.fallbacks:
-        attempts.append(partial(_fallback, request, each))
-    return attempts
-
-
-async def _first(request: PreparedRequest, target: Target) -> Attempt:
+async def _attempt_at(request: PreparedRequest, first: Route, target: Target) -> Attempt:
+    """The attempt at a target; `first` is the route that the request was prepared for."""
+    if target.candidate.route != first:
+        return _attempt(request, target, await translated_for(request, target, begun=True))
     if request.previous_id is None or request.continuation is None:
         return _attempt(request, target, request.translated)
     forgotten = partial(has_forgotten, response_id=request.previous_id)
@@ -351,12 +362,13 @@ async def _first(request: PreparedRequest, target: Target) -> Attempt:
     return replace(_attempt(request, target, request.continuation), remedies=[whole])
 
 
+async def _following_attempt(request: PreparedRequest, target: Target) -> Attempt:
+    """The attempt for a next answer of the same response."""
+    return _attempt(request, target, await translated_for(request, target, begun=True))
+
+
 async def _with_history(request: PreparedRequest, target: Target, _error: UpstreamError) -> Attempt:
     return _attempt(request, target, request.translated)
-
-
-async def _fallback(request: PreparedRequest, target: Target) -> Attempt:
-    return _attempt(request, target, await translated_for(request, target, begun=True))
 
 
 async def _without(

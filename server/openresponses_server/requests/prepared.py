@@ -24,6 +24,7 @@ from openresponses_server.runs.metering import MeasuredInput
 from openresponses_server.store.base import UpstreamResponse
 from openresponses_server.store.history import Continued
 from openresponses_server.upstreams.attempts import AnswerPlan
+from openresponses_server.upstreams.routes import RouteChoice
 from openresponses_server.upstreams.targets import Target
 
 
@@ -112,6 +113,8 @@ class PreparedRequest:
     """Its prompt is one of this server's."""
     target: Target = field(init=False)
     """The upstream that is asked first."""
+    chosen: RouteChoice | None = field(init=False)
+    """The choice among several routes; None: there is one, or the request is for several choices."""
     answer_headers: dict[str, str] = field(init=False)
     """The headers of the answer; final when an upstream has accepted, whose losses they report."""
     history: History = field(init=False)

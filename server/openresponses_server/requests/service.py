@@ -29,6 +29,7 @@ from openresponses_server.store.readiness import StoreMonitor
 from openresponses_server.store.usage_book import UsageKeeper
 from openresponses_server.upstreams.listing import Listing, ListVersions
 from openresponses_server.upstreams.refusals import ImageRefusals
+from openresponses_server.upstreams.routes import RouteTable
 from openresponses_server.upstreams.routing import Router
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ class Service:
 
     settings: Settings
     router: Router
+    routes: RouteTable
     listing: Listing
     store: ResponseStore
     sealer: Sealer

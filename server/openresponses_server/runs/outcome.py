@@ -103,7 +103,7 @@ class RunOutcome:
         target = self._attempts.target
         return EndedRun(
             self._attempts.chosen,
-            target.model if self._attempts.chosen and target is not None else "",
+            target.model if self._attempts.chosen else "",
             self._translation.snapshot,
             self.timing,
             [*self._losses, *self._translation.diagnostics],
@@ -139,9 +139,13 @@ class LogLine(Watch, Struct):
         if said == HANDED_OVER:
             return
         target = self.attempts.target
-        fields: dict[str, Any] = {"upstream": None if target is None else target.upstream.name}
-        if target is not None and target.model != ended.response.model:
+        fields: dict[str, Any] = {"upstream": target.upstream.name}
+        if target.model != ended.response.model:
             fields["upstream_model"] = target.model[:_LONGEST]
+        if self.attempts.key is not None:
+            fields["key"] = self.attempts.key
+        if self.attempts.tried:
+            fields["tried"] = list(map(str, self.attempts.tried))
         if ended.first_bytes is not None:
             fields["first_ms"] = round(ended.first_bytes * 1000, 1)
         fields |= {"ms": round(ended.seconds * 1000, 1), "request_id": self.request_id}
@@ -151,7 +155,7 @@ class LogLine(Watch, Struct):
                 for each in ended.rounds
             ]
         if said.cause is not None:
-            fields |= {"address": None if target is None else target.upstream.address, "cause": said.cause}
+            fields |= {"address": target.upstream.address, "cause": said.cause}
         _write(ended.response, said.status, said.code, fields)
 
 

@@ -312,6 +312,7 @@ class Pipeline:
         self._has_received = False  # something of the answer
         self._refusal: UpstreamError | None = None  # came in the place of an answer
         self._buffered = b""  # the bytes of the refusal
+        self._end_error: UpstreamError | None = None  # ended it before anything of an answer had come
         self._error: Exception | None = None  # ended the answer too early
         self._is_read = False  # all that is wanted of the answer
         self._question: Unsettled | None = None  # is judged, run or continued before the end
@@ -350,14 +351,23 @@ class Pipeline:
         """The upstream's answer has ended, with this error if it is not complete."""
         if self._is_read:
             return  # nothing more of it was wanted
-        if error is not None:
-            self._fail(error)
-        elif not self._has_received:
+        if error is None and not self._has_received:
             what = "the upstream answered with an empty stream"
             code, cause = UpstreamError.INVALID_RESPONSE, "its stream was empty"
-            self._fail(UpstreamError(502, what, code=code, cause=cause))
+            error = UpstreamError(502, what, code=code, cause=cause)
+        if error is not None:
+            if self._preamble is not None and isinstance(error, UpstreamError):
+                self._refusal = self._end_error = error  # another request may be answered
+                self._wake()
+            else:
+                self._fail(error)
         elif self._preamble is None or not self._is_refused(b""):
-            self._finish_reading(self._translation.end())
+            if self._preamble is not None and not self._preamble.over:
+                what = "the upstream's stream ended before its answer"
+                self._refusal = UpstreamError(502, what, code=UpstreamError.INVALID_RESPONSE)
+                self._wake()
+            else:
+                self._finish_reading(self._translation.end())
 
     def _fail(self, error: Exception) -> None:
         self._error = error
@@ -507,6 +517,8 @@ class Pipeline:
                             raise self._error
                         else:
                             await self._wait()
+                    failure = self._translation.failure
+                    following.was_cut = failure is not None and failure.code != UpstreamError.TOO_LONG
             except UpstreamError as error:
                 if self._rounds is None or not self._rounds.is_compacting:
                     raise
@@ -598,6 +610,7 @@ class Pipeline:
     def _open(self, reply: UpstreamReply, attempts: Attempts) -> None:
         self._preamble = None if attempts.replaceable is None else Preamble()
         self._reply, self._whole, self._has_received = reply, reply.whole, False
+        self._end_error = None
         self._commit = attempts.commit
         reply.start(self)
 
@@ -611,7 +624,7 @@ class Pipeline:
             return
         self._reply = reply
         if not data:
-            self.end(None)
+            self.end(self._end_error)
             return
         self.feed(data)
         if reply is not None and not self.is_busy and not self._is_read:

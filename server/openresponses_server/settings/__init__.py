@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, get_args
 
 import msgspec
 from msgspec import Meta, Struct
@@ -30,11 +30,14 @@ from openresponses_server.settings.files import (
 from openresponses_server.settings.hosts import authority_of, host_name
 
 __all__ = [
+    "CAUSES",
     "EMBEDDED_STORE",
     "KEYS_VARIABLES",
     "SOCKET",
     "WORKER_SETTINGS",
     "Capabilities",
+    "Cause",
+    "CircuitSettings",
     "CodexSettings",
     "FunctionSettings",
     "HostedLimits",
@@ -87,6 +90,22 @@ class Retries(Struct, frozen=True, forbid_unknown_fields=True):
     replaces it."""
     longest_wait: Seconds = 20.0
     """An upstream that asks for a longer wait is not retried."""
+
+
+Cause = Literal["connection", "401", "402", "403", "404", "408", "429", "5xx"]
+"""Why a request was refused, or had no answer, where another upstream may answer it."""
+CAUSES: Final[tuple[Cause, ...]] = get_args(Cause)
+
+
+class CircuitSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """When an upstream that fails is left out, where another one can be asked."""
+
+    failures: Annotated[int, Meta(ge=1, le=1000)] = 5
+    """The failures in a row, of a model with a key or of all connections, after which it is left out. A
+    failure counts if another upstream has answered the same request."""
+    seconds: Annotated[float, Meta(gt=0, le=600, extra={"unit": "seconds"})] = 30.0
+    """For how long it is left out. Then one request probes it, and each time that fails it is left out for
+    twice as long, at most for ten minutes."""
 
 
 class Playback(Struct, frozen=True, forbid_unknown_fields=True):
@@ -202,12 +221,15 @@ class UpstreamSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """The environment variable with its key. A profile has the usual one."""
     api_key: str | None = None
     """Its key, as `${VARIABLE}`."""
+    api_keys: list[str | list[str]] = []
+    """Several keys of it, instead of `api_key`: each as `${VARIABLE}`, or as a program and its arguments that
+    print it, as in `api_key_command`. When one is refused or limited, the next one is used."""
     api_key_command: list[str] = []
     """A program and its arguments that print its key, for keys that expire: the key alone, or a JSON object
     with it and the time at which it expires. It is run again shortly before that time, and once when the key
     is refused. Arguments may contain `${VARIABLE}`."""
     api_key_seconds: Seconds = 300.0
-    """How long a key of `api_key_command` is used that does not say when it expires."""
+    """How long a key that a program prints is used if it does not say when it expires."""
     api_key_header: str | None = None
     """The header that has its key and nothing else, such as `api-key`. Default: the dialect's."""
     query: dict[str, str] = {}
@@ -251,6 +273,14 @@ class UpstreamSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     dialect `codex`."""
     failover: list[str] = []
     """The upstreams that are asked when this one is down or busy, as `name` or `name/model`."""
+    failover_on: list[Cause] = msgspec.field(default_factory=lambda: list(CAUSES))
+    """The causes for which another upstream, or another key, is asked before anything of an answer was sent:
+    `connection` (it can't be reached, or the connection is lost), a status, where `403` means the key, the
+    region or the plan and `404` the model, and `5xx`. Default: all of them."""
+    weight: Annotated[float, Meta(gt=0, le=1000)] = 1.0
+    """Its share of the requests for models that other upstreams name too, if `balance` is not `order`."""
+    circuit: CircuitSettings = CircuitSettings()
+    """When it is left out."""
     playback: Playback = Playback()
     """How it answers if it is a recording."""
     trace_context: bool = False
@@ -477,7 +507,7 @@ _FILES: Final = ("socket", "ca_file", "client_cert", "client_key")  # fields of 
 _UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 24 * 3600, "w": 7 * 24 * 3600}
 
 # fields whose variables are expanded where they are used, so that settings do not contain secrets
-_UNEXPANDED: Final = frozenset({"api_key", "api_key_command", "env", "headers", "proxy"})
+_UNEXPANDED: Final = frozenset({"api_key", "api_keys", "api_key_command", "env", "headers", "proxy"})
 
 WORKER_SETTINGS: Final = "OPENRESPONSES_BRIDGE_SETTINGS"
 """The environment variable with which worker processes get their settings, as JSON."""
@@ -505,6 +535,10 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The number of worker processes."""
     upstreams: list[UpstreamSettings] = []
     """The upstreams, each a table of its own."""
+    balance: Literal["order", "round_robin", "least_busy"] = "order"
+    """Which of the upstreams that name the same model is asked: the first one in the `order` of the file that
+    is not left out, each in turn (`round_robin`), or the one with the fewest requests in progress. A session
+    stays where its prompt cache is."""
     aliases: dict[str, str] = {}
     """Additional names of models, each for another name or for `upstream/model`."""
     profiles: str | None = None
@@ -611,7 +645,10 @@ def load_settings(config: Path | None = None, **overrides: Any) -> Settings:
         fields = {"store": EMBEDDED_STORE} | read | given
         if isinstance(read.get("trace"), dict) and "trace" in given:
             fields["trace"] = read["trace"] | given["trace"]
-        settings = _validated(substituted(fields, kept=_UNEXPANDED))
+        replaced = substituted(fields, kept=_UNEXPANDED)
+        if "api_keys" in fields:  # those of clients, of which only hashes are kept
+            replaced["api_keys"] = substituted(fields["api_keys"])
+        settings = _validated(replaced)
         wire_keys = _hashed_wire_keys(settings.wire_keys)
         profiles = _folder(settings.profiles, config, "$.profiles")
         prompts = _folder(settings.prompts, config, "$.prompts")

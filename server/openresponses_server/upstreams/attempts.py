@@ -1,5 +1,4 @@
-"""Retries and failover: a busy upstream is asked again, another one is asked if it is down, until an upstream
-accepts."""
+"""Retries and failover: a busy upstream is asked again, another route if one fails, until one answers."""
 
 from __future__ import annotations
 
@@ -19,14 +18,15 @@ from openresponses_bridge.dialects.base import AnswerWay
 from openresponses_bridge.errors import BridgeError, WireError
 from openresponses_bridge.protocol.codec import decode_json, encode
 from openresponses_bridge.sse import Frame, SSEDecoder
-from openresponses_server.errors import UpstreamError, status_in
+from openresponses_server.errors import UpstreamError
 from openresponses_server.settings import Retries
 from openresponses_server.upstreams.base import Upstream, UpstreamReply, UpstreamRequest
-from openresponses_server.upstreams.refusals import refusal, seconds_of
+from openresponses_server.upstreams.refusals import refusal, seconds_of, status_in_band
+from openresponses_server.upstreams.routes import RouteChoice, RouteTable, Tried, tried_header
 from openresponses_server.upstreams.targets import Target
 
 _PREAMBLE: Final = frozenset(
-    {"response.created", "response.queued", "response.in_progress", "keepalive", "ping"}
+    {"response.created", "response.queued", "response.in_progress", "message_start", "keepalive", "ping"}
 )
 _MOST_FRAMES: Final = 100  # of a preamble
 _REFUSED: Final = 400  # the status of an error in a stream
@@ -62,13 +62,24 @@ def refusal_in(data: bytes) -> UpstreamError | None:
         if value.get("type") != "error":
             return None
         error = {name: value[name] for name in ("code", "message", "param") if name in value}
-    status = status_in(str(error.get("code"))) or _REFUSED
-    return refusal(status, {}, encode({"error": error}))
+    return refusal(status_in_band(error) or _REFUSED, {}, encode({"error": error}))
 
 
 def _is_preamble(frame: Frame) -> bool:
-    kind = _fields(frame.data).get("type") or frame.event
-    return not frame.data.strip() or kind in _PREAMBLE or (isinstance(kind, str) and ":" in kind)
+    fields = _fields(frame.data)
+    kind = fields.get("type") or frame.event
+    if not frame.data.strip() or (isinstance(kind, str) and (kind in _PREAMBLE or ":" in kind)):
+        return True
+    choices = fields.get("choices")
+    return isinstance(choices, list) and "error" not in fields and all(map(_is_empty, choices))
+
+
+def _is_empty(choice: Any) -> bool:
+    """Whether a choice of a chunk of Chat Completions has nothing of an answer."""
+    delta = choice.get("delta") if isinstance(choice, dict) else None
+    if not isinstance(delta, dict) or choice.get("finish_reason") is not None:
+        return False
+    return not any(value for name, value in delta.items() if name != "role")
 
 
 def _fields(data: bytes) -> dict[str, Any]:
@@ -79,7 +90,7 @@ def _fields(data: bytes) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-# refusals that a retry or another upstream may avoid
+# refusals that a retry may avoid
 PASSING: Final = frozenset({408, 429, 500, 502, 503, 504, 529})
 _log = structlog.get_logger(__name__)
 
@@ -140,24 +151,33 @@ def _ignore(_attempt: Attempt, _reply: UpstreamReply) -> None:
 
 
 class Attempts:
-    """Asks the upstreams of one response in order, until one accepts.
+    """Asks the routes of one response until one answers.
 
-    `prepared` makes each attempt when it is needed. `accepted` is called with the accepted attempt and its
-    reply, `observe` with the upstream and the outcome of each request. `jitter` returns numbers in [0, 1).
+    `prepare` makes the attempt at a target when it is needed; `target` is asked first, if it is in.
+    `accepted` is called with the accepted attempt and its reply, `observe` with the upstream and the outcome
+    of each request. `choice` is that among the routes of the request; without it there is one route. `jitter`
+    returns numbers in [0, 1).
     """
 
     def __init__(
         self,
-        prepared: Sequence[Callable[[], Awaitable[Attempt]]],
+        target: Target,
+        prepare: Callable[[Target], Awaitable[Attempt]],
         accepted: Callable[[Attempt, UpstreamReply], None],
-        observe: Callable[[str, str], None] | None = None,
+        observe: Callable[[str, str], None],
+        table: RouteTable,
+        choice: RouteChoice | None = None,
         *,
         wait: Callable[[float], Awaitable[None]] = asyncio.sleep,
         jitter: Callable[[], float] = random.random,
     ) -> None:
-        self._prepared = prepared
+        self.target = target
+        """The target that accepted; until then, the one that is asked first."""
+        self._prepare: Callable[[Target], Awaitable[Attempt]] | None = prepare
         self._accepted = accepted
-        self._observe = observe or (lambda upstream, outcome: None)
+        self._observe = observe
+        self._table = table
+        self._choice = choice
         self.chosen = ""
         """The name of the upstream that accepted, "" until then."""
         self._wait = wait
@@ -165,13 +185,25 @@ class Attempts:
         self._open: AbstractAsyncContextManager[UpstreamReply] | None = None
         self.replaceable: Attempt | None = None
         """The accepted one, whose refusal at the beginning of its reply another request may avoid."""
-        self.target: Target | None = None
-        """The target that accepted; until then, the first one."""
+        self.was_cut = False
+        """The reply ended before the answer did."""
+
+    @property
+    def key(self) -> int | None:
+        """The number of the upstream's key in `target`, from 1; None if it has one only."""
+        return None if self._choice is None else self._choice.key_of(self.target)
+
+    @property
+    def tried(self) -> list[Tried]:
+        """The upstreams that were asked in vain, and why."""
+        return [] if self._choice is None else self._choice.tried
 
     async def __aenter__(self) -> UpstreamReply:
         """The reply of the first upstream that accepts. If none does, raises the first one's error."""
         try:
-            attempt, reply = await self._first_that_accepts()
+            if self._choice is not None:
+                self.target = await self._first_target(self._choice)
+            attempt, reply = await self._first_that_accepts(self.target, [])
             self.target = attempt.target
             self.chosen = attempt.target.upstream.name
             self._observe(self.chosen, "accepted")
@@ -179,13 +211,14 @@ class Attempts:
         except BaseException as error:
             await self.__aexit__(type(error), error, error.__traceback__)
             raise
-        self._prepared = ()
         self._keep_for_fallback(attempt)
         return reply
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if self._choice is not None:
+            self._choice.end(self.target, _cut() if error is None and self.was_cut else error)
         opened, self._open = self._open, None
         if opened is not None:
             await opened.__aexit__(kind, error, trace)
@@ -194,46 +227,90 @@ class Attempts:
         """The reply to another request instead of one that was accepted and then refused; None if the refusal
         is the answer. Raises UpstreamError."""
         before, self.replaceable = self.replaceable, None
-        other = None if before is None else await before.fallback_for(error)
-        if other is None:
+        if before is None:
             return None
-        await self.__aexit__(None, None, None)
-        attempt, reply = await self._ask_with_fallbacks(other)
+        other = await before.fallback_for(error)
+        if other is not None:
+            await self._close()
+            attempt, reply = await self._ask_with_fallbacks(other)
+        else:
+            self._observe(before.target.upstream.name, str(error.http_status))
+            target = await self._after(before.target, error)
+            if target is None:
+                return None
+            await self._close()
+            attempt, reply = await self._first_that_accepts(target, [error])
+            self._observe(attempt.target.upstream.name, "accepted")
         attempt = replace(attempt, again=True)
+        self.target, self.chosen = attempt.target, attempt.target.upstream.name
         self._accepted(attempt, reply)
         self._keep_for_fallback(attempt)
         return reply
 
     def commit(self) -> None:
-        """Drop the remaining attempts, so that the request's body can be freed."""
-        self.replaceable, self._accepted = None, _ignore
+        """The answer has begun: drop what is left to ask, so that the request's body can be freed."""
+        self.replaceable, self._prepare, self._accepted = None, None, _ignore
+        if self._choice is None and self._table.routes.conditions:
+            self._choice = self._table.choice([self.target])
+        if self._choice is not None:
+            self._choice.begin(self.target)
+
+    async def _close(self) -> None:
+        opened, self._open = self._open, None
+        if opened is not None:
+            await opened.__aexit__(None, None, None)
 
     def _keep_for_fallback(self, accepted: Attempt) -> None:
-        if accepted.remedies and accepted.remedies[-1].late:
+        if (accepted.remedies and accepted.remedies[-1].late) or (
+            self._choice is not None and self._choice.has_other(accepted.target)
+        ):
             self.replaceable = accepted
         else:
-            self.commit()
+            self.replaceable, self._prepare, self._accepted = None, None, _ignore
 
-    async def _first_that_accepts(self) -> tuple[Attempt, UpstreamReply]:
-        errors: list[UpstreamError] = []
-        for prepare in self._prepared:
+    async def _first_target(self, choice: RouteChoice) -> Target:
+        """The target to ask first. If all are limited it waits for one as it would for a retry."""
+        retries = self.target.retries
+        previous = 0
+        while True:
             try:
-                attempt = await prepare()
-                self.target = self.target or attempt.target
-                return await self._ask_with_fallbacks(attempt)
+                return await choice.first(self.target)
+            except UpstreamError as error:
+                wait = waiting_time(error, previous, retries, self._jitter())
+                if wait is None or previous == retries.times:
+                    raise
+            previous += 1
+            await self._wait(wait)
+
+    async def _first_that_accepts(
+        self, target: Target | None, errors: list[UpstreamError]
+    ) -> tuple[Attempt, UpstreamReply]:
+        assert self._prepare is not None
+        while target is not None:
+            try:
+                return await self._ask_with_fallbacks(await self._prepare(target))
             except UpstreamError as error:
                 errors.append(error)
-                if error.http_status not in PASSING or error.code == UpstreamError.AUTHENTICATION:
-                    break
+                target = await self._after(target, error)
             except BridgeError as error:
                 # a fallback that can't express the request does not replace the first error
                 if not errors:
                     raise
                 _log.warning("upstream.fallback_unfit", reason=error.message)
-        raise errors[0]
+                target = None if self._choice is None else await self._choice.after_unfit(target)
+        first = errors[0]
+        first.headers = {**first.headers, **tried_header(self.tried)}
+        raise first
+
+    async def _after(self, target: Target, error: UpstreamError) -> Target | None:
+        """The target to ask after this refusal; None if that is the answer."""
+        if self._choice is None:
+            self._choice = self._table.choice([target])
+        return await self._choice.after(target, error)
 
     async def _ask_with_fallbacks(self, attempt: Attempt) -> tuple[Attempt, UpstreamReply]:
-        """Make the attempt, then those that its remedies lead to. Each is retried."""
+        """Make the attempt, then those that its remedies lead to. Each is retried, unless another key of the
+        upstream may do."""
         previous = 0
         while True:
             upstream: Upstream = attempt.target.upstream
@@ -252,6 +329,8 @@ class Attempts:
                 wait = waiting_time(error, previous, retries, self._jitter())
                 if wait is None or previous == retries.times:
                     raise
+                if self._choice is not None and self._choice.has_other(attempt.target, error):
+                    raise
             previous += 1
             await self._wait(wait)
 
@@ -261,6 +340,11 @@ class Attempts:
         _log.info(
             "upstream.refused", upstream=upstream.name, status=error.http_status, code=error.code, **said
         )
+
+
+def _cut() -> UpstreamError:
+    """What ended a reply that ended before its answer."""
+    return UpstreamError(502, "the stream was cut", code=UpstreamError.DISCONNECTED, failover="5xx")
 
 
 def waiting_time(error: UpstreamError, previous: int, retries: Retries, jitter: float) -> float | None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, closing, suppress
+from copy import copy
 from functools import lru_cache, partial
 from types import MappingProxyType
 from typing import Any, Final
@@ -37,7 +38,7 @@ from openresponses_server.upstreams.base import (
 from openresponses_server.upstreams.catalog import ReportedModel, reported_models
 from openresponses_server.upstreams.dialects import HttpDialect, KeyHeader, without_password
 from openresponses_server.upstreams.key_command import KeyCommand
-from openresponses_server.upstreams.refusals import in_band_refusal, refusal, said_in
+from openresponses_server.upstreams.refusals import about_the_client, in_band_refusal, refusal, said_in
 
 _log = structlog.get_logger(__name__)
 _IDLE_CHECKS: Final = 4
@@ -201,6 +202,8 @@ _MAX_LOOK: Final = 1024 * 1024  # bytes read of an engine's facts: their templat
 _LIST_SECONDS: Final = 5.0
 _LONGEST_TYPE: Final = 200  # characters of a content type
 _ACCOUNT_LENGTH: Final = 32  # characters of a hash: enough to distinguish keys, too few to reveal one's hash
+_SHOWN_KEY: Final = 4  # characters of a key that operators are shown
+_SHORTEST_SHOWN: Final = 16  # characters of such a key
 _STREAM_TYPE: Final = "text/event-stream"
 # Servers that stream under a wrong content type are accepted; these types mean something else.
 _JSON_TYPE: Final = "application/json"
@@ -260,8 +263,33 @@ class HttpUpstream:
         self._key_is_ours = key_is_ours
         self._own_headers = self._with_key(api_key)
         self._secrets = list(secrets)
+        self._commands = [] if key_command is None else [key_command]
         self._connect = connect
         self._client: HttpClient | None = None
+        self._first: HttpUpstream | None = None  # whose connections it uses
+
+    def with_key(self, api_key: str | None, key_command: KeyCommand | None) -> HttpUpstream:
+        """The same upstream with another key, over the same connections."""
+        other = copy(self)
+        other._first = self
+        other._api_key, other.key_command = api_key, key_command
+        other._own_headers = other._with_key(api_key)
+        return other
+
+    def share_secrets(self, others: Sequence[HttpUpstream]) -> None:
+        """Take the keys of all of these out of the texts of each, too."""
+        everyone = (self, *others)
+        keys = [each._api_key for each in everyone if each._api_key is not None]
+        commands = [each.key_command for each in everyone if each.key_command is not None]
+        for each in everyone:
+            each._secrets = [*dict.fromkeys([*each._secrets, *keys])]
+            each._commands = commands
+
+    def key_end(self) -> str:
+        """The last four characters of its key; "" if it has none, or a short one."""
+        printed = self.key_command.secrets[-1:] if self.key_command is not None else [self._api_key or ""]
+        key = printed[0] if printed else ""
+        return key[-_SHOWN_KEY:] if len(key) >= _SHORTEST_SHOWN else ""
 
     def open(self, request: UpstreamRequest) -> AbstractAsyncContextManager[UpstreamReply]:
         return _ReplyContext(self, request)
@@ -317,7 +345,7 @@ class HttpUpstream:
 
     def clean(self, text: str, client_key: str | None = None) -> str:
         passed = client_key if self._pass_through else None
-        printed = () if self.key_command is None else self.key_command.secrets
+        printed = (each for command in self._commands for each in command.secrets)
         return Secrets([self._api_key, passed, *printed, *self._secrets]).out_of(text)
 
     def account(self, client_key: str | None = None) -> str:
@@ -357,8 +385,9 @@ class HttpUpstream:
         except FAILURES as error:
             raise self._failure(error) from error
         if not accepted:
-            theirs = not self._key_is_ours or (self._pass_through and request.client_key is not None)
-            raise refusal(response.status, response.headers, body, clean, "" if theirs else self._key_refused)
+            if not self._key_is_ours or (self._pass_through and request.client_key is not None):
+                raise about_the_client(refusal(response.status, response.headers, body, clean))
+            raise refusal(response.status, response.headers, body, clean, self._key_refused)
         if kind == _JSON_TYPE:
             if len(body) >= _MAX_REFUSAL:
                 return body  # no error is that long
@@ -389,6 +418,8 @@ class HttpUpstream:
         )
 
     def _http_client(self) -> HttpClient:
+        if self._first is not None:
+            return self._first._client or self._first._http_client()
         # not in __init__: they belong to the running event loop
         if self._client is None:
             self._client = self._connect(self.name, self._timeouts)

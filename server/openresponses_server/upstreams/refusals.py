@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import math
 import re
 import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from types import MappingProxyType
 from typing import Any, Final
 
 from openresponses_bridge.dialects.base import LONGEST_NAME
 from openresponses_bridge.errors import WireError
 from openresponses_bridge.protocol.codec import decode_json
 from openresponses_bridge.text import printable
-from openresponses_server.errors import UpstreamError, status_in
+from openresponses_server.errors import UpstreamError, status_of
 
 # `retry-after` as an upstream gives it: seconds or a date (RFC 9110, 10.2.3), or something else.
 
@@ -48,6 +50,81 @@ def passed_on(header: str | None) -> str | None:
     if wait == LONGEST:
         return str(LONGEST)
     return text if text.isprintable() and len(text) <= _LONGEST_DATE else None
+
+
+# When a limit is over, where `retry-after` does not say it: in the headers of the limits, of which those
+# count that are used up, or in Google's details.
+
+_LIMIT: Final = re.compile(
+    r"(?:x-ratelimit-(reset|remaining)(-[a-z-]{1,40})?"
+    r"|anthropic-ratelimit-([a-z-]{1,40})-(reset|remaining))"
+)
+_PART: Final = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)(ms|h|m|s)")
+_PARTS: Final = MappingProxyType({"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001})
+_DURATION: Final = re.compile(r"(?:[0-9]{1,9}(?:\.[0-9]{1,9})?(?:ms|h|m|s)){1,4}")
+_SECONDS: Final = re.compile(r"[0-9]{1,13}(?:\.[0-9]{1,9})?")
+_EPOCH: Final = 10**9  # such a number of seconds is a time
+_EPOCH_MS: Final = 10**12
+_RETRY_INFO: Final = "google.rpc.RetryInfo"
+_MOST_DETAILS: Final = 32
+
+
+def limit_seconds(headers: Mapping[str, str], fields: Mapping[str, Any], now: float) -> float | None:
+    """Seconds until the limit is over, at most `LONGEST`; None if the answer does not say. `fields` are those
+    of its error, `now` is in seconds of the epoch."""
+    asked = headers.get("retry-after-ms", "").strip()
+    if _SECONDS.fullmatch(asked):
+        return min(float(asked) / 1000, float(LONGEST))
+    found = _duration(headers.get("retry-after", "").strip(), now)
+    if found is None:
+        found = _retry_delay(fields)
+    return _reset_seconds(headers, now) if found is None else found
+
+
+def _reset_seconds(headers: Mapping[str, str], now: float) -> float | None:
+    left: dict[str, str] = {}
+    resets: dict[str, str] = {}
+    for name, value in headers.items():
+        match = _LIMIT.fullmatch(name)
+        if match is not None:
+            kind, which = match[1] or match[4], match[2] or match[3] or ""
+            (resets if kind == "reset" else left)[which] = value.strip()
+    seconds = {which: _duration(value, now) for which, value in resets.items()}
+    known = {which: each for which, each in seconds.items() if each is not None}
+    used_up = [each for which, each in known.items() if left.get(which, "0") in ("0", "0.0")]
+    return max(used_up, default=None)
+
+
+def _duration(text: str, now: float) -> float | None:
+    """Seconds in `1m3s`, `6.5s`, `20ms`, `12`, a time (RFC 3339) or seconds or milliseconds of the epoch."""
+    text = text[:_LONGEST_DATE]
+    if _SECONDS.fullmatch(text):
+        number = float(text)
+        at = number / 1000 if number >= _EPOCH_MS else number
+        seconds = at - now if at >= _EPOCH else at
+    elif _DURATION.fullmatch(text):
+        seconds = sum(float(number) * _PARTS[unit] for number, unit in _PART.findall(text))
+    else:
+        try:
+            moment = datetime.fromisoformat(text)
+        except ValueError:
+            return None
+        if moment.tzinfo is None:
+            return None
+        seconds = moment.timestamp() - now
+    return min(max(seconds, 0.0), float(LONGEST))
+
+
+def _retry_delay(fields: Mapping[str, Any]) -> float | None:
+    details = fields.get("details")
+    if not isinstance(details, list):
+        return None
+    for detail in details[:_MOST_DETAILS]:
+        if isinstance(detail, dict) and str(detail.get("@type")).endswith(_RETRY_INFO):
+            delay = detail.get("retryDelay")
+            if isinstance(delay, str) and _DURATION.fullmatch(delay[:_LONGEST_DATE]):
+                return _duration(delay, 0.0)
+    return None
 
 
 # Recognising that an input is too long for a model: every server words it in its own way, clients know one
@@ -133,6 +210,19 @@ _KEY_ERRORS: Final = frozenset(
         "unauthorized",
     }
 )
+# what another upstream may answer
+_NO_MONEY: Final = frozenset({"insufficient_quota", "billing_hard_limit_reached", "billing_not_active"})
+_NO_CREDIT: Final = re.compile(r"Your credit balance is too low")  # Anthropic, with the status 400
+_ASKS_TOO_MUCH: Final = re.compile(r"Request too large|.{0,200}(can only afford|fewer max_tokens)", re.DOTALL)
+_MODEL_CODES: Final = frozenset(
+    {"model_not_found", "model_not_available", "model_decommissioned", "DeploymentNotFound"}
+)
+_NAMES_MODEL: Final = re.compile(r"\b(model|deployment)s?\b", re.IGNORECASE)
+_ELSEWHERE: Final = re.compile(
+    r"(country|region|territory|location|subscription|plan|tier)\b|not (enabled|allowed) to use",
+    re.IGNORECASE,
+)
+_KEY_CAUSES: Final = frozenset({"401", "402", "403"})
 _LONGEST_MESSAGE: Final = 2000  # characters
 _LONGEST_SAID: Final = 500
 
@@ -154,6 +244,8 @@ def refusal(
     kind, code, param = (_name(fields, name, clean) for name in ("type", "code", "param"))
     reported = code or kind
     said = said_in(body, clean)
+    cause = _failover_cause(status, fields, reported, message)
+    counts = cause not in ("403", "404") and _ASKS_TOO_MUCH.match(message) is None
     if ours and _is_about_the_key(status, fields, reported):
         return UpstreamError(
             502,
@@ -162,8 +254,12 @@ def refusal(
             cause=f"it answered with status {status}",
             said=said,
             permanent=True,
+            failover=cause,
+            counts=counts,
         )
     retry_after = passed_on(headers.get("retry-after"))
+    if retry_after is None and (wait := _limit_wait(status, headers, fields)) is not None:
+        retry_after = str(math.ceil(wait))
     return UpstreamError(
         answered,
         message[:_LONGEST_MESSAGE],
@@ -176,7 +272,45 @@ def refusal(
         permanent=status in (*_NOT_THERE, *_WRONG_KEY)
         or status < 400
         or headers.get("x-should-retry", "").strip().lower() == "false",
+        failover=cause,
+        counts=counts,
     )
+
+
+def about_the_client(error: UpstreamError) -> UpstreamError:
+    """The refusal of a request with the client's own key: it says nothing about this server's, and a key that
+    is refused gets nothing from another upstream."""
+    if error.failover in _KEY_CAUSES:
+        error.failover = ""
+    if error.failover in ("", "429"):
+        error.counts = False
+    return error
+
+
+def _limit_wait(status: int, headers: Mapping[str, str], fields: Mapping[str, Any]) -> float | None:
+    # other answers have the headers of limits, too
+    return limit_seconds(headers if status == 429 else {}, fields, time.time())
+
+
+def _failover_cause(status: int, fields: Mapping[str, Any], reported: str | None, message: str) -> str:
+    """Why another upstream may answer what this one has refused, as in the setting `failover_on`; "" if the
+    request is why."""
+    if reported in _NO_MONEY or status == 402 or _NO_CREDIT.match(message):
+        return "402"
+    if reported in _MODEL_CODES:
+        return "404"
+    if status in _NOT_THERE:
+        if reported == _FORGOTTEN or fields.get("param") in _LINKS:
+            return ""
+        return "404" if not fields or _NAMES_MODEL.search(message) else ""
+    if status == 403:
+        elsewhere = _ELSEWHERE.search(f"{reported} {message}") is not None
+        return "403" if elsewhere or _is_about_the_key(status, fields, reported) else ""
+    if status in _WRONG_KEY:
+        return "401"
+    if status in (408, 429):
+        return str(status)
+    return "5xx" if status < 400 or status >= 500 else ""
 
 
 def said_in(body: bytes, clean: Clean = str) -> str:
@@ -275,10 +409,15 @@ def in_band_refusal(body: bytes, clean: Clean = str) -> UpstreamError | None:
     fields = _error_fields(body)
     if not fields:
         return None
-    status = status_in(str(fields.get("code") or fields.get("status"))) or 502
-    refused = refusal(status, {}, body, clean)
+    refused = refusal(status_in_band(fields) or 502, {}, body, clean)
     refused.cause = "it answered with an error under a status that means success"
     return refused
+
+
+def status_in_band(error: Mapping[str, Any]) -> int | None:
+    """The status that the fields of an error mean where the answer's own is that of success."""
+    given = (error.get(name) for name in ("code", "status", "type"))
+    return next((status for each in given if (status := status_of(str(each))) is not None), None)
 
 
 def _error_fields(body: bytes) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from openresponses_server.settings import Settings, SettingsError, recording_pat
 from openresponses_server.settings.files import about, did_you_mean
 from openresponses_server.upstreams.base import Upstream, called
 from openresponses_server.upstreams.catalog import Catalog, best_match, is_pattern, read_models
+from openresponses_server.upstreams.choice import Balance, Route
 from openresponses_server.upstreams.targets import Configured, Target, configured, demo
 
 _MOST_ALIASES = 8  # length of a chain of aliases
@@ -23,7 +24,7 @@ _LONGEST_KEPT = 128  # characters of a name
 
 
 class Router:
-    """Maps names to targets. In this order: an alias; an upstream that names the model; the upstream with the
+    """Maps names to targets. In this order: an alias; the upstreams that name the model; those with the
     longest matching pattern; `upstream/model`; the first upstream that accepts every name."""
 
     def __init__(
@@ -32,6 +33,7 @@ class Router:
         aliases: Mapping[str, str] | None = None,
         default: str | None = None,
         catalog: Catalog | None = None,
+        balance: Balance = "order",
     ) -> None:
         self.catalog = catalog or Catalog({})
         """The capabilities of the served models."""
@@ -40,10 +42,11 @@ class Router:
         self._default = default
         self._kept: dict[tuple[str, str], Target] = {}
         self._kept_of = self.catalog.version
-        self._served: dict[str, Configured] = {}
+        self._balance = balance
+        self._served: dict[str, list[Configured]] = {}
         for each in upstreams:
-            for pattern in _patterns(each):
-                self._served.setdefault(pattern, each)
+            for pattern in dict.fromkeys(_patterns(each)):
+                self._served.setdefault(pattern, []).append(each)
 
     def target_of(self, model: str | None, owner: str) -> Target:
         """The result of `resolve`, bound to this owner."""
@@ -65,13 +68,13 @@ class Router:
         found = self._find(self._unaliased(wanted))
         if found is None:
             raise unknown_model(wanted)
-        upstream, name = found
-        return self._target(upstream, name, tuple(self._fallbacks(upstream, name)))
+        first, *others = self._targets(*found)
+        return first._replace(fallbacks=tuple(others))
 
     def names(self) -> list[tuple[str, str]]:
         """(model, name of its upstream) for all that the settings name, aliases first."""
         aliased = [(alias, self.resolve(alias).upstream.name) for alias in self._aliases]
-        served = [(name, each.name) for name, each in self._served.items() if not is_pattern(name)]
+        served = [(name, each[0].name) for name, each in self._served.items() if not is_pattern(name)]
         return [*aliased, *served]
 
     def upstreams(self) -> Iterable[Upstream]:
@@ -85,15 +88,27 @@ class Router:
     def serves(self, upstream: Upstream, model: str) -> bool:
         """Whether a request for an upstream's model by its own name reaches that upstream."""
         found = self._find(self._unaliased(model))
-        return found is not None and found[0].upstream is upstream and found[1] == model
+        return found is not None and found[1] == model and any(each.upstream is upstream for each in found[0])
 
     def is_named(self, model: str) -> bool:
         """Whether the settings have a model or an alias of exactly this name."""
         return model in self._aliases or model in self._served
 
+    @property
+    def has_alternatives(self) -> bool:
+        """Whether some model has several routes."""
+        return any(len(each) > 1 for each in self._served.values()) or any(
+            each.others or each.settings.failover for each in self._upstreams.values()
+        )
+
+    def configured(self) -> Iterable[Configured]:
+        """All upstreams, with their settings and keys."""
+        return self._upstreams.values()
+
     async def close(self) -> None:
-        for upstream in self.upstreams():
-            await upstream.close()
+        for each in self._upstreams.values():
+            for upstream in each.upstreams:
+                await upstream.close()
 
     def check(self) -> None:
         """Raises SettingsError when an alias, a failover or the default leads nowhere."""
@@ -124,25 +139,34 @@ class Router:
             name = self._aliases[name]
         raise HttpError(500, "The aliases lead in a circle.", code="internal_error")
 
-    def _find(self, model: str) -> tuple[Configured, str] | None:
+    def _find(self, model: str) -> tuple[list[Configured], str] | None:
         pattern = best_match(model, self._served)
         if pattern is not None:
             return self._served[pattern], model
         name, _, rest = model.partition("/")
         if rest and name in self._upstreams:
-            return self._upstreams[name], rest
+            return [self._upstreams[name]], rest
         open_to_all = (each for each in self._upstreams.values() if not each.settings.models)
         first = next(open_to_all, None)
-        return None if first is None else (first, model)
+        return None if first is None else ([first], model)
 
-    def _fallbacks(self, upstream: Configured, model: str) -> Iterable[Target]:
-        for entry in upstream.settings.failover:
+    def _targets(self, upstreams: Sequence[Configured], model: str) -> list[Target]:
+        """The targets of these upstreams with each of their keys, then those of their failover."""
+        in_order = self._balance == "order"
+        found: dict[Route, Target] = {}
+        for number, each in enumerate(upstreams):
+            for target in each.targets(model, number if in_order else 0):
+                found.setdefault(target.candidate.route, target)
+        tier = len(upstreams)
+        for entry in [entry for each in upstreams for entry in each.settings.failover]:
             name, _, other = entry.partition("/")
-            yield self._target(self._upstreams[name], other or model)
-
-    def _target(self, upstream: Configured, model: str, fallbacks: tuple[Target, ...] = ()) -> Target:
-        target = upstream.target(model, fallbacks)
-        return target._replace(able=self.catalog.capabilities(upstream.name, target.model))
+            for target in self._upstreams[name].targets(other or model, tier):
+                found.setdefault(target.candidate.route, target)
+            tier += 1
+        return [
+            each._replace(able=self.catalog.capabilities(each.upstream.name, each.model))
+            for each in found.values()
+        ]
 
     def _only_model(self) -> str:
         if self._default is not None:
@@ -166,7 +190,7 @@ def build_router(settings: Settings, sealer: Sealer, recordings: Files | None = 
     if is_installed():
         from openresponses_server.upstreams.spans import SpannedUpstream
 
-        upstreams = [each._replace(upstream=SpannedUpstream(each.upstream)) for each in upstreams]
+        upstreams = [each.wrapped(SpannedUpstream) for each in upstreams]
     names = [each.name for each in upstreams]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
@@ -175,7 +199,7 @@ def build_router(settings: Settings, sealer: Sealer, recordings: Files | None = 
         raise SettingsError(what, f"$.upstreams[{second}]")
     filed = None if settings.models_file is None else read_models(Path(settings.models_file))
     catalog = Catalog(settings.models, filed)
-    router = Router(upstreams, settings.aliases, settings.default_model, catalog)
+    router = Router(upstreams, settings.aliases, settings.default_model, catalog, settings.balance)
     router.check()
     return router
 

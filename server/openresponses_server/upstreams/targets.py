@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -31,6 +31,7 @@ from openresponses_server.settings import (
 )
 from openresponses_server.settings.files import did_you_mean, expanded
 from openresponses_server.upstreams.base import UNNAMED, HttpClientFactory, Upstream, called
+from openresponses_server.upstreams.choice import Candidate, Route
 from openresponses_server.upstreams.demo.upstream import MODELS, DemoUpstream
 from openresponses_server.upstreams.dialects import (
     CHAT,
@@ -52,6 +53,7 @@ _OF_ADDRESSES: Final = (
         "url",
         "api_key",
         "api_key_env",
+        "api_keys",
         "api_key_command",
         "api_key_header",
         "headers",
@@ -78,7 +80,11 @@ class Target(NamedTuple):
     """Seals opaque reasoning."""
     retries: Retries = Retries()
     fallbacks: tuple[Target, ...] = ()
-    """Asked in order if this one is down or busy."""
+    """The other routes of a request for this model."""
+    candidate: Candidate = Candidate(Route(""))
+    """Its route, for the choice among them."""
+    failover_on: frozenset[str] = frozenset()
+    """The causes for which another one is asked instead."""
     shared: SharedUpstream | None = None
     """The upstream for several runs that share one request."""
     choice: int | None = None
@@ -176,10 +182,33 @@ class Configured(NamedTuple):
     options: DialectOptions
     sealer: Sealer
     counts: bool = True
+    others: tuple[Upstream, ...] = ()
+    """The same with its other keys."""
+    key_ends: tuple[Callable[[], str], ...] = ()
+    """Give the last characters of each of its keys."""
 
-    def target(self, model: str, fallbacks: tuple[Target, ...] = ()) -> Target:
-        """The target of a request for this name."""
+    @property
+    def upstreams(self) -> tuple[Upstream, ...]:
+        """It with each of its keys."""
+        return self.upstream, *self.others
+
+    def wrapped(self, wrap: Callable[[Upstream], Upstream]) -> Configured:
+        """The same with another upstream around each of these."""
+        return self._replace(upstream=wrap(self.upstream), others=tuple(map(wrap, self.others)))
+
+    def targets(self, model: str, tier: int = 0) -> tuple[Target, ...]:
+        """The targets of a request for this name, one for each key."""
         outgoing = self.settings.model or model
+        first = self._target(outgoing)
+        return tuple(
+            first._replace(
+                upstream=upstream,
+                candidate=Candidate(Route(self.name, number, outgoing), tier, self.settings.weight),
+            )
+            for number, upstream in enumerate(self.upstreams)
+        )
+
+    def _target(self, outgoing: str) -> Target:
         options = self.options.of(outgoing)
         return Target(
             self.upstream,
@@ -189,7 +218,7 @@ class Configured(NamedTuple):
             self.dialect.side.traits(options),
             self.sealer,
             self.settings.retries,
-            fallbacks,
+            failover_on=frozenset(self.settings.failover_on),
             fetches=self.settings.fetch,
             reasoning_as=self.settings.reasoning_as,
             text_after_tools=self.dialect.dialect.text_after_tools
@@ -221,6 +250,8 @@ def configured(
         )
     if given.api_key_command and (given.api_key or given.api_key_env):
         raise SettingsError(f"{called(name)}: it has a key already", ".api_key_command")
+    if given.api_keys and (given.api_key or given.api_key_env or given.api_key_command or given.pass_through):
+        raise SettingsError(f"{called(name)}: api_keys is instead of another key", ".api_keys")
     if given.pass_through and settings.api_keys:
         raise SettingsError(
             f"{called(name)}: pass_through and api_keys exclude each other: clients have one key"
@@ -252,8 +283,9 @@ def configured(
         raise SettingsError(f"{called(name)}: profile {given.profile} has no address for dialect {spoken!r}")
     from openresponses_server.upstreams.http import HttpUpstream  # the demo model and `--help` don't need it
 
-    secrets = header_secrets(given.headers)
-    key_command = _key_command(given, known, name)
+    keys = _keys(given, known, name)
+    secrets = [*header_secrets(given.headers), *(each for each in keys[1:] if isinstance(each, str))]
+    key, key_command = _split(keys[0])
     address = None
     try:
         if source is not None:
@@ -277,7 +309,7 @@ def configured(
             url,
             dialect,
             given.timeouts or settings.timeouts,
-            api_key=_key(given, known),
+            api_key=key,
             key_command=key_command,
             key_header=given.api_key_header
             or (known.api_key_header if known is not None and key_command is None else None),
@@ -292,7 +324,19 @@ def configured(
         raise  # the error names its field
     except ValueError as error:
         raise SettingsError(f"{called(name)}: {error}", ".url") from error
-    return Configured(given, name, client, dialect, options, sealer, counts=source is None)
+    others = tuple(client.with_key(*_split(each)) for each in keys[1:])
+    client.share_secrets(others)
+    return Configured(
+        given,
+        name,
+        client,
+        dialect,
+        options,
+        sealer,
+        source is None,
+        others,
+        tuple(each.key_end for each in (client, *others)),
+    )
 
 
 def _place(given: UpstreamSettings, url: str, dialect: HttpDialect) -> tuple[str, str | None]:
@@ -380,7 +424,8 @@ def secrets_of(settings: Settings) -> list[str]:
     for given in settings.upstreams:
         known = None if given.profile is None else profile(given.profile, folder)
         password = urlsplit(given.url or "").password or ""
-        found += [_key(given, known), *header_secrets(given.headers), password, unquote(password)]
+        keys = [_split(each)[0] for each in _keys(given, known, "")]
+        found += [*keys, *header_secrets(given.headers), password, unquote(password)]
         found += _proxy_secrets(given)
     return [secret for secret in found if secret]
 
@@ -396,11 +441,45 @@ def _proxy_secrets(given: UpstreamSettings) -> Sequence[str]:
         return ()  # its error is reported elsewhere
 
 
+def _keys(given: UpstreamSettings, known: Profile | None, name: str) -> list[str | KeyCommand | None]:
+    """The upstream's keys, at least one, which may be none."""
+    if not given.api_keys:
+        command = _key_command(given, known, name)
+        return [_key(given, known) if command is None else command]
+    found: dict[str, str | KeyCommand | None] = {}
+    for number, each in enumerate(given.api_keys):
+        at = f".api_keys[{number}]"
+        if isinstance(each, str):
+            key = expanded(each, at)
+            if not key:
+                raise SettingsError("it is empty", at)
+            found.setdefault(key, key)
+            continue
+        from openresponses_server.upstreams.key_command import KeyCommand
+
+        argv = [expanded(part, at) for part in each]
+        if not argv:
+            raise SettingsError("it names no program", at)
+        found.setdefault("\0".join(argv), KeyCommand(name, argv, given.api_key_seconds))
+    return list(found.values())
+
+
+def _split(key: str | KeyCommand | None) -> tuple[str | None, KeyCommand | None]:
+    """(key, command): one of them is None."""
+    return (key, None) if key is None or isinstance(key, str) else (None, key)
+
+
 def _key(given: UpstreamSettings, known: Profile | None) -> str | None:
     """The upstream's key. A profile's variable applies only to the profile's own address, so that no other
     server gets the key."""
     own = api_key(given)
-    if own is not None or known is None or known.api_key_env is None or given.url is not None:
+    if (
+        given.api_keys
+        or own is not None
+        or known is None
+        or known.api_key_env is None
+        or given.url is not None
+    ):
         return own
     if given.api_key_command:
         return None
@@ -413,7 +492,7 @@ def _key_command(given: UpstreamSettings, known: Profile | None, name: str) -> K
     """The command that prints the upstream's key. A profile's applies as its variable does, unless that is
     named."""
     argv = [expanded(each, ".api_key_command") for each in given.api_key_command]
-    has_key = given.api_key or given.api_key_env or given.pass_through
+    has_key = given.api_key or given.api_keys or given.api_key_env or given.pass_through
     if not argv and not has_key and known is not None and not known.api_key_env and given.url is None:
         argv = known.api_key_command
     if not argv:

@@ -270,6 +270,7 @@ ROWS = (
     Row("GET", "/healthz", "a long query", _target("/healthz?")),
     Row("GET", "/readyz", "a long query", _target("/readyz?")),
     Row("GET", "/metrics", "a long query", _target("/metrics?")),
+    Row("GET", "/v1/routes", "a long query", _target("/v1/routes?")),
     Row("GET", "/openapi.json", "a long query", _target("/openapi.json?")),
 )
 

@@ -48,7 +48,7 @@ def test_a_form_follows_what_is_known_when_the_answer_begins(passes: bool) -> No
 @pytest.mark.parametrize(("given", "passes"), [(None, True), (True, True), (False, False)])
 def test_an_upstreams_setting_counts_over_its_dialect(given: bool | None, passes: bool) -> None:
     settings = UpstreamSettings(url="http://127.0.0.1:1", text_after_tools=given)
-    assert configured(settings, Settings(), Sealer()).target("m").text_after_tools is passes
+    assert configured(settings, Settings(), Sealer()).targets("m")[0].text_after_tools is passes
     assert DIALECT.text_after_tools is False
 
 

@@ -10,6 +10,7 @@ from typing import Any, cast
 import pytest
 
 from openresponses_bridge import ResponseStreamStateMachine
+from openresponses_bridge.errors import BridgeError
 from openresponses_bridge.protocol.events import Event, OutputTextDelta
 from openresponses_server.errors import HttpError, UpstreamError
 from openresponses_server.http.client.body import FairScheduler, ResponseBody
@@ -44,6 +45,7 @@ class Spoken:
     """A translation of bytes, of which each read is a text; `.` ends the response."""
 
     question: Any = None
+    failure: BridgeError | None = None
 
     def __init__(self) -> None:
         self.machine = ResponseStreamStateMachine("m")
@@ -162,6 +164,7 @@ class Bench:
 
     # ── as `Attempts` ──────────────────────────────────────────────────────────────────────────────────
     replaceable: object | None = None
+    was_cut = False
     others: tuple[HttpReply | None, ...] = ()
     asking: asyncio.Event | None = None
     committed = 0

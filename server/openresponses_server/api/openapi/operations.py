@@ -499,6 +499,13 @@ OPERATIONS: Final[dict[tuple[str, str], Operation]] = {
         text="text/plain",
         errors=_KEYED,
     ),
+    ("get", "/v1/routes"): Operation(
+        id="list_routes",
+        summary="List the routes: each key of each upstream, and the models with it that are left out",
+        description="Requires an operator's key or, if none are set, a connection from the same machine.",
+        answer=schemas.RouteList,
+        errors=_KEYED,
+    ),
     ("get", "/healthz"): Operation(
         id="health", summary="Whether the process is running", answer=schemas.Status
     ),

@@ -178,6 +178,28 @@ class Status(Struct, frozen=True):
     status: str
 
 
+class RouteState(Struct, frozen=True):
+    """An upstream with one of its keys or, with `model`, that model there. `key` counts from 1, `key_end` are
+    the last four characters of a long one. `cause` is as in the setting `failover_on`. `cooldown_until` is
+    Unix seconds."""
+
+    upstream: str
+    key: int
+    key_end: str
+    model: str | None
+    state: Literal["closed", "limited", "open", "half_open"]
+    cause: str | None
+    cooldown_until: int | None
+    in_progress: int
+
+
+class RouteList(Struct, frozen=True):
+    """The routes of the worker that answers."""
+
+    object: Literal["list"]
+    data: list[RouteState]
+
+
 class ChatCompletionRequest(Struct, frozen=True, kw_only=True):
     """A Chat Completions request. All other fields are as in OpenAI's API reference."""
 
@@ -402,6 +424,7 @@ ROOTS: Final[tuple[type[Any], ...]] = (
     CountTokensRequest,
     MessageTokens,
     UsageReport,
+    RouteList,
     GenerateContentRequest,
     GenerateContentResponse,
     GeminiCountRequest,

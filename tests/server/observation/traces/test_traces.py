@@ -139,8 +139,8 @@ def test_retries_and_failover_are_noted_where_they_happen(app: InProcess, upstre
     assert [each.upstream for each in legs(records)["upstream"]] == ["one", "one", "two"]
     assert [each.status for each in records if isinstance(each, RecordedStatus)] == [503, 503, 200, 200]
     found = notes(records)
-    assert ("retry", "one", "is asked again") in found
-    assert ("failover", "two", "is asked instead of one") in found
+    assert ("retry", "one", "is asked again, after 503") in found
+    assert ("failover", "two", "is asked instead of one, after 503") in found
 
 
 def test_repairs_losses_and_failures_are_noted(app: InProcess, upstream: ScriptedUpstream) -> None:

@@ -1,0 +1,68 @@
+"""Which route a request begins with: the one that has its session's prompt cache, as long as that is in."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from openresponses_bridge.protocol.request import conversation_of
+from openresponses_server.requests.client_traits import session_key
+from openresponses_server.requests.prepared import PreparedRequest
+from openresponses_server.requests.service import Service
+from openresponses_server.store.base import UpstreamResponse
+from openresponses_server.store.records import can_be_id
+from openresponses_server.upstreams.choice import Route, session_name
+from openresponses_server.upstreams.targets import Target
+
+_RESPONSE = "response"
+
+
+def upstream_response(target: Target, response_id: str | None, key: str | None) -> UpstreamResponse | None:
+    """The response that this upstream stores under this id for this key; None when it does not store
+    responses or the id can't be one."""
+    if response_id is None or not can_be_id(response_id) or not target.traits.keeps_responses:
+        return None
+    return UpstreamResponse(target.upstream.account(key), target.model, response_id)
+
+
+async def choose_route(request: PreparedRequest, service: Service) -> None:
+    """Choose which of the request's routes is asked first."""
+    targets = (request.target, *request.target.fallbacks)
+    session = _session_of(request)
+    preferred = await _preferred(request, service, targets)
+    chosen = service.routes.choice(targets, session, preferred)
+    first = chosen.peek() or targets[0]
+    request.target = first._replace(fallbacks=tuple(each for each in targets if each is not first))
+    if request.choices == 1:  # choices choose for themselves
+        request.chosen = chosen
+
+
+def remember_route(request: PreparedRequest, service: Service, response_id: str, route: Route) -> None:
+    """This route answers the request: what continues its response goes there, too."""
+    if not _session_of(request):
+        service.routes.remember(session_name(request.owner, _RESPONSE, response_id), route)
+
+
+def _session_of(request: PreparedRequest) -> str:
+    """The name of the session that the request says it belongs to; "" if it says none. Two owners never have
+    the same."""
+    body, owner = request.body, request.owner
+    if body.conversation is not None:
+        return session_name(owner, "conversation", conversation_of(body) or "")
+    if body.prompt_cache_key:
+        return session_name(owner, "cache", body.prompt_cache_key)
+    key = session_key(owner, body.user, request.headers)
+    if key is not None:
+        return session_name(owner, "session", key)
+    return session_name(owner, "name", request.client.conversation) if request.client.conversation else ""
+
+
+async def _preferred(request: PreparedRequest, service: Service, targets: Sequence[Target]) -> Route | None:
+    before = request.upstream_response
+    if before is not None:
+        for each in targets:
+            if before == upstream_response(each, before.id, request.client.key):
+                return each.candidate.route
+    previous = request.body.previous_response_id
+    if previous is None:
+        return None
+    return await service.routes.recall(session_name(request.owner, _RESPONSE, previous))
