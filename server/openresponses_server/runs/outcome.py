@@ -142,10 +142,9 @@ class LogLine(Watch, Struct):
         fields: dict[str, Any] = {"upstream": target.upstream.name}
         if target.model != ended.response.model:
             fields["upstream_model"] = target.model[:_LONGEST]
-        if self.attempts.key is not None:
-            fields["key"] = self.attempts.key
-        if self.attempts.tried:
-            fields["tried"] = list(map(str, self.attempts.tried))
+        choice = self.attempts.choice
+        if choice is not None:
+            fields |= choice.fields(target)
         if ended.first_bytes is not None:
             fields["first_ms"] = round(ended.first_bytes * 1000, 1)
         fields |= {"ms": round(ended.seconds * 1000, 1), "request_id": self.request_id}

@@ -22,7 +22,7 @@ from openresponses_server.errors import UpstreamError
 from openresponses_server.settings import Retries
 from openresponses_server.upstreams.base import Upstream, UpstreamReply, UpstreamRequest
 from openresponses_server.upstreams.refusals import refusal, seconds_of, status_in_band
-from openresponses_server.upstreams.routes import RouteChoice, RouteTable, Tried, tried_header
+from openresponses_server.upstreams.routes import RouteChoice, RouteTable, tried_header
 from openresponses_server.upstreams.targets import Target
 
 _PREAMBLE: Final = frozenset(
@@ -177,7 +177,8 @@ class Attempts:
         self._accepted = accepted
         self._observe = observe
         self._table = table
-        self._choice = choice
+        self.choice = choice
+        """That among its routes; None as long as there is one, which has not failed."""
         self.chosen = ""
         """The name of the upstream that accepted, "" until then."""
         self._wait = wait
@@ -188,21 +189,11 @@ class Attempts:
         self.was_cut = False
         """The reply ended before the answer did."""
 
-    @property
-    def key(self) -> int | None:
-        """The number of the upstream's key in `target`, from 1; None if it has one only."""
-        return None if self._choice is None else self._choice.key_of(self.target)
-
-    @property
-    def tried(self) -> list[Tried]:
-        """The upstreams that were asked in vain, and why."""
-        return [] if self._choice is None else self._choice.tried
-
     async def __aenter__(self) -> UpstreamReply:
         """The reply of the first upstream that accepts. If none does, raises the first one's error."""
         try:
-            if self._choice is not None:
-                self.target = await self._first_target(self._choice)
+            if self.choice is not None:
+                self.target = await self._first_target(self.choice)
             attempt, reply = await self._first_that_accepts(self.target, [])
             self.target = attempt.target
             self.chosen = attempt.target.upstream.name
@@ -217,8 +208,8 @@ class Attempts:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._choice is not None:
-            self._choice.end(self.target, _cut() if error is None and self.was_cut else error)
+        if self.choice is not None:
+            self.choice.end(self.target, _cut() if error is None and self.was_cut else error)
         opened, self._open = self._open, None
         if opened is not None:
             await opened.__aexit__(kind, error, trace)
@@ -250,10 +241,10 @@ class Attempts:
     def commit(self) -> None:
         """The answer has begun: drop what is left to ask, so that the request's body can be freed."""
         self.replaceable, self._prepare, self._accepted = None, None, _ignore
-        if self._choice is None and self._table.routes.conditions:
-            self._choice = self._table.choice([self.target])
-        if self._choice is not None:
-            self._choice.begin(self.target)
+        if self.choice is None and self._table.routes.conditions:
+            self.choice = self._table.choice([self.target])
+        if self.choice is not None:
+            self.choice.begin(self.target)
 
     async def _close(self) -> None:
         opened, self._open = self._open, None
@@ -262,7 +253,7 @@ class Attempts:
 
     def _keep_for_fallback(self, accepted: Attempt) -> None:
         if (accepted.remedies and accepted.remedies[-1].late) or (
-            self._choice is not None and self._choice.has_other(accepted.target)
+            self.choice is not None and self.choice.has_other(accepted.target)
         ):
             self.replaceable = accepted
         else:
@@ -297,16 +288,19 @@ class Attempts:
                 if not errors:
                     raise
                 _log.warning("upstream.fallback_unfit", reason=error.message)
-                target = None if self._choice is None else await self._choice.after_unfit(target)
+                target = None if self.choice is None else await self.choice.after_unfit(target)
         first = errors[0]
-        first.headers = {**first.headers, **tried_header(self.tried)}
+        first.headers = {
+            **first.headers,
+            **tried_header(self.choice.tried if self.choice is not None else []),
+        }
         raise first
 
     async def _after(self, target: Target, error: UpstreamError) -> Target | None:
         """The target to ask after this refusal; None if that is the answer."""
-        if self._choice is None:
-            self._choice = self._table.choice([target])
-        return await self._choice.after(target, error)
+        if self.choice is None:
+            self.choice = self._table.choice([target])
+        return await self.choice.after(target, error)
 
     async def _ask_with_fallbacks(self, attempt: Attempt) -> tuple[Attempt, UpstreamReply]:
         """Make the attempt, then those that its remedies lead to. Each is retried, unless another key of the
@@ -329,7 +323,7 @@ class Attempts:
                 wait = waiting_time(error, previous, retries, self._jitter())
                 if wait is None or previous == retries.times:
                     raise
-                if self._choice is not None and self._choice.has_other(attempt.target, error):
+                if self.choice is not None and self.choice.has_other(attempt.target, error):
                     raise
             previous += 1
             await self._wait(wait)

@@ -259,11 +259,16 @@ class RouteChoice:
             for each in self._candidates
         )
 
-    def key_of(self, target: Target) -> int | None:
-        """The number of the target's key, from 1; None if its upstream has one only."""
-        route = target.candidate.route
+    def fields(self, target: Target) -> dict[str, Any]:
+        """What the log says of it: the number of the target's key, from 1, if its upstream has several, and
+        the upstreams that were asked in vain."""
+        route, found = target.candidate.route, dict[str, Any]()
         keys = {each.route.key for each in self._candidates if each.route.upstream == route.upstream}
-        return None if route.key is None or len(keys) == 1 else route.key + 1
+        if route.key is not None and len(keys) > 1:
+            found["key"] = route.key + 1
+        if self.tried:
+            found["tried"] = list(map(str, self.tried))
+        return found
 
     def begin(self, target: Target) -> None:
         """Its answer has begun: what failed before it has failed by itself, and not because of the

@@ -3,13 +3,15 @@ puts no route out."""
 
 import io
 import json
+import time
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
 import pytest
 
 from openresponses_server.errors import UpstreamError
-from openresponses_server.settings import CAUSES, Retries, Settings, UpstreamSettings
+from openresponses_server.settings import CAUSES, Retries, Settings, Tracing, UpstreamSettings
 from openresponses_server.upstreams.refusals import limit_seconds
 from openresponses_server.upstreams.refusals import refusal as refused
 from tests.support.logs import log_as_in_production
@@ -182,8 +184,6 @@ def test_when_all_fail_the_first_error_is_the_answer_with_all_that_were_tried(
 def test_what_was_tried_is_in_the_log_the_metrics_and_the_trace(
     upstream: ScriptedUpstream, tmp_path: Any
 ) -> None:
-    from openresponses_server.settings import Tracing
-
     upstream.scripts["m"] = refusal(402, message="x")
     upstream.scripts["good"] = Script(text("Hello"))
     log = io.StringIO()
@@ -325,8 +325,6 @@ def test_a_failing_upstream_is_left_out_and_probed(upstream: ScriptedUpstream) -
     upstream.scripts["m"] = [refusal(500, message="x"), refusal(500, message="x"), Script(text("back"))]
     upstream.scripts["good"] = Script(text("Hello"))
     circuit = {"circuit": {"failures": 2, "seconds": 0.3}}
-    import msgspec
-
     given = msgspec.convert({"name": "first", **circuit}, UpstreamSettings)
     with serving(settings(upstream, {"circuit": given.circuit})) as base:
         assert [respond(base, model="m").headers.get("openresponses-tried") for _ in range(3)] == [
@@ -336,8 +334,6 @@ def test_a_failing_upstream_is_left_out_and_probed(upstream: ScriptedUpstream) -
         ]
         assert states(base) == [("first", 1, "open")]
         assert call(base, "GET", "/readyz").json["routes_out"] == 1
-        import time
-
         deadline = time.monotonic() + 30
         while asked(upstream, "m") < 3 and time.monotonic() < deadline:
             assert respond(base, model="m").json["status"] == "completed"
