@@ -13,7 +13,7 @@ from openresponses_bridge.decoder import ResponseAccumulator
 from openresponses_bridge.dialects.chat_completions.upstream.deltas import ThinkTags
 from openresponses_bridge.dialects.chat_completions.upstream.text_calls import TextCalls
 from openresponses_bridge.emitter import ResponseStreamStateMachine
-from openresponses_server.requests.answer_format import FenceFilter
+from openresponses_server.requests.answer_format import FenceFilter, json_in
 
 # ten times fewer where every line is traced for coverage
 FEW, MANY = (20_000, 200_000) if sys.gettrace() is None else (2_000, 20_000)
@@ -193,6 +193,29 @@ def test_e12_what_is_held_back_is_not_read_anew_with_each_delta(what: str) -> No
 
     few = min(spent(FEW // 4) for _ in range(3))
     assert min(spent(MANY // 4) for _ in range(2)) / 10 / few < 3
+
+
+AROUND = {
+    "brackets": ("{[", "]}"),
+    "brackets that never close": ("[{", ""),
+    "fences": ("```\n", "```"),
+    "words": ("a {", "} b"),
+    "white space": (" ", "\n"),
+}
+
+
+@pytest.mark.parametrize("what", AROUND)
+def test_json_is_found_in_linear_time(what: str) -> None:
+    before, behind = AROUND[what]
+
+    def spent(times: int) -> float:
+        text = f"x {before * times}{behind * times} y"
+        begun = process_time()
+        for _ in range(5):
+            json_in(text)
+        return process_time() - begun
+
+    assert min(spent(MANY) for _ in range(2)) < 0.1 or spent(MANY) / spent(FEW) < 30
 
 
 @pytest.mark.parametrize("end", ["\n", "``", "```", "``` x", "````"])

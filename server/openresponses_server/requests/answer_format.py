@@ -11,12 +11,12 @@ import json
 from enum import Enum, auto
 from typing import Any, Final
 
+import msgspec
 from msgspec import UNSET
 from msgspec.structs import replace
 
 from openresponses_bridge.dialects.base import AnswerWay, effort_of
-from openresponses_bridge.errors import InvalidRequestError, WireError
-from openresponses_bridge.protocol.codec import decode_json
+from openresponses_bridge.errors import InvalidRequestError
 from openresponses_bridge.protocol.request import CreateResponse, JsonSchemaFormatParam
 from openresponses_bridge.protocol.response import JsonObjectFormat, TextFormat
 from openresponses_bridge.protocol.tools import FunctionToolChoice, FunctionToolParam
@@ -201,10 +201,13 @@ def json_in(text: str) -> str:
     return whole
 
 
+_reader = msgspec.json.Decoder(msgspec.Raw)  # reads and makes nothing of it, in a tenth of the time
+
+
 def _is_json(text: str) -> bool:
     try:
-        decode_json(text)
-    except WireError:
+        _reader.decode(text)
+    except (msgspec.MsgspecError, RecursionError, UnicodeError):
         return False
     return True
 
