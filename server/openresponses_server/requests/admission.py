@@ -52,7 +52,8 @@ def check_fields(request: PreparedRequest, service: Service) -> None:
     check_request(body, limits, param=request.input_param)
     if body.stop:
         check_stops(body)
-    check_context(body)
+    if body.context_management is not None:
+        check_context(body)
     if body.text is not None:
         check_format(body, limits, request.schema_param)
 

@@ -44,13 +44,11 @@ def _measured(request: PreparedRequest, items: Sequence[Any], counter: TokenCoun
 
 
 async def plan_compaction(request: PreparedRequest, service: Service) -> None:
-    """Find out whether the conversation is to be condensed before the request is sent. Raises
-    InvalidRequestError for a compaction in it that can't be opened."""
-    request.is_due = False
-    if request.threshold is not None:
-        counter, begun = service.meters.counter(request.owner), request.leased is not None
-        measured = await on_thread(lambda: _measured(request, (), counter), begun=begun)
-        request.is_due = measured.is_due
+    """Find out whether the conversation, which has a threshold, is to be condensed before the request is
+    sent. Raises InvalidRequestError for a compaction in it that can't be opened."""
+    counter, begun = service.meters.counter(request.owner), request.leased is not None
+    measured = await on_thread(lambda: _measured(request, (), counter), begun=begun)
+    request.is_due = measured.is_due
 
 
 class ContextCompaction:

@@ -107,6 +107,7 @@ def model_of(target: Target) -> tuple[str, str]:
 async def translate(request: PreparedRequest, service: Service) -> None:
     """Translate the request for its upstream. Raises InvalidRequestError for what can't be sent there."""
     request.hosted = request.threshold = None
+    request.is_due = False
     if request.target.fallbacks:
         await choose_route(request, service)
     if request.body.context_management and not request.compacts and request.choices == 1:

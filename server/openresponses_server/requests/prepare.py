@@ -87,6 +87,12 @@ Pass = Callable[[PreparedRequest, Service], Awaitable[None] | None]
 """One step of preparing a request: it checks it or adds to it. Raises HttpError or InvalidRequestError, with
 `param`, for what can't be honoured."""
 
+
+def condense(request: PreparedRequest, service: Service) -> Awaitable[None] | None:
+    """`plan_compaction`, for a request that has a threshold."""
+    return None if request.threshold is None else plan_compaction(request, service)
+
+
 PASSES: Final[tuple[Pass, ...]] = (
     read_headers,
     expand_prompt,
@@ -98,7 +104,7 @@ PASSES: Final[tuple[Pass, ...]] = (
     apply_updates,
     translate,
     check_patterns,
-    plan_compaction,
+    condense,
     continue_upstream,
     reserve,
     report_losses,
