@@ -157,7 +157,7 @@ OURS: dict[type[Any], set[str]] = {
     us.InputTokensDetails: {"cache_write_tokens"},  # Anthropic, OpenRouter
     # the request's stop sequence that its text ended at, and the upstream's own name of its model
     rs.Response: {rs.STOP_SEQUENCE, rs.UPSTREAM_MODEL},
-    us.Usage: {"estimated"},  # no upstream has counted it
+    us.Usage: {"estimated", "openresponses-bridge:rounds"},  # no upstream has counted it; of each answer
     ev.RefusalDelta: {"obfuscation"},  # on every delta, as the other deltas have it
 }
 

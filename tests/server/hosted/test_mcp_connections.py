@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -264,3 +265,32 @@ async def test_s8_a_program_that_floods_is_killed(opened: Opened) -> None:
     missing = configured_server(replace(WEATHER, name="missing", command="no-such-program"))
     gone = await failure(opened.connections.tools(("configured", "missing"), missing, "me"))
     assert "its program has ended" in gone.message
+
+
+DIES = """
+import json, os, signal, sys
+about = {"protocolVersion": "2025-06-18", "capabilities": {}, "serverInfo": {"name": "d", "version": "1"}}
+for line in sys.stdin:
+    asked = json.loads(line)
+    if asked["method"] == "tools/call":
+        with open(sys.argv[1], "a") as file:
+            file.write("x")
+        os.kill(os.getpid(), signal.SIGKILL)
+    if "id" in asked:
+        result = about if asked["method"] == "initialize" else {"tools": []}
+        print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], "result": result}), flush=True)
+"""
+
+
+async def test_a_program_that_dies_in_a_call_is_started_again_and_not_asked_again(
+    opened: Opened, tmp_path: Path
+) -> None:
+    ran = tmp_path / "ran"
+    server = configured_server(replace(WEATHER, args=["-c", DIES, str(ran)]))
+    await opened.tools(server)
+    for count in (1, 2):
+        assert "its program has ended" in (await failure(opened.call(server))).message
+        assert ran.read_text() == "x" * count
+        assert "its program has ended" in (await failure(opened.call(server))).message, "it is remembered"
+        opened.connections._shared[KEY].failed = None
+    assert ran.read_text() == "xx"

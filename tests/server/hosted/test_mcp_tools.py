@@ -327,6 +327,13 @@ async def test_a_tool_that_the_server_changed_since_its_list_is_not_run(
     assert (await same.tools()).released(answered(request)), "the approval was not used up"
 
 
+async def test_deferred_loading_changes_nothing(station: Callable[..., Station]) -> None:
+    made = station()
+    given = [await made.tools(**more) for more in ({}, {"defer_loading": True}, {"defer_loading": "x"})]
+    assert [each.functions for each in given[1:]] == [given[0].functions] * 2
+    assert [each.preface for each in given[1:]] == [given[0].preface] * 2
+
+
 async def test_the_list_is_shown_once_and_again_when_it_changed(station: Callable[..., Station]) -> None:
     made = station()
     tools = await made.tools()
