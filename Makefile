@@ -24,7 +24,7 @@ PIP_INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check --co
 # Some containers set it: each server that a test starts would compile the project again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: serve test test-traced test-others quick packages snapshots terminals bench check audit fuzz docs docs-test deploy install clients engines vscode browser screenshots clean
+.PHONY: serve test test-traced test-others quick packages snapshots terminals bench check chaos audit fuzz docs docs-test deploy install clients engines vscode browser screenshots clean
 .DELETE_ON_ERROR:
 
 serve: $(RUNTIME)
@@ -81,6 +81,10 @@ check: $(TEST)
 	$(BIN)/python -m pytest -q -m slow tests/typing
 	$(BIN)/lint-imports
 	@find bridge server -name '*.py' -exec wc -l {} + | awk '$$1 > 600 && $$2 != "total" {print $$2 ": " $$1 " lines: is it two subjects?"}'
+
+# Ten minutes of upstreams that fail in every way under 200 clients, with two workers and Redis.
+chaos: $(TEST)
+	$(BIN)/python -m pytest -q -s -m slow tests/faults/test_routes_chaos.py
 
 # Known vulnerabilities in what is pinned; skipped aloud where nobody can be asked.
 audit: $(AUDIT)

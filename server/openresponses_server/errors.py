@@ -119,6 +119,8 @@ def _failover_cause(status: int, code: str | None) -> str:
 
 
 _OVERLOADED: Final = "server_is_overloaded"
+_SHORT_LIMIT: Final = 20  # seconds within which Codex asks again a few times
+_MOST_DIGITS: Final = 9
 
 
 def code_for_codex(text: str) -> str:
@@ -128,11 +130,16 @@ def code_for_codex(text: str) -> str:
 
 
 def error_for_codex(error: HttpError) -> HttpError:
-    """The refusal as Codex is to read it. One over `server_is_overloaded` has the status 503: Codex asks
-    never again after 429."""
-    if error.code != _OVERLOADED or not isinstance(error, UpstreamError):
+    """The refusal as Codex is to read it. One over `server_is_overloaded`, or over a limit that is soon over,
+    has the status 503: Codex asks never again after 429."""
+    if not isinstance(error, UpstreamError) or not (error.code == _OVERLOADED or _is_short_limit(error)):
         return error
     return UpstreamError(503, error.message, cause=error.cause, said=error.said, headers=error.headers)
+
+
+def _is_short_limit(error: UpstreamError) -> bool:
+    wait = error.headers.get("retry-after", "0")
+    return error.failover == "429" and wait.isdecimal() and int(wait[:_MOST_DIGITS]) <= _SHORT_LIMIT
 
 
 def too_slow(total: float) -> UpstreamError:

@@ -129,11 +129,13 @@ class Bench:
 
 
 @asynccontextmanager
-async def serving(**settings: Any) -> Any:
+async def serving(routes: int = 1, **settings: Any) -> Any:
     upstream = Upstream()
     listener = await asyncio.start_server(upstream.handle, "127.0.0.1", 0)
     url = f"http://127.0.0.1:{listener.sockets[0].getsockname()[1]}/v1"
-    given = Settings(upstreams=[UpstreamSettings(url=url)], keep_alive=30.0, **settings)
+    models = ["m"] if routes > 1 else []
+    upstreams = [UpstreamSettings(url=url, name=f"up{number}", models=models) for number in range(routes)]
+    given = Settings(upstreams=upstreams, keep_alive=30.0, **settings)
     server = Server(
         Config(create_app(given), log_level="critical", port=0, http=http_protocol(given), lifespan="on")
     )
@@ -228,3 +230,18 @@ async def test_a_plain_request() -> None:
                 await bench.ask(store=False)
             counts.append(count)
         fewest(counts).check(444, 77)
+
+
+async def test_a_request_that_has_a_choice_of_routes() -> None:
+    """Of four upstreams that share a model, in a session."""
+    async with serving(routes=4, store="memory://", balance="round_robin") as bench:
+        bench.upstream.whole = chunk(content="Hello") + chunk("stop") + DONE
+        for _ in range(3):
+            assert b"Hello" in await bench.ask(store=False, prompt_cache_key="k")
+        counts = []
+        for _ in range(5):
+            await asyncio.sleep(0.05)
+            with counting() as count:
+                await bench.ask(store=False, prompt_cache_key="k")
+            counts.append(count)
+        fewest(counts).check(518, 82)

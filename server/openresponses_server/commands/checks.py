@@ -14,10 +14,17 @@ from msgspec import Struct
 
 from openresponses_bridge.text import printable
 from openresponses_server.agents.coding.agents import CodingAgent, LaunchOptions, find_installed
-from openresponses_server.agents.coding.discovery import UnusableServer, is_listening, models_of
+from openresponses_server.agents.coding.discovery import (
+    UnusableServer,
+    is_listening,
+    models_of,
+    routes_left_out,
+)
 from openresponses_server.commands.engines import recognised
 from openresponses_server.commands.startup import (
+    KeyCheck,
     UpstreamCheck,
+    check_keys,
     check_of,
     is_key_refused,
     is_same,
@@ -54,6 +61,7 @@ async def service_checks(settings: Settings, config: str) -> list[CheckResult]:
         CheckResult("settings", "ok", f"{config or 'flags and defaults'} can be used"),
         await _port(settings),
         *await _upstreams(settings),
+        *[_one_key(each) for each in await check_keys(settings)],
         *await _check_storage(settings),
         _check_folder(),
     ]
@@ -75,7 +83,10 @@ async def _port(settings: Settings) -> CheckResult:
             return CheckResult(what, "ok", f"a server that asks for a key runs at {address}")
         other = f"something else listens at {address}; `--port 0` takes a free port"
         return CheckResult(what, "note", other)
-    return CheckResult(what, "ok", f"a server runs at {address}, with {count} models")
+    running = f"a server runs at {address}, with {count} models"
+    if outs := await routes_left_out(address):
+        return CheckResult(what, "note", f"{running}; it leaves out: {'; '.join(outs)}")
+    return CheckResult(what, "ok", running)
 
 
 async def _upstreams(settings: Settings) -> list[CheckResult]:
@@ -90,6 +101,15 @@ async def _upstreams(settings: Settings) -> list[CheckResult]:
         if state != "missing" and isinstance(each.answer, list):
             found += await _engine(each)
     return found
+
+
+def _one_key(asked: KeyCheck) -> CheckResult:
+    ending = f", which ends in {asked.end}," if asked.end else ""
+    what = f"key {asked.number} for {called(asked.upstream)}"
+    if isinstance(asked.answer, list):
+        return CheckResult(what, "ok", f"the key{ending} is accepted")
+    refused = is_key_refused(asked.answer)
+    return CheckResult(what, "missing" if refused else "note", f"the key{ending}: {asked.answer.message}")
 
 
 async def _engine(asked: UpstreamCheck) -> list[CheckResult]:
@@ -131,6 +151,8 @@ def _key(asked: UpstreamCheck) -> CheckResult:
     printing = given.api_key_command or (known.api_key_command if known is not None and not usual else [])
     if given.pass_through:
         return CheckResult(what, "ok", "the clients' own are passed on")
+    if given.api_keys:
+        return CheckResult(what, "ok", f"{len(given.api_keys)} are in the config")
     if given.api_key_env or usual:
         return CheckResult(what, "ok", f"{given.api_key_env or usual} is set")
     if printing and not given.api_key:

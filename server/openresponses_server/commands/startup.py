@@ -199,6 +199,34 @@ async def check_of(settings: Settings) -> list[UpstreamCheck]:
         await router.close()
 
 
+class KeyCheck(NamedTuple):
+    """One of several keys of an upstream, and the result of listing its models with it. `number` counts from
+    1, `end` are its last characters."""
+
+    upstream: str
+    number: int
+    end: str
+    answer: CheckResult
+
+
+async def check_keys(settings: Settings) -> list[KeyCheck]:
+    """Check the keys of upstreams that have several."""
+    router = build_router(settings, ServerSealer(settings.sealing_key_env))
+    try:
+        keyed = [each for each in router.configured() if each.others]
+        found = []
+        for each in keyed:
+            answers = await asyncio.gather(*map(_list_models, each.upstreams))
+            ends = [end() for end in each.key_ends]
+            found += [
+                KeyCheck(each.name, number, end, answer)
+                for number, (end, answer) in enumerate(zip(ends, answers, strict=True), 1)
+            ]
+        return found
+    finally:
+        await router.close()
+
+
 def _is_unusable(asked: UpstreamCheck) -> bool:
     """Whether it would not answer other requests either."""
     answer = asked.answer

@@ -38,7 +38,7 @@ async def choose_route(request: PreparedRequest, service: Service) -> None:
 
 def remember_route(request: PreparedRequest, service: Service, response_id: str, route: Route) -> None:
     """This route answers the request: what continues its response goes there, too."""
-    if not _session_of(request):
+    if request.chosen is not None and not request.chosen.session:
         service.routes.remember(session_name(request.owner, _RESPONSE, response_id), route)
 
 

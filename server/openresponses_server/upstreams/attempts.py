@@ -209,7 +209,7 @@ class Attempts:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self.choice is not None:
-            self.choice.end(self.target, _cut() if error is None and self.was_cut else error)
+            self.choice.end(_cut() if error is None and self.was_cut else error)
         opened, self._open = self._open, None
         if opened is not None:
             await opened.__aexit__(kind, error, trace)

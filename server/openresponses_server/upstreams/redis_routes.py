@@ -113,6 +113,7 @@ class RedisRoutes:
         self._changes: list[Change] = []
         self._remembered: deque[tuple[str, Route]] = deque(maxlen=_MOST_WAITING)
         self._wake = asyncio.Event()
+        self._alone_until = 0.0
 
     def publish(self, changes: Sequence[Change]) -> None:
         self._changes += changes
@@ -225,11 +226,14 @@ class RedisRoutes:
             await self._ask("send", call, None)
 
     async def _ask(self, name: str, call: Callable[[], Awaitable[Any]], otherwise: _T) -> Any | _T:
+        if time.monotonic() < self._alone_until:
+            return otherwise  # no request waits for a Redis that has just not answered
         try:
             async with asyncio.timeout(_TIMEOUT):
                 return await call()
         except _FAILURES:
             self._failed(name, "routes_unavailable")
+            self._alone_until = time.monotonic() + _PAUSE
             return otherwise
 
     @property

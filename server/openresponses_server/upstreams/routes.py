@@ -68,9 +68,11 @@ class Tried(NamedTuple):
 
 def tried_header(tried: Sequence[Tried]) -> dict[str, str]:
     """The header, when there is something to say: bounded, and printable ASCII whatever the names."""
+    if not tried:
+        return {}
     text = ", ".join(map(str, tried))[:_LONGEST_HEADER]
     shown = "".join(char if char.isascii() and char.isprintable() else "?" for char in text)
-    return {TRIED_HEADER: shown} if shown else {}
+    return {TRIED_HEADER: shown}
 
 
 def _ignore(_upstream: str, _cause: str) -> None:
@@ -195,18 +197,20 @@ class RouteChoice:
         self._targets: Mapping[Route, Target] = {each.candidate.route: each for each in targets}
         self._candidates: list[Candidate] = [each.candidate for each in targets]
         self._in_order = any(each.choice is not None for each in targets)
-        self._session = session
+        self._is_one_of_many = any(each.choice for each in targets)  # the first choice reports for all
+        self.session = session
+        """The name of its session, "" without one."""
         self._preferred = preferred
         self._failed: dict[Route, str] = {}
         self._without_end: list[tuple[Route, str]] = []
         self._avoided: set[str] = set()
-        self._busy = ""
+        self._current: Route | None = None
         self._begun = False
 
     def peek(self) -> Target | None:
         """The target that a request would begin with now; None if all are limited."""
         found = self._table.routes.choose(
-            self._candidates, self._table.clock(), session=self._session, preferred=self._preferred
+            self._candidates, self._table.clock(), session=self.session, preferred=self._preferred
         )
         return None if found is None else self._targets[found]
 
@@ -274,33 +278,37 @@ class RouteChoice:
         """Its answer has begun: what failed before it has failed by itself, and not because of the
         request."""
         self._begun = True
+        if self._is_one_of_many or not (self._without_end or self._table.routes.conditions):
+            return  # nothing is known that it could change
+        if self._current is None:
+            self._hold(target.candidate.route)
         for route, cause in self._without_end:
             self._table.record(_failed_part(route, cause), Outcome.FAILED, cause)
         self._without_end = []
         self._table.record(target.candidate.route, Outcome.BEGUN)
 
-    def end(self, target: Target, error: BaseException | None) -> None:
-        """The exchange with this target is over; `error` has ended it."""
-        route = target.candidate.route
+    def end(self, error: BaseException | None) -> None:
+        """The exchange with the target that was asked last is over; `error` has ended it."""
+        route = self._current
         self.release()
-        if route in self._failed:
+        is_good = self._begun and error is None
+        if route is None or self._is_one_of_many or (is_good and not self._table.routes.conditions):
             return
-        if not self._begun or not (error is None or isinstance(error, UpstreamError)):
-            self._table.record(route, Outcome.LEFT)
-        elif error is None:
+        if is_good:
             self._table.record(route, Outcome.ENDED)
+        elif not self._begun or not isinstance(error, UpstreamError):
+            self._table.record(route, Outcome.LEFT)
         elif error.failover:
             self._table.record(_failed_part(route, error.failover), Outcome.FAILED, error.failover)
-        self._failed[route] = ""
 
     def release(self) -> None:
         """No request is in progress any more."""
-        if self._busy:
-            self._table.routes.busy[self._busy] -= 1
-            self._busy = ""
+        if self._current is not None:
+            self._table.routes.busy[self._current.upstream] -= 1
+            self._current = None
 
     def _hold(self, route: Route) -> None:
-        self._busy = route.upstream
+        self._current = route
         busy = self._table.routes.busy
         busy[route.upstream] = busy.get(route.upstream, 0) + 1
 
@@ -315,7 +323,7 @@ class RouteChoice:
             route = routes.choose(
                 self._candidates,
                 now,
-                session=self._session,
+                session=self.session,
                 preferred=self._preferred,
                 tried=self._failed,
                 avoided=self._avoided,
@@ -333,6 +341,8 @@ class RouteChoice:
             return self._targets[route]
 
     def _record(self, route: Route, error: UpstreamError) -> None:
+        if self._is_one_of_many:
+            return
         cause = error.failover
         if cause == "429" and error.counts:
             self._table.record(route, Outcome.LIMITED, cause, seconds_of(error.headers.get("retry-after")))

@@ -209,6 +209,17 @@ def test_it_makes_no_file(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_several_keys_of_an_upstream_are_not_shown(tmp_path: Path) -> None:
+    path = tmp_path / "bridge.toml"
+    keys = "['${HUNTER}', 'hunter2', ['print', '--of', 'hunter2']]"
+    path.write_text(f"api_keys = ['${{HUNTER}}']\n[[upstreams]]\nprofile = 'openai'\napi_keys = {keys}\n")
+    done = checked(str(path), env={"HUNTER": "hunter2"})
+    assert done.exit_code == 0, done.output
+    assert "hunter2" not in done.output
+    assert 'api_keys = ["${HUNTER}", "***", ["***", "***", "***"]]' in done.output
+    assert "OPENAI_API_KEY" not in done.output
+
+
 def test_what_a_process_is_given_and_whom_traces_are_of_is_not_shown(tmp_path: Path) -> None:
     path = tmp_path / "bridge.toml"
     path.write_text(

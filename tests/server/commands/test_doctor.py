@@ -11,9 +11,9 @@ from click.testing import CliRunner
 from msgspec import Struct
 
 from openresponses_server.commands.cli import main
-from openresponses_server.settings import Settings
+from openresponses_server.settings import Settings, UpstreamSettings
 from openresponses_server.settings.files import hashed
-from tests.support.serving import serving
+from tests.support.serving import respond, serving
 from tests.support.upstream import JSON, Script, ScriptedUpstream, refusal
 
 pytestmark = pytest.mark.timeout(120)
@@ -57,6 +57,38 @@ def test_an_upstream_that_answers_is_enough(
     assert found["key for upstream"] == ("ok", "A_KEY is set")
     assert "1 model: qwen3" in found["upstream"][1]
     assert "secret-0123" not in str(found)
+
+
+def test_each_of_several_keys_is_tried(
+    doctor: Doctor, upstream: ScriptedUpstream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ONE", "sk-first-0123456789-aaaa")
+    monkeypatch.setenv("TWO", "short")
+    config = tmp_path / "bridge.toml"
+    config.write_text(
+        f'[[upstreams]]\nname = "east"\nurl = "{upstream.url}"\napi_keys = ["${{ONE}}", "${{TWO}}"]'
+    )
+    upstream.models = ["qwen3"]
+    found = doctor("--config", str(config))
+    upstream.models = None
+    upstream.pages["/v1/models"] = refusal(401, message="bad key sk-first-0123456789-aaaa")
+    refused = doctor("--config", str(config))
+    del upstream.pages["/v1/models"]
+    assert found["key for upstream east"] == ("ok", "2 are in the config")
+    assert found["key 1 for upstream east"] == ("ok", "the key, which ends in aaaa, is accepted")
+    assert found["key 2 for upstream east"] == ("ok", "the key is accepted")
+    assert refused["key 1 for upstream east"][0] == refused["key 2 for upstream east"][0] == "missing"
+    assert "sk-first-0123456789" not in str([found, refused])
+
+
+def test_what_a_running_server_leaves_out_is_said(doctor: Doctor, upstream: ScriptedUpstream) -> None:
+    upstream.scripts["m"] = refusal(429, {"retry-after": "60"}, message="x")
+    upstreams = [UpstreamSettings(name=name, url=upstream.url, models=["m", "other"]) for name in ("a", "b")]
+    with serving(Settings(store="memory://", upstreams=upstreams)) as base:
+        respond(base, model="m")
+        state, message = doctor("--port", base.rpartition(":")[2])["port"]
+    assert state == "note"
+    assert "it leaves out: a with key 1 is limited (429); b with key 1 is limited (429)" in message
 
 
 def test_a_model_that_is_not_there_is_missing(doctor: Doctor, upstream: ScriptedUpstream) -> None:

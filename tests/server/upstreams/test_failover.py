@@ -12,6 +12,7 @@ import pytest
 
 from openresponses_server.errors import UpstreamError
 from openresponses_server.settings import CAUSES, Retries, Settings, Tracing, UpstreamSettings
+from openresponses_server.settings.files import hashed
 from openresponses_server.upstreams.refusals import limit_seconds
 from openresponses_server.upstreams.refusals import refusal as refused
 from tests.support.logs import log_as_in_production
@@ -339,6 +340,49 @@ def test_a_failing_upstream_is_left_out_and_probed(upstream: ScriptedUpstream) -
             assert respond(base, model="m").json["status"] == "completed"
             time.sleep(0.02)
         assert states(base) == []
+
+
+def test_a_hostile_wait_puts_a_route_out_for_minutes_at_most(upstream: ScriptedUpstream) -> None:
+    upstream.scripts["m"] = refusal(429, {"retry-after": "9" * 300}, message="x")
+    upstream.scripts["good"] = Script(text("a"))
+    with serving(settings(upstream)) as base:
+        assert respond(base, model="m").json["status"] == "completed"
+        (row,) = [row for row in call(base, "GET", "/v1/routes").json["data"] if row["state"] == "limited"]
+    assert (row["upstream"], row["model"], row["cause"]) == ("first", "m", "429")
+    assert row["cooldown_until"] <= time.time() + 601
+
+
+@pytest.mark.parametrize(
+    ("script", "status"),
+    [
+        (refusal(429, {"retry-after": "5"}, message="slow"), 503),
+        (refusal(429, message="slow"), 503),
+        (refusal(429, {"retry-after": "500"}, message="slow"), 429),
+        (refusal(429, code="insufficient_quota", message="slow"), 429),
+    ],
+)
+def test_a_limit_that_is_soon_over_does_not_end_a_turn_of_codex(
+    upstream: ScriptedUpstream, script: Script, status: int
+) -> None:
+    upstream.scripts["m"] = script
+    alone = UpstreamSettings(name="first", url=upstream.url, models=["m"])
+    with serving(Settings(upstreams=[alone])) as base:
+        for headers, expected in (({"user-agent": "codex_exec/0.169.0"}, status), ({}, 429)):
+            reply = respond(base, headers, model="m")
+            assert (reply.status, reply.error["message"]) == (expected, "slow")
+            assert reply.headers.get("retry-after") == script.headers.get("retry-after")
+
+
+def test_only_operators_read_the_routes(upstream: ScriptedUpstream) -> None:
+    hashes = {name: [hashed(name)] for name in ("client", "operator")}
+    given = settings(upstream, api_keys=hashes["client"], operator_keys=hashes["operator"])
+    with serving(given) as base:
+        found = {
+            name: call(base, "GET", "/v1/routes", headers={"authorization": f"Bearer {name}"}).status
+            for name in ("client", "operator", "other")
+        }
+        assert call(base, "GET", "/v1/routes").status == 401
+    assert found == {"client": 401, "operator": 200, "other": 401}
 
 
 # ── how long a limit lasts ────────────────────────────────────────────────────────────────────────────────

@@ -284,6 +284,31 @@ def test_one_way_to_a_key(fields: dict[str, Any], message: str) -> None:
     assert raised.value.at.endswith(".api_key_command")
 
 
+@pytest.mark.parametrize(
+    "fields",
+    [{"api_key": "${HOME}"}, {"api_key_env": "HOME"}, {"api_key_command": ["true"]}, {"pass_through": True}],
+)
+def test_several_keys_are_instead_of_another(fields: dict[str, Any]) -> None:
+    wrong = {"url": "http://127.0.0.1:1", "api_keys": ["${HOME}"], **fields}
+    with pytest.raises(SettingsError, match="api_keys is instead of another key") as raised:
+        build_router(load_settings(upstreams=[wrong]), Sealer())
+    assert raised.value.at.endswith(".api_keys")
+
+
+@pytest.mark.parametrize("keys", [["${NOT_SET_ANYWHERE}"], [[]], [["true", "${NOT_SET_ANYWHERE}"]], [""]])
+def test_a_wrong_key_of_several_is_named(keys: list[Any]) -> None:
+    given = {"url": "http://127.0.0.1:1", "api_keys": ["one", *keys]}
+    with pytest.raises(SettingsError) as raised:
+        build_router(load_settings(upstreams=[given]), Sealer())
+    assert ".api_keys[1]" in raised.value.at
+
+
+def test_the_same_key_twice_is_one() -> None:
+    given = {"url": "http://127.0.0.1:1", "api_keys": ["one", "one", ["true"], ["true"]]}
+    (made,) = build_router(load_settings(upstreams=[given]), Sealer()).configured()
+    assert len(made.upstreams) == 2
+
+
 GCLOUD = """#!/bin/sh
 test "$*" = "auth application-default print-access-token" && echo printed
 """

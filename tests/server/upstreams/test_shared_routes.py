@@ -146,5 +146,6 @@ async def test_without_redis_each_knows_its_own(own: OwnRedis) -> None:
         assert await table.recall("a name") == B
         assert table.shared is not None
         assert await table.shared.claim(A)
-        assert await table.recall("another") is None
-        assert "recall" in workers.failed
+        for _ in range(20):
+            assert await table.recall("another") is None
+        assert 1 <= len(workers.failed) <= 3  # and no request waits for it again and again

@@ -18,6 +18,7 @@ from openresponses_server.settings import Timeouts
 
 _TIMEOUT: Final = 10.0  # seconds
 _MOST_BYTES: Final = 64 * 1024 * 1024
+_MOST_ROUTES: Final = 20
 _LISTENING: Final = "0A"  # /proc/net/tcp
 
 
@@ -57,6 +58,21 @@ async def models_of(base: str, key: str | None) -> ServerModels:
     return ServerModels(
         [each for each in data if isinstance(each, dict)], [each for each in models if isinstance(each, dict)]
     )
+
+
+async def routes_left_out(base: str) -> list[str]:
+    """The routes that the server at this address leaves out now, each with the cause; none where it is for
+    operators alone to know."""
+    try:
+        status, body = await _get(base, "/v1/routes", None)
+        rows = json.loads(body)["data"] if status == 200 else []
+    except (UnusableServer, ValueError, TypeError, KeyError):
+        return []
+    outs = [row for row in rows if isinstance(row, dict) and row.get("state") not in (None, "closed")]
+    return [
+        f"{row.get('upstream')} with key {row.get('key')} is {row.get('state')} ({row.get('cause')})"
+        for row in outs[:_MOST_ROUTES]
+    ]
 
 
 async def _get(base: str, target: str, key: str | None) -> tuple[int, bytes]:
