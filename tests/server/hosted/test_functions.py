@@ -13,7 +13,8 @@ import pytest
 
 from openresponses_server.hosted.functions import ModuleFunctions
 from openresponses_server.settings import FunctionSettings, Settings, SettingsError, UpstreamSettings
-from openresponses_server.store.base import Lease
+from openresponses_server.store.base import Lease, StoreError
+from openresponses_server.store.sql.store import SqlStore
 from openresponses_server.store.stores import open_store
 from tests.server.runs.test_withheld_runs import left_by, until
 from tests.support.serving import call, respond, serving, stream, violations, wait_for
@@ -236,3 +237,20 @@ def test_s9_a_worker_that_has_lost_its_run_calls_nothing(
     assert not (tmp_path / "ran").exists()
     if "stream" in asked:
         assert b"response_lost" in reader.data
+
+
+@pytest.mark.parametrize("asked", [{"stream": True}, {}])
+def test_s1_what_may_not_run_twice_does_not_run_when_it_can_not_be_stored(
+    upstream: ScriptedUpstream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: dict[str, Any]
+) -> None:
+    async def fail(*_: Any, **__: Any) -> None:
+        raise StoreError(StoreError.UNAVAILABLE, "The session store can't be reached.")
+
+    monkeypatch.setattr(SqlStore, "checkpoint", fail)
+    if not asked:  # its beginning is stored with the item
+        monkeypatch.setattr(SqlStore, "put", fail)
+    with serving(paying(upstream, tmp_path)) as base:
+        reply = respond(base, model="m", **asked)
+        assert b"store_unavailable" in reply.body
+    assert not (tmp_path / "ran").exists()
+    assert len(upstream.received) == 1
