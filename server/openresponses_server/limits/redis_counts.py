@@ -18,13 +18,13 @@ from typing import Any, Final, TypeVar
 
 import structlog
 from redis.asyncio import Redis
-from redis.asyncio.connection import BlockingConnectionPool
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
 from openresponses_server.limits.gate import ConcurrencyLimit
 from openresponses_server.limits.rates import LONGEST_DEBT, MINUTE, SLACK, Rates, Used
+from openresponses_server.redis_clients import redis_client
 from openresponses_server.tasks import end_tasks
 
 # The scripts that Redis runs for the limits, each atomic. Times are Redis' own, in milliseconds, so that the
@@ -177,16 +177,15 @@ class SharedCounts:
         heartbeat: float = 1.0,
         lease: float = 4.0,
     ) -> None:
-        pool = BlockingConnectionPool.from_url(
+        self._redis: Redis = redis_client(
             url,
-            max_connections=_CONNECTIONS,
-            timeout=timeout,
+            connections=_CONNECTIONS,
+            wait=timeout,
             protocol=2,
             socket_timeout=timeout,
             socket_connect_timeout=timeout,
             retry=Retry(NoBackoff(), 1),  # a connection that was closed while nobody used it
         )
-        self._redis: Redis = Redis.from_pool(pool)
         self._accept, self._spend, self._call, self._agree, self._report, self._heartbeat = (
             self._redis.register_script(each) for each in (ACCEPT, SPEND, CALL, AGREE, REPORT, HEARTBEAT)
         )

@@ -42,11 +42,9 @@ class RunQueue:
     another store could make none of its runs."""
 
     def __init__(self, url: str, store: str, worker: str, idle: float) -> None:
-        from redis.asyncio import Redis  # it takes a while to load
+        from openresponses_server.redis_clients import redis_client  # it takes a while to load
 
-        self._redis: Redis = Redis.from_url(
-            url, protocol=2, socket_timeout=_BLOCK + 5.0, socket_connect_timeout=5.0
-        )
+        self._redis = redis_client(url, protocol=2, socket_timeout=_BLOCK + 5.0, socket_connect_timeout=5.0)
         self._key = f"{_PREFIX}:{store}"
         self._worker = worker
         self._idle = round(idle * 1000)

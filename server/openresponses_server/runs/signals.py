@@ -51,9 +51,9 @@ class RedisSignals:
     """Publishes and subscribes in the Redis at `url`."""
 
     def __init__(self, url: str) -> None:
-        from redis.asyncio import Redis
+        from openresponses_server.redis_clients import redis_client  # it takes a while to load
 
-        self._redis: Redis = Redis.from_url(url, socket_timeout=_POLL + 5.0, socket_connect_timeout=5.0)
+        self._redis = redis_client(url, socket_timeout=_POLL + 5.0, socket_connect_timeout=5.0)
 
     async def cancel(self, response_id: str) -> bool:
         from redis.exceptions import RedisError

@@ -10,11 +10,11 @@ from functools import partial
 from typing import Any, Final
 
 from redis.asyncio import Redis
-from redis.asyncio.connection import BlockingConnectionPool
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import AuthenticationError, BusyLoadingError, RedisError, ResponseError
 
+from openresponses_server.redis_clients import redis_client
 from openresponses_server.store.frames import Frames
 from openresponses_server.store.logs.base import LIFETIME, LINGER, MARKED, Answered, LogError, LogGone
 from openresponses_server.store.logs.redis_appends import Appends
@@ -58,11 +58,9 @@ class RedisLog:
             "health_check_interval": 30,
             "retry": Retry(NoBackoff(), 0),  # `Calls` does the retries
         }
-        self._writer: Redis = Redis.from_url(url, **shared)
-        self._follower: Redis = Redis.from_url(url, **shared)
-        self._pager: Redis = Redis.from_pool(
-            BlockingConnectionPool.from_url(url, max_connections=_PAGING, timeout=None, **shared)
-        )
+        self._writer: Redis = redis_client(url, **shared)
+        self._follower: Redis = redis_client(url, **shared)
+        self._pager: Redis = redis_client(url, connections=_PAGING, **shared)
         self._stem = f"{prefix}:log:"
         self._linger = _milliseconds(linger)
         self._lifetime = _milliseconds(lifetime)

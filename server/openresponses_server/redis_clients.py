@@ -1,0 +1,46 @@
+"""Clients of Redis, all of which have the same kind of connection."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from redis.asyncio import Redis
+from redis.asyncio.connection import BlockingConnectionPool, ConnectionPool
+from redis.exceptions import ConnectionError as RedisConnectionError
+
+if TYPE_CHECKING:
+    from redis.asyncio.connection import AbstractConnection as _Connection
+else:
+    _Connection = object
+
+
+class _WithErrors(_Connection):
+    """uvloop raises RuntimeError for a transport that was closed since it was last looked at; asyncio ignores
+    what is written to it."""
+
+    async def send_packed_command(
+        self, command: bytes | str | Iterable[bytes], check_health: bool = True
+    ) -> None:
+        try:
+            await super().send_packed_command(command, check_health)
+        except RuntimeError as error:
+            if "closed" not in str(error):
+                raise
+            raise RedisConnectionError("The connection is closed.") from error
+
+
+def redis_client(
+    url: str, *, connections: int | None = None, wait: float | None = None, **options: Any
+) -> Redis:
+    """A client of the Redis at `url` (`redis://`, `rediss://` or `unix://`). With `connections` it has at
+    most so many, and a call waits for one for `wait` seconds (None: however long it takes); its `options` are
+    those of `redis.asyncio.Connection`."""
+    pool: ConnectionPool
+    if connections is None:
+        pool = ConnectionPool.from_url(url, **options)
+    else:
+        pool = BlockingConnectionPool.from_url(url, max_connections=connections, timeout=wait, **options)
+    kind = pool.connection_class
+    pool.connection_class = type(kind.__name__, (_WithErrors, kind), {})
+    return Redis.from_pool(pool)
