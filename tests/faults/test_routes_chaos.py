@@ -37,9 +37,7 @@ from tests.support.upstream import (
 from tests.support.workers import Worker
 
 LIMITED = 3  # seconds that an upstream says
-KNOWN = 1.0  # seconds after which all workers surely know it
-SILENCE = 4.0  # seconds after which a silent upstream has not answered; what is whole answers within them
-OVERLAP = LIMITED + 2 * SILENCE  # seconds for which two routes are whole before one of them fails
+KNOWN = 2.0  # seconds after which all workers surely know it
 FAULTS: dict[str, Callable[[], Script]] = {
     "cut": lambda: Script([CUT]),
     "reset": lambda: Script([RESET]),
@@ -64,10 +62,13 @@ Place = tuple[str, str]
 
 
 class Chaos:
-    """The upstreams and what is wrong with each of their keys."""
+    """The upstreams and what is wrong with each of their keys. `silence` is the number of seconds after which
+    a silent one has not answered; one that is whole answers within them."""
 
-    def __init__(self, seed: int, stack: ExitStack) -> None:
+    def __init__(self, seed: int, silence: float, stack: ExitStack) -> None:
         self.random = random.Random(seed)
+        self.silence = silence
+        self.overlap = LIMITED + 2 * silence  # for which two routes are whole before one of them fails
         tag = os.urandom(4).hex()
         self.keys = ["sk-one-0123456789-abcd", "sk-two-0123456789-efgh"]
         self.upstreams = {f"{name}-{tag}": stack.enter_context(ScriptedUpstream()) for name in "abc"}
@@ -109,12 +110,12 @@ class Chaos:
                 break
             whole = self.random.choice([each for each in self.places if each != whole])
             self.faults.pop(whole)
-            if stop.wait(OVERLAP):
+            if stop.wait(self.overlap):
                 break
         self.faults.clear()
 
     def settings(self) -> list[dict[str, Any]]:
-        quick = {"connect": 5.0, "first_byte": SILENCE, "idle": 10.0, "total": 60.0}
+        quick = {"connect": 5.0, "first_byte": self.silence, "idle": 10.0, "total": 60.0}
         return [
             {
                 "name": name,
@@ -242,12 +243,12 @@ def test_nobody_sees_a_failure_while_one_route_is_whole() -> None:
     """For a few seconds, with both workers in this process."""
     with ExitStack() as stack:
         log = stack.enter_context(redis_server())
-        chaos = Chaos(1, stack)
+        chaos = Chaos(1, 2.0, stack)
         upstreams = msgspec.convert(chaos.settings(), list[UpstreamSettings])
         settings = Settings(upstreams=upstreams, balance="round_robin", event_log=log)
         second = stack.enter_context(stopped_early(settings))
         first = stack.enter_context(serving(settings))
-        play(chaos, [first, second.base], second.stop, clients=12, well=1.5, ill=15.0)
+        play(chaos, [first, second.base], second.stop, clients=12, well=1.5, ill=10.0)
 
 
 class Stoppable(Struct):
@@ -270,7 +271,7 @@ def test_ten_minutes_of_chaos(tmp_path: Path) -> None:
     seconds = float(os.environ.get("CHAOS_SECONDS", "600"))
     with ExitStack() as stack:
         log = stack.enter_context(redis_server())
-        chaos = Chaos(random.randrange(1 << 30), stack)
+        chaos = Chaos(random.randrange(1 << 30), 4.0, stack)
         config = 'balance = "round_robin"\n' + "".join(
             _toml(each) for each in msgspec.to_builtins(chaos.settings())
         )
