@@ -24,7 +24,7 @@ PIP_INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check --co
 # Some containers set it: each server that a test starts would compile the project again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: serve test test-traced test-others quick packages snapshots terminals bench check chaos audit fuzz docs docs-test deploy install clients engines vscode browser screenshots clean
+.PHONY: serve test test-traced test-others quick packages snapshots terminals bench load check chaos audit fuzz docs docs-test deploy install clients engines vscode browser screenshots clean
 .DELETE_ON_ERROR:
 
 serve: $(RUNTIME)
@@ -89,6 +89,10 @@ chaos: $(TEST)
 # Known vulnerabilities in what is pinned; skipped aloud where nobody can be asked.
 audit: $(AUDIT)
 	$(BIN)/python .ci/audit.py
+
+# Leans on two workers for ten minutes, or as ARGS says; see docs/capacity.md.
+load: $(TEST)
+	$(BIN)/python -m tests.load $(ARGS)
 
 # Coverage-guided, each target in turn:  make fuzz ARGS="--seconds 60 --target sse"
 fuzz: $(FUZZ)

@@ -50,6 +50,7 @@ HOW: Final[dict[str, dict[str, str]]] = {
     },
     "docs/backend.md": {"*": _PYTHON},
     "docs/backup.md": {"*": "tests/server/store/test_backup.py::test_restored_store_answers_as_before"},
+    "docs/capacity.md": {"*": "tests/load/test_load.py::test_the_commands_of_the_page_can_be_given"},
     "docs/benchmarks.md": {"*": "tests/test_plots.py::test_the_commands_of_the_page_can_be_given"},
     "docs/clients/agents.md": {
         "Python": f"{_CLIENTS}::test_python",

@@ -1,0 +1,58 @@
+"""Leans on a server for long: many streams at once beside many requests a second, and faults in between.
+
+    make load ARGS="--minutes 10"
+    make load ARGS="--minutes 60 --open 200 --rate 20 --faults"
+
+Two workers over PostgreSQL and Redis. Every answer is checked by the
+validator and by its text. Ends with status 1 when anything was wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import sys
+from pathlib import Path
+
+import uvloop
+
+from tests.load.running import Asked, run
+
+
+def parsed(arguments: list[str] | None = None) -> argparse.Namespace:
+    """What the command line says."""
+    parser = argparse.ArgumentParser(prog="python -m tests.load", description=__doc__)
+    parser.add_argument("--minutes", type=float, default=10)
+    parser.add_argument("--open", type=int, default=2_000, help="streams that are open at once")
+    parser.add_argument("--rate", type=float, default=200, help="further requests a second, of every kind")
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--faults", action="store_true", help="a fault every minute, or as --every says")
+    parser.add_argument("--every", type=float, default=60, help="seconds between two faults")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--to", type=Path, help="a file for all figures, as JSON")
+    return parser.parse_args(arguments)
+
+
+def main() -> int:
+    """Run, and print the tables."""
+    given = parsed()
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    asked = Asked(
+        seconds=given.minutes * 60,
+        open=given.open,
+        rate=given.rate,
+        workers=given.workers,
+        every=given.every if given.faults else None,
+        seed=given.seed,
+    )
+    report = uvloop.run(run(asked))
+    print(report.table())
+    if given.to is not None:
+        given.to.write_text(json.dumps(report.figures(), indent=1) + "\n")
+    return 1 if report.wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
