@@ -115,6 +115,9 @@ HOW: Final[dict[str, dict[str, str]]] = {
     },
     "docs/server.md": {
         "Prompts": "tests/server/requests/test_prompts.py::test_the_example_of_the_page_works",
+        "Keys that are managed": (
+            "tests/server/api/test_managed_keys.py::test_the_commands_of_the_page_can_be_given"
+        ),
         "VS Code's language models": (
             "tests/server/vscode/test_provider.py::test_the_program_of_the_page_runs"
         ),

@@ -34,6 +34,10 @@ class FailingStore:
         return cast(ListingStore, self)
 
     @property
+    def keys(self) -> None:
+        """It has none, as a store in memory."""
+
+    @property
     def conversations(self) -> ConversationStore:
         """They never fail by themselves."""
         return self.kept.conversations

@@ -61,7 +61,7 @@ class LaterPlace(Place):
 def emptied(url: str) -> str:
     """The database, without the data of the previous test."""
     with psycopg.connect(url.replace("+psycopg", ""), autocommit=True) as admin:
-        data = "responses, conversations, usage_days, usage_agents, usage_writers, used_once"
+        data = "responses, conversations, usage_days, usage_agents, usage_writers, used_once, api_keys"
         admin.execute(f"TRUNCATE {data} CASCADE")
     return url
 

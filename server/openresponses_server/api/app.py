@@ -41,10 +41,10 @@ from openresponses_server.api.openapi.document import openapi
 from openresponses_server.api.origins import Origins
 from openresponses_server.api.websocket import PATH, connection
 from openresponses_server.errors import HttpError, error_body, surface_path
-from openresponses_server.http.auth import Authentication, Keys, accept_query_key
+from openresponses_server.http.auth import Authentication, accept_query_key
 from openresponses_server.http.headers import fields_of
 from openresponses_server.limits.quotas import EXPOSED
-from openresponses_server.requests.composition import client_keys, compose, service_lifespan
+from openresponses_server.requests.composition import compose, service_lifespan
 from openresponses_server.requests.service import Service
 from openresponses_server.settings import Settings
 
@@ -101,7 +101,7 @@ def create_app(settings: Settings) -> Starlette:
 
     app = _Application(
         routes=_ROUTES,
-        middleware=_middleware(service, client_keys(settings)),
+        middleware=_middleware(service),
         lifespan=lifespan,
     )
     app.state.service = service
@@ -118,11 +118,11 @@ class _Application(Starlette):
         return app
 
 
-def _middleware(service: Service, keys: Keys) -> list[Middleware]:
+def _middleware(service: Service) -> list[Middleware]:
     """The middlewares, outermost first. Other origins are answered only if the settings name them."""
     origins = service.settings.cors_origins
     admission = Admission(service.gate, service.settings.limits)
-    authentication = Authentication(keys, is_page)
+    authentication = Authentication(service.keys, is_page)
     checks = admission.check, accept_query_key, Origins(service.settings).check, authentication.check
     cors = Middleware(
         CORSMiddleware,

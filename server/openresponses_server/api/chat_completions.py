@@ -74,7 +74,8 @@ async def create(request: Request) -> ASGIApp:
     (asked, losses), options = await read_json(
         request, service, lambda body: (CHAT.request(body, sealer), answer_options(body))
     )
-    check_choices(options.n, request.state.owner, service.settings.limits)
+    most = service.gate.runs.most_of(request.state.owner)
+    check_choices(options.n, request.state.owner, service.settings.limits, most)
     prepared = PreparedRequest(
         replace(asked, store=False),
         fields_of(request.scope),

@@ -125,7 +125,8 @@ async def _answer(request: Request, *, stream: bool) -> ASGIApp:
     (asked, losses), options = await read_json(
         request, service, lambda body: (GEMINI.request(body, sealer), gemini.answer_options(body))
     )
-    check_choices(options.n, request.state.owner, service.settings.limits)
+    most = service.gate.runs.most_of(request.state.owner)
+    check_choices(options.n, request.state.owner, service.settings.limits, most)
     prepared = PreparedRequest(
         replace(asked, model=request.path_params["model"], stream=stream),
         fields_of(request.scope),

@@ -21,6 +21,7 @@ from openresponses_bridge.dialects.anthropic_messages import (
 from openresponses_bridge.dialects.base import invalid
 from openresponses_bridge.models.information import EnrichedModelData
 from openresponses_server.errors import is_anthropic_client, is_google_client
+from openresponses_server.http.access import may_use
 from openresponses_server.requests.service import service_of
 from openresponses_server.upstreams.routing import Router, unknown_model
 
@@ -31,9 +32,10 @@ _SWITCH: Final = {"true": True, "1": True, "false": False, "0": False}
 
 
 async def list_models(request: Request) -> JSONResponse:
-    """All known models; an upstream that accepts every name may serve more. `?refresh=true` lists the
-    upstreams' models again. Codex, which sends its `client_version`, also gets `models` in its format;
-    Anthropic's clients get a page, Claude Code with names that it shows, Google's clients one of theirs."""
+    """All known models that the key is for; an upstream that accepts every name may serve more.
+    `?refresh=true` lists the upstreams' models again. Codex, which sends its `client_version`, also gets
+    `models` in its format; Anthropic's clients get a page, Claude Code with names that it shows, Google's
+    clients one of theirs."""
     if is_google_client(request.headers):
         return await google_models(request)
     if is_anthropic_client(request.headers):
@@ -43,7 +45,8 @@ async def list_models(request: Request) -> JSONResponse:
         return JSONResponse(model_page(models, request.query_params))
     listed: dict[str, Any] = {"object": "list", "data": await _listed(request)}
     if _CODEX in request.query_params:
-        listed["models"] = await service_of(request).listing.for_codex()
+        shown = await service_of(request).listing.for_codex()
+        listed["models"] = [model for model in shown if may_use(model["slug"])]
     return JSONResponse(listed)
 
 
@@ -93,11 +96,13 @@ def model_meant(model: str, headers: Mapping[str, str], router: Router) -> str:
 
 
 async def _enriched(request: Request) -> list[EnrichedModelData]:
-    return await service_of(request).listing.enriched(refresh=wants_refresh(request))
+    found = await service_of(request).listing.enriched(refresh=wants_refresh(request))
+    return [model for model in found if may_use(model.id)]
 
 
 async def _listed(request: Request) -> list[dict[str, Any]]:
-    return await service_of(request).listing.models(refresh=wants_refresh(request))
+    found = await service_of(request).listing.models(refresh=wants_refresh(request))
+    return [model for model in found if may_use(model["id"])]
 
 
 def wants_refresh(request: Request) -> bool:

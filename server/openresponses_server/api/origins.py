@@ -39,7 +39,7 @@ class Origins:
     def __init__(self, settings: Settings) -> None:
         self._every_page = _ANY in settings.cors_origins
         self._pages = frozenset(filter(None, map(_parse_origin, settings.cors_origins)))
-        self._keyed = bool(settings.api_keys)
+        self._keyed = settings.asks_for_keys
         self._hosts: frozenset[str] | None = None
         if settings.allowed_hosts or not self._keyed:
             named = (*LOOPBACK, settings.host, *settings.allowed_hosts)

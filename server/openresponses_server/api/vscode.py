@@ -33,6 +33,7 @@ from openresponses_bridge.seal import Sealer
 from openresponses_server.api.models import wants_refresh
 from openresponses_server.api.responders import PARTS, DialectForm, RunStreamResponder
 from openresponses_server.errors import HttpError, failure
+from openresponses_server.http.access import may_use
 from openresponses_server.http.headers import fields_of
 from openresponses_server.requests.bodies import read_json
 from openresponses_server.requests.prepare import new_run, prepare
@@ -201,7 +202,7 @@ async def models(request: Request) -> JSONResponse:
     lists the upstreams' models again."""
     service = service_of(request)
     enriched = await service.listing.enriched(refresh=wants_refresh(request))
-    listed = [model.information() for model in enriched]
+    listed = [model.information() for model in enriched if may_use(model.id)]
     version = service.lists.record(listed)
     since = request.query_params.get("since")
     changes = None if since is None else service.lists.changes(since, version)

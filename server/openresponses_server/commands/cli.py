@@ -50,6 +50,10 @@ _COMMANDS: Final = {
         "openresponses_server.commands.db",
         "Maintain the session store: upgrade, sweep, backup, export, import.",
     ),
+    "keys": (
+        "openresponses_server.commands.keys",
+        "Manage keys of clients: add, list, revoke, limit.",
+    ),
     "vscode": ("openresponses_server.commands.vscode", "Get the extension for VS Code."),
 }
 

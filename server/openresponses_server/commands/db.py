@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from openresponses_server.store.base import ResponseStore
 
 _path = click.Path(dir_okay=False, path_type=Path)
-_store = click.option(
+store_flag = click.option(
     "--store",
     metavar="URL",
     envvar="OPENRESPONSES_BRIDGE_STORE",
@@ -37,7 +37,7 @@ def command() -> None:
 
 
 @command.command("upgrade")
-@_store
+@store_flag
 @click.option("--create", is_flag=True, help="Create the SQLite file if it does not exist.")
 def upgrade_tables(store: str, create: bool) -> None:
     """Bring the database to the tables of this version. Secrets of tools that versions before have stored
@@ -51,7 +51,7 @@ def upgrade_tables(store: str, create: bool) -> None:
     from openresponses_server.store.sql.migrate import remove_secrets, upgrade
     from openresponses_server.store.sql.sqlite_file import default_file
 
-    with _reported_failures(), progress("upgrading"):
+    with reported_failures(), progress("upgrading"):
         url = database_url(store)
         missing = is_sqlite(url) and not file_of(url).exists()
         if missing and not create and file_of(url) != default_file():
@@ -64,7 +64,7 @@ def upgrade_tables(store: str, create: bool) -> None:
 
 
 @command.command()
-@_store
+@store_flag
 def sweep(store: str) -> None:
     """Delete the responses and conversations whose retention is over."""
 
@@ -77,11 +77,11 @@ def sweep(store: str) -> None:
 
 
 @command.command()
-@_store
+@store_flag
 @click.argument("file", type=_path, required=False)
 @force_flag
 def export(store: str, file: Path | None, force: bool) -> None:
-    """Write every stored response and conversation as lines of JSON, to FILE or standard output."""
+    """Write every stored response, conversation and key as lines of JSON, to FILE or standard output."""
     from openresponses_server.store.export_lines import is_record
 
     async def work(opened: ResponseStore) -> None:
@@ -98,34 +98,35 @@ def export(store: str, file: Path | None, force: bool) -> None:
 
 
 @command.command("import")
-@_store
+@store_flag
 @click.argument("file", type=click.Path(dir_okay=False, allow_dash=True), metavar="FILE|-")
 def import_(store: str, file: str) -> None:
-    """Add the responses and conversations of an export that are not there yet. Lines that can't be imported
-    are named, and the exit code is 1 then; the others are imported."""
+    """Add the responses, conversations and keys of an export that are not there yet. Lines that can't be
+    imported are named, and the exit code is 1 then; the others are imported."""
     from openresponses_server.store.sql.locations import database_url
     from openresponses_server.store.sql.transfer import import_lines
 
     with (
         input_file(file) as source,
-        _reported_failures(),
+        reported_failures(),
         progress("importing", _size(file), "bytes") as advance,
     ):
         done = import_lines(database_url(store), CountedReader(source, advance), _name_line)
     refused = f", {counted(done.refused, 'line')} refused" if done.refused else ""
     more = f" and {counted(done.conversations, 'conversation')}" if done.conversations else ""
+    more += f" and {counted(done.keys, 'key')}" if done.keys else ""
     click.echo(f"{counted(done.new, 'response')}{more} imported, {done.present} already present{refused}")
     sys.exit(1 if done.refused else 0)
 
 
 @command.command()
-@_store
+@store_flag
 @click.argument("file", type=_path)
 def backup(store: str, file: Path) -> None:
     """Copy a SQLite store to FILE while servers use it."""
     from openresponses_server.store.sql.transfer import back_up
 
-    with _reported_failures(), progress("copying"):
+    with reported_failures(), progress("copying"):
         size = back_up(_existing(store), file)
     click.echo(f"{size} bytes written to {file}")
 
@@ -142,7 +143,7 @@ def _run(store: str, work: Callable[[ResponseStore], Awaitable[None]]) -> None:
         finally:
             await opened.close()
 
-    with _reported_failures():
+    with reported_failures():
         _existing(store)
         asyncio.run(run())
 
@@ -170,7 +171,7 @@ def _name_line(number: int, why: str) -> None:
 
 
 @contextmanager
-def _reported_failures() -> Iterator[None]:
+def reported_failures() -> Iterator[None]:
     """Exit with code 2 for a wrong store URL, 1 for a store that fails."""
     from openresponses_bridge.errors import BridgeError
     from openresponses_server.errors import Outage

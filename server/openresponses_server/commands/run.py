@@ -175,6 +175,6 @@ def _print_config(agent: CodingAgent, server: str | None, key_env: str | None, *
         click.echo(f"# The server:\n{shlex.join(words)}\n")
         model = model or example_model(settings)
         address = f"http://{_HOST}:{settings.port}"
-    keys = bool(key_env or (settings is not None and settings.api_keys))
+    keys = bool(key_env or (settings is not None and settings.asks_for_keys))
     searches = settings is not None and settings.web_search is not None
     click.echo(agent.config_text(address, model or "MODEL", keys, searches), nl=False)

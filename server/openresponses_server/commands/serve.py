@@ -230,10 +230,10 @@ def _check_bind(settings: Settings) -> None:
     from openresponses_server.settings.hosts import is_loopback
 
     host = settings.host
-    if not settings.api_keys and not is_loopback(host):
+    if not settings.asks_for_keys and not is_loopback(host):
         raise SettingsError(
-            f"host {host}: without API keys only a loopback address can be bound; set api_keys in the "
-            "config or OPENRESPONSES_BRIDGE_API_KEYS",
+            f"host {host}: without API keys only a loopback address can be bound; set api_keys or "
+            "managed_keys in the config, or OPENRESPONSES_BRIDGE_API_KEYS",
             "$.host",
         )
 

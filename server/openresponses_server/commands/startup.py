@@ -62,7 +62,7 @@ def print_startup(settings: Settings, host: str, port: int) -> threading.Thread 
     click.echo(f"openresponses-bridge is listening on {address}")
     model = example_model(settings)
     if model is not None:
-        click.echo(curl_line(address, model, keys=bool(settings.api_keys)))
+        click.echo(curl_line(address, model, keys=settings.asks_for_keys))
     click.echo(f"  inspector: {address}{ROOT}, which shows streams event by event")
     for line in settings_lines(settings):
         click.echo(line)
@@ -100,6 +100,8 @@ def settings_lines(settings: Settings) -> list[str]:
     if settings.api_keys:
         count = len(settings.api_keys)
         lines.append(f"  keys: {count}; each request must send {'it' if count == 1 else 'one of them'}")
+    elif settings.managed_keys:
+        lines.append("  keys: those of `openresponses-bridge keys`; each request must send one")
     elif any(each.pass_through for each in settings.upstreams):
         lines.append("  keys: the clients' own, which are passed on to the upstream")
     else:
@@ -149,7 +151,7 @@ class _UpstreamChecks:
         lines = [f"  {upstream_line(each, self._address)}" for each in asked]
         if not self._shown_curl:
             found = found_model(router, asked, self._settings)
-            lines.append(curl_line(self._address, found or _PLACEHOLDER, keys=bool(self._settings.api_keys)))
+            lines.append(curl_line(self._address, found or _PLACEHOLDER, keys=self._settings.asks_for_keys))
         click.echo("\n".join(lines))
 
 

@@ -13,7 +13,9 @@ from starlette.requests import HTTPConnection
 from starlette.types import Scope
 
 from openresponses_server.errors import HttpError, is_gemini_path
+from openresponses_server.http.access import ACCESS, Access, refused
 from openresponses_server.http.headers import fields_of, replace_headers
+from openresponses_server.http.managed_keys import KeyBook
 from openresponses_server.settings.files import is_among
 from openresponses_server.tasks import OWNER
 
@@ -58,31 +60,53 @@ def accept_query_key(scope: Scope) -> None:
         return
     scope["query_string"] = b"&".join(others)
     if len(set(keys)) > 1:
-        raise _refused("The address has several keys.")
+        raise refused("The address has several keys.")
     if client_key(fields_of(scope)) is None:
         replace_headers(scope, [*scope["headers"], (GOOGLE_KEY.encode(), keys[0])])
 
 
 class Keys:
-    """The keys that are accepted, as hashes; without any, every client is. With `pass_through` there are
-    none: the upstream checks the key, and each key is an owner of its own."""
+    """The keys that are accepted: those of the settings as hashes, and those of `managed`. Without any of the
+    two every client is. With `pass_through` there are none: the upstream checks the key, and each key is an
+    owner of its own."""
 
-    def __init__(self, hashes: Iterable[str], *, pass_through: bool = False) -> None:
+    def __init__(
+        self, hashes: Iterable[str], *, pass_through: bool = False, managed: KeyBook | None = None
+    ) -> None:
         self._hashes = list(hashes)
+        self.managed = managed
+        """Those that are managed while the server runs; None: none are accepted."""
         self._pass_through = pass_through
+        self._asked_for = bool(self._hashes or managed is not None)
 
     def owner(self, headers: Mapping[str, str]) -> str:
-        """The owner of a request with these headers. Raises HttpError 401."""
-        if not self._hashes and not self._pass_through:
-            return NOBODY
+        """The owner of a request with these headers. Raises HttpError 401, and 503 while the managed keys are
+        not known yet."""
+        return self.access(headers)[0]
+
+    def access(self, headers: Mapping[str, str]) -> tuple[str, Access | None]:
+        """The same with what the key gives access to; None for all models. Raises HttpError."""
+        if not self._asked_for and not self._pass_through:
+            return NOBODY, None
         key = client_key(headers)
-        if not self._hashes:
-            return NOBODY if key is None else _owner(key)
+        if not self._asked_for:
+            return NOBODY if key is None else _owner(key), None
         if key is None:
-            raise _refused(_NO_KEY)
-        if not is_among(key, self._hashes):
-            raise _refused("The API key is not valid.")
-        return _owner(key)
+            raise refused(_NO_KEY)
+        if is_among(key, self._hashes):
+            return _owner(key), None
+        if self.managed is not None:
+            found = self.managed.access(key)
+            if found is not None:
+                return found.owner, found
+            if not self.managed.is_loaded:
+                raise HttpError(
+                    503,
+                    "The server does not know its keys yet; try again.",
+                    code="keys_unavailable",
+                    headers={"retry-after": "1"},
+                )
+        raise refused("The API key is not valid.")
 
 
 class Operators:
@@ -94,13 +118,13 @@ class Operators:
         self._clients = clients
 
     def check(self, request: HTTPConnection) -> None:
-        """Raises HttpError 401 and 403."""
+        """Raises HttpError 401, 403 and 503."""
         key = client_key(request.headers)
         if key is not None and is_among(key, self._hashes):
             return
         self._clients.owner(request.headers)
         if self._hashes:
-            raise _refused("Only operators may read this: send one of the setting `operator_keys`.")
+            raise refused("Only operators may read this: send one of the setting `operator_keys`.")
         if not _is_loopback(request) or any(name in request.headers for name in _FORWARDED):
             what = "Only direct connections from this machine may read this, and none through a proxy"
             raise HttpError(403, f"{what}: set `operator_keys` and send one of them.")
@@ -115,11 +139,12 @@ class Authentication:
         self._is_open = is_open
 
     def check(self, scope: Scope) -> None:
-        """Raises HttpError 401."""
+        """Raises HttpError 401 and 503."""
         is_open = scope["path"] in _OPEN_PATHS or self._is_open(scope["path"])
-        owner = NOBODY if is_open else self._keys.owner(fields_of(scope))
+        owner, access = (NOBODY, None) if is_open else self._keys.access(fields_of(scope))
         scope.setdefault("state", {})["owner"] = owner
         OWNER.set(owner)
+        ACCESS.set(access)
 
 
 def _owner(key: str) -> str:
@@ -133,7 +158,3 @@ def _is_loopback(request: HTTPConnection) -> bool:
     except ValueError:
         return False
     return (getattr(peer, "ipv4_mapped", None) or peer).is_loopback
-
-
-def _refused(message: str) -> HttpError:
-    return HttpError(401, message, headers={"www-authenticate": "Bearer"})

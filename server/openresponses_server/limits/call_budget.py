@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable
 from typing import Final, Protocol
 
+from openresponses_server.limits.owners import OwnerLimits
+
 _MOST_KEYS: Final = 100_000
 _DAY: Final = 86_400
 
@@ -20,13 +22,19 @@ class AllWorkers(Protocol):
 
 
 class CallBudget:
-    """The calls of each key today, in UTC: at most `most`, None for any number. Workers that have `others`
-    count together; while those do not answer, each counts by itself, and makes up for it afterwards."""
+    """The calls of each key today, in UTC: at most `most`, None for any number, unless the owner has a limit
+    of its own. Workers that have `others` count together; while those do not answer, each counts by itself,
+    and makes up for it afterwards."""
 
     def __init__(
-        self, most: int | None, others: AllWorkers | None = None, clock: Callable[[], float] = time.time
+        self,
+        most: int | None,
+        others: AllWorkers | None = None,
+        clock: Callable[[], float] = time.time,
+        owners: OwnerLimits | None = None,
     ) -> None:
         self._most = most
+        self._owners = OwnerLimits() if owners is None else owners
         self._others = others
         self._clock = clock
         self._day = -1
@@ -35,7 +43,9 @@ class CallBudget:
 
     async def spend(self, owner: str) -> bool:
         """Count one more call; False if there is none left."""
-        if self._most is None:
+        own = self._owners.of(owner).calls_per_day
+        most = self._most if own is None else own
+        if most is None:
             return True
         day = int(self._clock() // _DAY)
         if day != self._day:
@@ -43,13 +53,13 @@ class CallBudget:
             self._used, self._uncounted = {}, {}
         used, uncounted = self._used, self._uncounted  # of this day, however long the others take
         count = used.get(owner, 0)
-        if count >= self._most or (owner not in used and len(used) >= _MOST_KEYS):
+        if count >= most or (owner not in used and len(used) >= _MOST_KEYS):
             return False
         used[owner] = count + 1
         if self._others is None:
             return True
         before = uncounted.pop(owner, 0)
-        found = await self._others.spend_call(owner, self._most, before)
+        found = await self._others.spend_call(owner, most, before)
         if found is None:
             uncounted[owner] = uncounted.get(owner, 0) + before + 1
         elif not found:

@@ -15,6 +15,7 @@ from typing import Final, Protocol
 from msgspec import Struct
 
 from openresponses_server.errors import HttpError, shutting_down
+from openresponses_server.limits.owners import OwnerLimits
 from openresponses_server.settings import Limits
 from openresponses_server.tasks import close_threads, leave_threads
 
@@ -41,8 +42,17 @@ class ConcurrencyLimit:
     """The limit of one kind: at most `total` at once, of each key at most `per_key`. Errors call the kind
     `what` and have this `code`."""
 
-    def __init__(self, what: str, code: str, total: int, per_key: int) -> None:
+    def __init__(
+        self,
+        what: str,
+        code: str,
+        total: int,
+        per_key: int,
+        own: Callable[[str], int | None] | None = None,
+    ) -> None:
+        """`own`: the limit of an owner that has one of its own, instead of `per_key`."""
         self._what = what
+        self._own = own
         self._code = code
         self._total = total
         self.per_key = per_key
@@ -52,6 +62,11 @@ class ConcurrencyLimit:
         """How many all owners have."""
         self.others: OtherWorkers | None = None
         """The other workers, whose counts apply to the limit per key."""
+
+    def most_of(self, owner: str) -> int:
+        """How many this owner may have in all workers."""
+        own = None if self._own is None else self._own(owner)
+        return self.per_key if own is None else own
 
     def held_by(self) -> list[str]:
         """The owners that have any."""
@@ -72,7 +87,7 @@ class ConcurrencyLimit:
 
     def has_free_slot(self, owner: str) -> bool:
         """Whether this owner may have one more."""
-        mine = owner == _WITHOUT_KEY or self.of(owner) < self.per_key
+        mine = owner == _WITHOUT_KEY or self.of(owner) < self.most_of(owner)
         return mine and not self.full and owner not in self._suspended
 
     def check(self, owner: str, more: int = 1, *, elsewhere: tuple[int, int] = (0, 0)) -> None:
@@ -81,8 +96,8 @@ class ConcurrencyLimit:
         of_all, of_key = elsewhere
         if self.count + of_all + more > self._total:
             raise self._refusal(f"The server has at most {self._total} {self._what} at once; try again.")
-        if owner != _WITHOUT_KEY and self.of(owner) + of_key + more > self.per_key:
-            raise self.too_many()
+        if owner != _WITHOUT_KEY and self.of(owner) + of_key + more > self.most_of(owner):
+            raise self.too_many(owner)
 
     async def agreed(self, owner: str) -> bool:
         """Whether the limit per key, counted over all workers, allows what this owner has here."""
@@ -128,10 +143,10 @@ class ConcurrencyLimit:
         """Ask the other workers for this owner again."""
         self._suspended.discard(owner)
 
-    def too_many(self) -> HttpError:
-        """The error for an owner that has as many as one key may have."""
-        what = f"One API key has at most {self.per_key} {self._what} at once; try again when one has ended."
-        return self._refusal(what)
+    def too_many(self, owner: str) -> HttpError:
+        """The error for an owner that has as many as it may have."""
+        most = f"at most {self.most_of(owner)} {self._what} at once"
+        return self._refusal(f"One API key has {most}; try again when one has ended.")
 
     def _refusal(self, message: str) -> HttpError:
         return HttpError(429, message, code=self._code, headers={"retry-after": "1"})
@@ -152,7 +167,7 @@ class _Shared(Struct, frozen=True):
             self.limit.acquire(self.owner)
         try:
             if self.limit.others is not None and not await self.limit.agreed(self.owner):
-                raise self.limit.too_many()
+                raise self.limit.too_many(self.owner)
         except BaseException:
             await self.__aexit__()
             raise
@@ -178,12 +193,14 @@ class Gate:
     """The concurrency limits of this process, the queue of background runs, and the switch that closes the
     server for new requests."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: Limits, owners: OwnerLimits | None = None) -> None:
+        own = OwnerLimits() if owners is None else owners
         self.runs = ConcurrencyLimit(
             "responses being made",
             "too_many_concurrent_requests",
             limits.concurrent,
             limits.concurrent_per_key,
+            lambda owner: own.of(owner).concurrent,
         )
         self.waiting = ConcurrencyLimit(
             "background responses waiting",

@@ -20,6 +20,7 @@ from openresponses_bridge.protocol.response import Response
 from openresponses_server.errors import HttpError, Outage
 from openresponses_server.limits.call_budget import CallBudget
 from openresponses_server.limits.gate import Gate
+from openresponses_server.limits.owners import DEFAULT, OwnerLimits
 from openresponses_server.limits.rates import Buckets, Decision, LimitState, Rates, decision, rates_of
 from openresponses_server.settings import Settings
 from openresponses_server.tasks import end_tasks
@@ -146,11 +147,12 @@ class Quotas:
         *,
         refused: Callable[[str], None],
         failed: Callable[[str, str], None],
+        owners: OwnerLimits | None = None,
     ) -> None:
         limits = settings.limits
+        self._owners = OwnerLimits() if owners is None else owners
         self._rates: Rates = rates_of(limits)
-        self._limited = any(self._rates)
-        self._buckets = Buckets(self._rates)
+        self._buckets = Buckets(self.rates)
         most = limits.stored_bytes_per_key
         self._stock = None if most is None else Stock(stored, most)
         self._refused = refused
@@ -159,10 +161,21 @@ class Quotas:
             # Redis' client takes a while to load
             from openresponses_server.limits.redis_counts import SharedCounts
 
-            self._shared = SharedCounts(settings.event_log, self._rates, failed)
+            self._shared = SharedCounts(settings.event_log, self.rates, failed)
             for kind, limit in gate.shared_limits.items():
                 self._shared.count(kind, limit)
-        self._calls = CallBudget(settings.tools.calls_per_day_per_key, self._shared)
+        self._calls = CallBudget(settings.tools.calls_per_day_per_key, self._shared, owners=self._owners)
+
+    def rates(self, owner: str) -> Rates:
+        """The rates of this owner."""
+        own = self._owners.of(owner)
+        if own is DEFAULT:
+            return self._rates
+        requests, tokens = own.requests_per_minute, own.tokens_per_minute
+        return Rates(
+            self._rates.requests if requests is None else requests,
+            self._rates.tokens if tokens is None else tokens,
+        )
 
     @asynccontextmanager
     async def going(self) -> AsyncIterator[None]:
@@ -184,9 +197,10 @@ class Quotas:
             return {}
         if size is not None:
             self.store(owner, size)
-        if not self._limited:
+        rates = self.rates(owner)
+        if not any(rates):
             return {}
-        found = await self._decide(owner)
+        found = await self._decide(owner, rates)
         headers = dict(pair for state in found.states for pair in form(state))
         if found.over is None:
             return headers
@@ -218,10 +232,10 @@ class Quotas:
         self._refused("calls")
         return False
 
-    async def _decide(self, owner: str) -> Decision:
+    async def _decide(self, owner: str, rates: Rates) -> Decision:
         """Decide by the counts of this process first, which are part of all workers' counts: if they exceed a
         limit, Redis need not be asked."""
-        here = decision(self._rates, self._buckets.used(owner))
+        here = decision(rates, self._buckets.used(owner))
         if here.over is not None:
             return here
         elsewhere = None if self._shared is None else await self._shared.accept(owner)
@@ -229,10 +243,10 @@ class Quotas:
             admitted, used = elsewhere
             if admitted:
                 self._buckets.begin(owner)
-            return decision(self._rates, used, admitted=admitted)
-        here = decision(self._rates, self._buckets.used(owner))
+            return decision(rates, used, admitted=admitted)
+        here = decision(rates, self._buckets.used(owner))
         if here.over is None:
-            return decision(self._rates, self._buckets.begin(owner), admitted=True)
+            return decision(rates, self._buckets.begin(owner), admitted=True)
         return here
 
     def ended(self, owner: str, response: Response, tokens: Callable[[], int], *, stored: bool) -> None:
@@ -240,7 +254,7 @@ class Quotas:
         the upstream did not count them."""
         if owner == _WITHOUT_KEY:
             return
-        if self._rates.tokens is not None:
+        if self.rates(owner).tokens is not None:
             used = response.usage
             spent = tokens() if used is None else max(used.input_tokens, 0) + max(used.output_tokens, 0)
             self._buckets.spend(owner, spent)

@@ -37,6 +37,10 @@ class Rates(NamedTuple):
         return MINUTE / self.tokens * min(max(tokens, 0), MOST_TOKENS) if self.tokens else 0.0
 
 
+RatesOf = Callable[[str], Rates]
+"""The rates of an owner."""
+
+
 def rates_of(limits: Limits) -> Rates:
     """The rates of the settings."""
     return Rates(limits.requests_per_minute_per_key, limits.tokens_per_minute_per_key)
@@ -101,7 +105,7 @@ def decision(rates: Rates, used: Used, *, admitted: bool | None = None) -> Decis
 class Buckets:
     """What each key has used in this process, until its bucket is full again."""
 
-    def __init__(self, rates: Rates, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, rates: RatesOf, clock: Callable[[], float] = time.monotonic) -> None:
         self._rates = rates
         self._clock = clock
         self._used: dict[str, tuple[Used, float]] = {}
@@ -117,12 +121,12 @@ class Buckets:
     def begin(self, owner: str) -> Used:
         """Count one more request, which was admitted."""
         used = self.used(owner)
-        return self._store(owner, Used(used.requests + self._rates.request_seconds, used.tokens))
+        return self._store(owner, Used(used.requests + self._rates(owner).request_seconds, used.tokens))
 
     def spend(self, owner: str, tokens: int) -> None:
         """Count tokens that were used."""
         used = self.used(owner)
-        spent = min(used.tokens + self._rates.token_seconds(tokens), MINUTE + LONGEST_DEBT)
+        spent = min(used.tokens + self._rates(owner).token_seconds(tokens), MINUTE + LONGEST_DEBT)
         self._store(owner, Used(used.requests, spent))
 
     def _store(self, owner: str, used: Used) -> Used:

@@ -23,7 +23,7 @@ from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
 from openresponses_server.limits.gate import ConcurrencyLimit
-from openresponses_server.limits.rates import LONGEST_DEBT, MINUTE, SLACK, Rates, Used
+from openresponses_server.limits.rates import LONGEST_DEBT, MINUTE, SLACK, RatesOf, Used
 from openresponses_server.redis_clients import redis_client
 from openresponses_server.tasks import end_tasks
 
@@ -169,7 +169,7 @@ class SharedCounts:
     def __init__(
         self,
         url: str,
-        rates: Rates,
+        rates: RatesOf,
         failed: Callable[[str, str], None],
         prefix: str = "openresponses-bridge:{limits}",
         *,
@@ -213,8 +213,9 @@ class SharedCounts:
     async def accept(self, owner: str) -> tuple[bool, Used] | None:
         """Whether one more request of this key may begin, and what it has used of its minute; None if Redis
         does not answer."""
-        limited = int(self._rates.tokens is not None)
-        arguments = [self._rates.request_seconds, limited, MINUTE, SLACK]
+        rates = self._rates(owner)
+        limited = int(rates.tokens is not None)
+        arguments = [rates.request_seconds, limited, MINUTE, SLACK]
         found: Any = await self._ask("accept", lambda: self._accept([self._bucket(owner)], arguments))
         if found is None:
             return None
@@ -222,7 +223,7 @@ class SharedCounts:
 
     def spend(self, owner: str, tokens: int) -> None:
         """Count used tokens, which are sent to Redis soon."""
-        self._spent[owner] = self._spent.get(owner, 0.0) + self._rates.token_seconds(tokens)
+        self._spent[owner] = self._spent.get(owner, 0.0) + self._rates(owner).token_seconds(tokens)
         self._wake.set()
 
     async def spend_call(self, owner: str, most: int, uncounted: int) -> bool | None:
@@ -236,7 +237,7 @@ class SharedCounts:
 
         def call() -> Awaitable[Any]:
             keys = [self._held(kind, owner), self._workers]
-            return self._agree(keys, [*self._arguments(kind, owner), self._limits[kind].per_key])
+            return self._agree(keys, [*self._arguments(kind, owner), self._limits[kind].most_of(owner)])
 
         for delay in (_RETRY_DELAY, None):
             if await self._ask("agree", call) != 0:

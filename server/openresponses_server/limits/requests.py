@@ -74,10 +74,10 @@ def _check_conversation_field(request: CreateResponse) -> None:
         raise _refused(what, "store")
 
 
-def check_choices(n: int, owner: str, limits: Limits) -> None:
+def check_choices(n: int, owner: str, limits: Limits, per_key: int) -> None:
     """Raises InvalidRequestError (`n`) for more choices than the limit, or than this owner can have
-    concurrent runs."""
-    at_once = min(limits.concurrent, limits.concurrent_per_key) if owner else limits.concurrent
+    concurrent runs, `per_key`."""
+    at_once = min(limits.concurrent, per_key) if owner else limits.concurrent
     most = min(limits.choices, at_once)
     if n > most:
         raise _refused(f"n: {n} choices were asked for; the limit is {most}.", "n")

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from functools import partial
 
 from openresponses_server.hosted.base import HostedProvider
 from openresponses_server.hosted.mcp.approvals import UseOnce
 from openresponses_server.http.auth import NOBODY, Keys, Operators
+from openresponses_server.http.managed_keys import KeyBook
 from openresponses_server.limits.gate import Gate
 from openresponses_server.limits.memory import available_for
+from openresponses_server.limits.owners import OwnerLimits
 from openresponses_server.limits.quotas import Quotas
 from openresponses_server.observation.metrics import Metrics
 from openresponses_server.observation.trace_folder import Traces
@@ -22,8 +24,10 @@ from openresponses_server.requests.service import Service
 from openresponses_server.runs.metering import Meters
 from openresponses_server.runs.schema_workers import SchemaJudge
 from openresponses_server.runs.support import RunSupport
-from openresponses_server.settings import Settings, seconds_of
+from openresponses_server.settings import Settings, SettingsError, seconds_of
 from openresponses_server.settings.data_folder import ServerSealer
+from openresponses_server.store.base import ResponseStore
+from openresponses_server.store.keys import KeyKeeper
 from openresponses_server.store.measured import measured_store
 from openresponses_server.store.readiness import StoreMonitor
 from openresponses_server.store.stores import serving_store
@@ -40,7 +44,9 @@ from openresponses_server.upstreams.targets import secrets_of
 def compose(settings: Settings) -> Service:
     """Build the service. Raises SettingsError for settings that can't be used."""
     sealer = ServerSealer(settings.sealing_key_env)
-    gate = Gate(settings.limits)
+    owners = OwnerLimits()
+    keys = client_keys(settings, owners)
+    gate = Gate(settings.limits, owners)
     available = available_for(settings.limits)
     router = build_router(settings, sealer)
     metrics = Metrics(gate, named_models(settings))
@@ -77,9 +83,18 @@ def compose(settings: Settings) -> Service:
         meters=Meters(book, settings.tokenizers),
         usage=UsageKeeper(book, store.usage, seconds_of(settings.usage_retention)),
         sealer=sealer,
-        operators=Operators(settings.operator_keys, client_keys(settings)),
+        keys=keys,
+        key_keeper=key_keeper(keys, store),
+        operators=Operators(settings.operator_keys, keys),
         gate=gate,
-        quotas=Quotas(settings, store.stock, gate, refused=metrics.refused, failed=metrics.limits_failed),
+        quotas=Quotas(
+            settings,
+            store.stock,
+            gate,
+            refused=metrics.refused,
+            failed=metrics.limits_failed,
+            owners=owners,
+        ),
         available=available,
         store_monitor=StoreMonitor(store, runs.event_log),
         metrics=metrics,
@@ -115,9 +130,25 @@ def named_models(settings: Settings) -> set[str]:
     return {name for name in named if name is not None and not is_pattern(name)}
 
 
-def client_keys(settings: Settings) -> Keys:
+def client_keys(settings: Settings, owners: OwnerLimits) -> Keys:
     """The API keys that clients may authenticate with."""
-    return Keys(settings.api_keys, pass_through=any(each.pass_through for each in settings.upstreams))
+    return Keys(
+        settings.api_keys,
+        pass_through=any(each.pass_through for each in settings.upstreams),
+        managed=KeyBook(owners) if settings.managed_keys else None,
+    )
+
+
+def key_keeper(keys: Keys, store: ResponseStore) -> KeyKeeper | None:
+    """What keeps the managed keys as they are in the store. Raises SettingsError for a store in memory."""
+    if keys.managed is None:
+        return None
+    if store.keys is None:
+        raise SettingsError(
+            "keys are managed in a store of all processes: set `store` to sqlite: or postgresql+psycopg://…",
+            "$.managed_keys",
+        )
+    return KeyKeeper(keys.managed, store.keys)
 
 
 @asynccontextmanager
@@ -126,6 +157,7 @@ async def service_lifespan(service: Service) -> AsyncIterator[None]:
     gate = service.gate
     try:
         async with (
+            nullcontext() if service.key_keeper is None else service.key_keeper.going(),
             service.usage.going(),  # outermost: the last runs still report their usage
             service.quotas.going(),
             _shared_routes(service),

@@ -28,6 +28,7 @@ from openresponses_bridge.protocol.input_items import CompactionParam
 from openresponses_bridge.protocol.items import CompactionItem
 from openresponses_bridge.protocol.request import CreateResponse, SearchRequest
 from openresponses_bridge.tools.offering import ModelCapabilities, ToolCallMode, tool_call_mode
+from openresponses_server.http.access import ACCESS, check_access
 from openresponses_server.http.client.fetching import FetchError, fetch_file
 from openresponses_server.requests.abilities import FittedRequest, Loss, fit_to_model, offers_tools
 from openresponses_server.requests.answer_format import WAYS, asked_in, plan_of, way_of
@@ -76,7 +77,9 @@ _SEALED_ITEMS: Final[frozenset[Any]] = REASONING_ITEMS | COMPACTION_ITEMS
 
 def choose_upstream(request: PreparedRequest, service: Service) -> None:
     """Find the upstream of the request's model. Raises InvalidRequestError and HttpError for a model that is
-    not served, and for a prompt that it does not know."""
+    not served or that the key is not for, and for a prompt that it does not know."""
+    if ACCESS.get() is not None and request.leased is None:
+        check_access(request.body.model or service.settings.default_model or "")
     found = service.router.target_of(request.body.model, request.owner)
     target = _without_refused_images(found, service.image_refusals) if service.image_refusals.until else found
     request.target = target if request.choices == 1 else target.for_choices(request.choices)

@@ -10,7 +10,7 @@ from starlette.requests import Request
 
 from openresponses_bridge.seal import Sealer
 from openresponses_server.hosted.base import HostedProvider
-from openresponses_server.http.auth import Operators
+from openresponses_server.http.auth import Keys, Operators
 from openresponses_server.limits.gate import Gate
 from openresponses_server.limits.memory import Available
 from openresponses_server.limits.quotas import Quotas
@@ -25,6 +25,7 @@ from openresponses_server.runs.schema_workers import SchemaJudge
 from openresponses_server.runs.support import RunSupport
 from openresponses_server.settings import Settings
 from openresponses_server.store.base import ResponseStore
+from openresponses_server.store.keys import KeyKeeper
 from openresponses_server.store.readiness import StoreMonitor
 from openresponses_server.store.usage_book import UsageKeeper
 from openresponses_server.upstreams.listing import Listing, ListVersions
@@ -46,6 +47,7 @@ class Service:
     listing: Listing
     store: ResponseStore
     sealer: Sealer
+    keys: Keys
     operators: Operators
     gate: Gate
     quotas: Quotas
@@ -57,6 +59,8 @@ class Service:
     store_monitor: StoreMonitor
     meters: Meters
     usage: UsageKeeper
+    key_keeper: KeyKeeper | None = None
+    """What reads the managed keys; None: none are accepted."""
     traces: Traces | None = None
     spans: ResponseSpans | None = None
     running: ActiveRuns = field(default_factory=ActiveRuns)

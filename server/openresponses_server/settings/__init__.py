@@ -563,6 +563,9 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How long the lists of models of the upstreams are valid."""
     api_keys: list[str] = []
     """The keys of clients: keys, `${VARIABLE}` or `sha256:…`. Only hashes are kept."""
+    managed_keys: bool = False
+    """Whether keys that `openresponses-bridge keys` manages in the store are accepted too. Then each request
+    needs a key, also while there are none."""
     operator_keys: list[str] = []
     """The keys for `/metrics`, in the same forms."""
     tools: HostedLimits = HostedLimits()
@@ -634,6 +637,11 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The seconds without an event after which a stream gets a comment."""
     websocket_limit: Seconds = 3600.0
     """The time that a WebSocket may be open."""
+
+    @property
+    def asks_for_keys(self) -> bool:
+        """Whether each request needs a key of this server."""
+        return bool(self.api_keys or self.managed_keys)
 
 
 def load_settings(config: Path | None = None, **overrides: Any) -> Settings:

@@ -15,6 +15,7 @@ from openresponses_bridge.protocol.input_items import InputItem
 from openresponses_bridge.protocol.response import Response
 from openresponses_server.errors import HttpError, Outage
 from openresponses_server.store.frames import Frames, Piece
+from openresponses_server.store.keys import KeyStore
 from openresponses_server.store.listing import ListingStore
 from openresponses_server.store.presence import Presence
 from openresponses_server.store.usage import UsageStore
@@ -229,6 +230,11 @@ class ResponseStore(Protocol):
         """The conversations that these responses are appended to."""
         ...
 
+    @property
+    def keys(self) -> KeyStore | None:
+        """The managed keys; None for a store that no other process can change them in."""
+        ...
+
     async def now(self) -> float:
         """The time that decides whether leases in this store have expired: the same for all workers that
         share it, whatever their machines' clocks say."""
@@ -389,13 +395,13 @@ class ResponseStore(Protocol):
         ...
 
     async def sweep(self, now: float) -> int:
-        """Delete the responses that had expired at `now`, the conversations, and what was used once; returns
-        how many responses. Runs in progress stay."""
+        """Delete the responses that had expired at `now`, the conversations, what was used once, and keys
+        that have not been accepted for long; returns how many responses. Runs in progress stay."""
         ...
 
     def export(self) -> AsyncIterator[bytes]:
-        """Every record and conversation of every owner as lines of JSON (see `export_lines`), line ends
-        included."""
+        """Every record and conversation of every owner, and every key, as lines of JSON (see `export_lines`),
+        line ends included."""
         ...
 
     async def probe(self) -> None:

@@ -2,7 +2,8 @@
 
 A line is a record with its frames; long frames follow the record in lines of their own. A record in progress
 has a `lease`. A `hidden` record was deleted and is kept for later turns. A line that begins with
-`conversation` is a conversation, whose items follow in lines of their own.
+`conversation` is a conversation, whose items follow in lines of their own. One that begins with `key` is a
+managed key, with its hash.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from openresponses_bridge.protocol.codec import decode_json, decode_response, en
 from openresponses_bridge.protocol.request import Metadata
 from openresponses_bridge.protocol.response import Response
 from openresponses_bridge.state import TERMINAL_EVENT
+from openresponses_server.http.managed_keys import ManagedKey
+from openresponses_server.limits.owners import LIMIT_NAMES, MOST, KeyLimits
 from openresponses_server.store.base import Lease, StoredConversation
 from openresponses_server.store.frames import Frames, joined
 from openresponses_server.store.records import (
@@ -39,6 +42,8 @@ FRAMES_IN_LINE: Final = 1024 * 1024
 _FRAMES_OF: Final = b'{"frames_of":'
 _CONVERSATION: Final = b'{"conversation":'
 _ITEMS_OF: Final = b'{"items_of":'
+_KEY: Final = b'{"key":'
+_HASH: Final = 64  # characters
 _LATEST: Final = 1e12  # seconds: no response was made so late
 _HIGHEST: Final = 2**62
 _UNREADABLE: Final = (msgspec.MsgspecError, WireError, RecursionError, UnicodeError)
@@ -87,6 +92,19 @@ class _ItemsLine(Struct, forbid_unknown_fields=True):
     items: list[tuple[str, Raw]]
 
 
+class _KeyLine(Struct, forbid_unknown_fields=True):
+    key: str
+    hash: str
+    last_four: str
+    name: str
+    owner: str
+    created_at: float
+    expires_at: float | None
+    revoked_at: float | None
+    models: tuple[str, ...] | None
+    limits: KeyLimits
+
+
 class ReadConversation(Struct, frozen=True):
     """A conversation read from its line, which is followed by so many items."""
 
@@ -119,8 +137,8 @@ class ReadFrames(Struct, frozen=True):
 
 def is_record(line: bytes) -> bool:
     """Whether this line of an export is a response's, and neither of further frames of the preceding one nor
-    of a conversation."""
-    return not line.startswith((_FRAMES_OF, _CONVERSATION, _ITEMS_OF))
+    of a conversation or key."""
+    return not line.startswith((_FRAMES_OF, _CONVERSATION, _ITEMS_OF, _KEY))
 
 
 def conversation_line(conversation: StoredConversation, items: int) -> bytes:
@@ -134,6 +152,12 @@ def conversation_line(conversation: StoredConversation, items: int) -> bytes:
         "items": items,
     }
     return encode(fields) + b"\n"
+
+
+def key_line(key: ManagedKey) -> bytes:
+    """The line of a managed key."""
+    fields = {name: getattr(key, name) for name in key.__struct_fields__ if name != "id"}
+    return encode({"key": key.id, **fields}) + b"\n"
 
 
 def items_line(conversation_id: str, rows: Iterable[InputRow]) -> bytes:
@@ -194,7 +218,7 @@ def frames_line(response_id: str, frames: Frames) -> bytes:
     return msgspec.json.encode(line) + b"\n"
 
 
-ReadLine = ReadRecord | ReadFrames | ReadConversation | ReadItems
+ReadLine = ReadRecord | ReadFrames | ReadConversation | ReadItems | ManagedKey
 
 
 def read_line(data: bytes) -> ReadLine:
@@ -205,6 +229,8 @@ def read_line(data: bytes) -> ReadLine:
             return ReadFrames(line.frames_of, _frames(line.first_sequence, line.last_sequence, line.frames))
         if data.startswith(_CONVERSATION):
             return _conversation(msgspec.json.decode(data, type=_ConversationLine))
+        if data.startswith(_KEY):
+            return _key(msgspec.json.decode(data, type=_KeyLine))
         if data.startswith(_ITEMS_OF):
             return _items(msgspec.json.decode(data, type=_ItemsLine))
         return _record(msgspec.json.decode(data, type=_RecordLine))
@@ -224,6 +250,20 @@ def _conversation(line: _ConversationLine) -> ReadConversation:
         StoredConversation(line.conversation, line.owner, line.created_at, line.expires_at, metadata),
         line.items,
     )
+
+
+def _key(line: _KeyLine) -> ManagedKey:
+    texts = (line.key, line.name, line.owner, *(line.models or ()))
+    if not all(map(can_be_id, texts)) or len(line.last_four) > 4 or "\0" in line.last_four:
+        raise BadLine("has a text that can't be one of a key")
+    if len(line.hash) != _HASH or not set(line.hash) <= set("0123456789abcdef"):
+        raise BadLine("hash is not a SHA-256")
+    limits = [getattr(line.limits, name) for name in LIMIT_NAMES]
+    if not all(limit is None or 0 <= limit <= MOST for limit in limits):
+        raise BadLine("limits has one that can't be a limit")
+    _check_times(line)
+    fields = {name: getattr(line, name) for name in line.__struct_fields__ if name != "key"}
+    return ManagedKey(id=line.key, **fields)
 
 
 def _items(line: _ItemsLine) -> ReadItems:
@@ -289,8 +329,8 @@ def _check_owner(owner: str) -> None:
         raise BadLine("owner can't be an owner")
 
 
-def _check_times(line: _RecordLine | _ConversationLine) -> None:
-    for name in ("created_at", "updated_at", "expires_at"):
+def _check_times(line: _RecordLine | _ConversationLine | _KeyLine) -> None:
+    for name in ("created_at", "updated_at", "expires_at", "revoked_at"):
         seconds: Any = getattr(line, name, None)
         if seconds is not None and not (math.isfinite(seconds) and 0 <= seconds < _LATEST):
             raise BadLine(f"{name} is not a time")

@@ -296,6 +296,7 @@ class MemoryStore:
         self.usage = MemoryUsage()
         self.listing = MemoryListing(self._records, clock)
         self.conversations = MemoryConversations(limit, clock)
+        self.keys = None
 
     async def now(self) -> float:
         return self._clock()

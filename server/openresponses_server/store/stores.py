@@ -51,6 +51,7 @@ class _LaterStore(_MeasuredCalls):
         self.usage = _MeasuredCalls(self._usage)
         self.listing = _MeasuredCalls(self._listing)
         self.conversations = _MeasuredCalls(self._conversations)
+        self.keys = _MeasuredCalls(self._keys)
         self._path = path
         self._build = build
         self._pause = pause
@@ -89,6 +90,9 @@ class _LaterStore(_MeasuredCalls):
 
     async def _conversations(self) -> Any:
         return (await self._loaded()).conversations
+
+    async def _keys(self) -> Any:
+        return (await self._loaded()).keys
 
 
 def build_store(settings: Settings) -> ResponseStore:

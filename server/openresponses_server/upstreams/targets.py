@@ -252,7 +252,7 @@ def configured(
         raise SettingsError(f"{called(name)}: it has a key already", ".api_key_command")
     if given.api_keys and (given.api_key or given.api_key_env or given.api_key_command or given.pass_through):
         raise SettingsError(f"{called(name)}: api_keys is instead of another key", ".api_keys")
-    if given.pass_through and settings.api_keys:
+    if given.pass_through and settings.asks_for_keys:
         raise SettingsError(
             f"{called(name)}: pass_through and api_keys exclude each other: clients have one key"
         )

@@ -31,7 +31,7 @@ def ask(buckets: Buckets, rates: Rates, owner: str = "k") -> float:
 @pytest.mark.parametrize("limit", [1, 3, 7, 59, 60, 1000])
 def test_s8_exactly_as_many_requests_as_the_limit_says_at_once_then_evenly(clock: Clock, limit: int) -> None:
     rates = Rates(limit, None)
-    buckets = Buckets(rates, clock)
+    buckets = Buckets(lambda _owner: rates, clock)
     assert [ask(buckets, rates) for _ in range(limit)] == [0.0] * limit
     wait = ask(buckets, rates)
     assert wait == pytest.approx(MINUTE / limit)
@@ -44,14 +44,14 @@ def test_s8_exactly_as_many_requests_as_the_limit_says_at_once_then_evenly(clock
 
 def test_s8_keys_do_not_take_from_each_other(clock: Clock) -> None:
     rates = Rates(1, None)
-    buckets = Buckets(rates, clock)
+    buckets = Buckets(lambda _owner: rates, clock)
     assert (ask(buckets, rates, "a"), ask(buckets, rates, "b")) == (0.0, 0.0)
     assert ask(buckets, rates, "a") > 0
 
 
 def test_s8_tokens_are_a_debt_that_has_to_be_worked_off(clock: Clock) -> None:
     rates = Rates(None, 600)
-    buckets = Buckets(rates, clock)
+    buckets = Buckets(lambda _owner: rates, clock)
     assert ask(buckets, rates) == 0.0
     buckets.spend("k", 599)
     assert ask(buckets, rates) == 0.0
@@ -66,7 +66,7 @@ def test_s8_tokens_are_a_debt_that_has_to_be_worked_off(clock: Clock) -> None:
 @pytest.mark.parametrize("reported", [10**30, 2**63, -5, 0])
 def test_s8_reported_tokens_of_any_size_lock_nobody_out_for_ever(clock: Clock, reported: int) -> None:
     rates = Rates(None, 10)
-    buckets = Buckets(rates, clock)
+    buckets = Buckets(lambda _owner: rates, clock)
     for _ in range(3):
         buckets.spend("k", reported)
     assert 0 <= ask(buckets, rates) <= LONGEST_DEBT
@@ -85,7 +85,7 @@ def test_s8_the_limit_that_is_farther_off_is_named(clock: Clock) -> None:
 
 def test_s8_a_flood_of_new_keys_leaves_nothing_behind(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     rates = Rates(60, None)
-    buckets = Buckets(rates, clock)
+    buckets = Buckets(lambda _owner: rates, clock)
     for number in range(1000):
         clock.now += 0.1
         buckets.begin(f"key-{number}")

@@ -41,7 +41,9 @@ class Worker:
         self.gate = Gate(Limits(concurrent_per_key=per_key, readers_per_key=1))
         self.failures: list[str] = []
         options = {"timeout": 0.3, "heartbeat": 0.05, "lease": 0.4} | options
-        self.counts = SharedCounts(url, rates, lambda call, _code: self.failures.append(call), **options)
+        self.counts = SharedCounts(
+            url, lambda _owner: rates, lambda call, _code: self.failures.append(call), **options
+        )
         for kind, limit in self.gate.shared_limits.items():
             self.counts.count(kind, limit)
         self._held: list[Any] = []
@@ -256,7 +258,7 @@ async def test_s8_a_redis_that_is_full_or_refuses_is_done_without(own: OwnRedis)
 async def test_s8_minutes_are_counted_together_and_as_in_a_process(own: OwnRedis) -> None:
     rates = Rates(7, 1000)
     async with workers(own.url, rates=rates) as both:
-        local = Buckets(rates)
+        local = Buckets(lambda _owner: rates)
         for number in range(12):
             found = await both[number % 2].counts.accept("k")
             assert found is not None

@@ -39,6 +39,7 @@ from openresponses_bridge.wire import wire_for
 from openresponses_server.api.tracing import trace_turn, with_trace
 from openresponses_server.api.websocket.memory import ConnectionMemory
 from openresponses_server.errors import HttpError
+from openresponses_server.http.access import check_access
 from openresponses_server.http.flow import Write
 from openresponses_server.http.refusals import DEFECT, envelope, with_headers
 from openresponses_server.limits.memory import release_received
@@ -358,6 +359,7 @@ class TurnRunner:
     async def _prewarm(self, prepared: PreparedRequest, before: Conversation) -> str:
         """Codex's prewarm: the input is remembered, and stored if requested; nothing is generated."""
         request = prepared.body
+        check_access(request.model or self._service.settings.default_model or "")
         target = self._service.router.resolve(request.model)
         read_headers(prepared, self._service)
         await count_request(prepared, self._service)

@@ -17,11 +17,13 @@ from openresponses_server.store.export_lines import (
     frames_line,
     in_lines,
     items_line,
+    key_line,
     record_line,
 )
 from openresponses_server.store.frames import Frames, joined
 from openresponses_server.store.records import InputRow
 from openresponses_server.store.sql import queries
+from openresponses_server.store.sql.key_rows import ALL_KEYS, key_from
 from openresponses_server.store.sql.record_rows import Rows, row_in
 from openresponses_server.store.sql.tables import conversation_items, conversations, responses
 from openresponses_server.store.sql.tables import response_frames as frames
@@ -110,6 +112,8 @@ async def exported(rows: Rows) -> AsyncIterator[bytes]:
             async for line in _conversation(rows, each.id):
                 yield line
             after = each.id
+    for row in await rows(ALL_KEYS, {}):
+        yield key_line(key_from(row))
 
 
 async def _conversation(rows: Rows, conversation_id: str) -> AsyncIterator[bytes]:

@@ -26,6 +26,7 @@ from openresponses_server.store.sql.tables import (
     NAMED_INPUT,
     WAITING,
     agents,
+    api_keys,
     conversation_items,
     conversations,
     days,
@@ -72,6 +73,7 @@ Index(
     conversation_items.c.item_id,
     unique=True,
 )
+Index("ix_api_keys_hash", api_keys.c.hash, unique=True)
 Index("ix_usage_days_day", days.c.day)
 Index("ix_usage_agents_used_at", agents.c.used_at)
 Index("ix_used_once_until", used_once.c.until)

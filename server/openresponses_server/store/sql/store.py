@@ -41,6 +41,7 @@ from openresponses_server.store.sql.conversation_rows import (
 from openresponses_server.store.sql.database import Database
 from openresponses_server.store.sql.deletion import delete_expired, delete_response
 from openresponses_server.store.sql.export_rows import exported
+from openresponses_server.store.sql.key_rows import SqlKeys
 from openresponses_server.store.sql.locations import is_sqlite, name_of
 from openresponses_server.store.sql.lookup_rows import SqlListing, find_items, read_page, turns_of
 from openresponses_server.store.sql.record_rows import (
@@ -125,6 +126,7 @@ class SqlStore:
         self.usage = SqlUsage(self._database, url.get_backend_name())
         self.listing = SqlListing(self._database, clock)
         self.conversations = SqlConversations(self._database, clock)
+        self.keys = SqlKeys(self._database, url.get_backend_name())
 
     async def probe(self) -> None:
         await self._probe.look()
@@ -334,6 +336,7 @@ class SqlStore:
             total += swept
         await self.conversations.sweep(now)
         await self._database.write(partial(_evict_used, now=now))
+        await self.keys.sweep(now)
         return total
 
     def export(self) -> AsyncIterator[bytes]:

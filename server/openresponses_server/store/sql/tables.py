@@ -132,6 +132,30 @@ used_once: Final = Table(
     sqlite_with_rowid=False,
 )
 
+# What is kept of managed keys; `models` and `limits` are JSON.
+api_keys: Final = Table(
+    "api_keys",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("hash", Text, nullable=False),
+    Column("last_four", Text, nullable=False),
+    Column("name", Text, nullable=False),
+    Column("owner", Text, nullable=False),
+    Column("created_at", Double, nullable=False),
+    Column("expires_at", Double),
+    Column("revoked_at", Double),
+    Column("models", LargeBinary),
+    Column("limits", LargeBinary, nullable=False),
+)
+
+# One row, whose number each change of a key increases, so that processes see that there was one.
+key_changes: Final = Table(
+    "api_key_changes",
+    metadata,
+    Column("id", Integer, primary_key=True, autoincrement=False),
+    Column("number", BigInteger, nullable=False),
+)
+
 # The oldest `REVISION` of this code that can use these tables. Each migration sets it, so that workers of an
 # older version can be started after a migration that does not concern them.
 usable: Final = Table("openresponses_bridge_usable", metadata, Column("oldest", Text, primary_key=True))

@@ -21,6 +21,7 @@ from sqlalchemy.exc import DataError, DBAPIError, IntegrityError
 
 from openresponses_bridge.protocol.codec import encode, encode_sse
 from openresponses_bridge.protocol.response import Response
+from openresponses_server.http.managed_keys import ManagedKey
 from openresponses_server.settings import SettingsError
 from openresponses_server.store.base import StoreError
 from openresponses_server.store.endings import closing_events, interrupted
@@ -39,6 +40,7 @@ from openresponses_server.store.sql import queries
 from openresponses_server.store.sql.conversation_rows import insert_conversation, insert_more
 from openresponses_server.store.sql.database import revision_of
 from openresponses_server.store.sql.failures import FAILURES, file_error, outdated, store_error
+from openresponses_server.store.sql.key_rows import count_change, insert_key
 from openresponses_server.store.sql.locations import file_of, is_sqlite
 from openresponses_server.store.sql.migrate import upgrade, writing_engine
 from openresponses_server.store.sql.sqlite_file import REVISION
@@ -69,12 +71,13 @@ class BinaryLines(Protocol):
 
 
 class Imported:
-    """How many responses and conversations were imported, how many were present already, and how many lines
-    were refused."""
+    """How many responses, conversations and keys were imported, how many were present already, and how
+    many lines were refused."""
 
     def __init__(self) -> None:
         self.new = 0
         self.conversations = 0
+        self.keys = 0
         self.present = 0
         self.refused = 0
 
@@ -152,7 +155,9 @@ class _Importer:
                 self._add_items(number, found)
                 continue
             self._end_record()
-            if isinstance(found, ReadConversation):
+            if isinstance(found, ManagedKey):
+                self._import_key(number, found)
+            elif isinstance(found, ReadConversation):
                 self._begin_conversation(number, found)
             else:
                 self._begin_record(number, found)
@@ -249,6 +254,21 @@ class _Importer:
         self._conversation, self._number, self._missing = found, number, found.items
         if not found.items:
             self._end_record()
+
+    def _import_key(self, number: int, key: ManagedKey) -> None:
+        self._point = self._connection.begin_nested()
+        try:
+            count_change(self._connection, self._connection.dialect.name)
+            is_new = insert_key(self._connection, key)
+        except _REFUSALS as error:
+            self._fail(number, _refused_by_database(error))
+            return
+        self._point.commit()
+        self._point = None
+        if is_new:
+            self._done.keys += 1
+        else:  # one that was revoked here stays so
+            self._done.present += 1
 
     def _add_items(self, number: int, found: ReadItems) -> None:
         """Items in a line of their own."""

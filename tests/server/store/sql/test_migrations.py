@@ -93,8 +93,8 @@ async def test_database_of_the_baseline_is_upgraded_and_older_workers_go_on_usin
     await store.put(record("r"))
     await store.close()
     with engine.begin() as connection:  # as it was at the baseline
-        connection.execute(text("DROP TABLE used_once"))
-        connection.execute(text("DROP TABLE conversation_items"))
+        for table in ("api_keys", "api_key_changes", "used_once", "conversation_items"):
+            connection.execute(text(f"DROP TABLE {table}"))
         connection.execute(text("DROP TABLE conversations"))
         connection.execute(text("ALTER TABLE responses DROP COLUMN conversation_id"))
         connection.execute(text(f"UPDATE {VERSION_TABLE} SET version_num = '{BASELINE}'"))

@@ -1,0 +1,59 @@
+"""What a request's key or token gives access to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextvars import ContextVar
+from fnmatch import fnmatchcase
+from typing import Final
+
+from msgspec import Struct
+
+from openresponses_server.errors import HttpError
+
+
+class Access(Struct, frozen=True, eq=False):
+    """Of one key or token, when it was read."""
+
+    owner: str
+    models: tuple[str, ...] | None
+    """The names of models, with `*` and `?` as wildcards; None: all."""
+    again: Callable[[], Access | None]
+    """What it gives access to now; None if it is not accepted any more."""
+
+    def admits(self, model: str) -> bool:
+        """Whether it may be used for the model that a client calls so."""
+        return self.models is None or any(fnmatchcase(model, each) for each in self.models)
+
+
+ACCESS: Final[ContextVar[Access | None]] = ContextVar("access", default=None)
+"""That of the current request or WebSocket; None for a key of the settings, which gives access to all."""
+
+
+def check_access(model: str) -> None:
+    """Raises HttpError 401 for a key that has been revoked or has expired since its WebSocket was opened, and
+    403 for a model that it is not for, whether there is such a model or not."""
+    opened = ACCESS.get()
+    if opened is None:
+        return
+    access = opened.again()
+    if access is None:
+        raise refused("The API key is not valid.")
+    if not access.admits(model):
+        raise HttpError(
+            403,
+            f"The API key may not be used for the model '{model[:80]}'.",
+            code="model_not_allowed",
+            param="model",
+        )
+
+
+def may_use(model: str) -> bool:
+    """Whether the current request's key may be used for this model."""
+    access = ACCESS.get()
+    return access is None or access.admits(model)
+
+
+def refused(message: str) -> HttpError:
+    """The error for a request whose key is missing or not accepted."""
+    return HttpError(401, message, headers={"www-authenticate": "Bearer"})

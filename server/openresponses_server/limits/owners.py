@@ -1,0 +1,65 @@
+"""What single owners may have instead of what the settings allow every key, by their managed keys or by the
+claims of their tokens."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from msgspec import Struct
+
+_MOST_CLAIMED: Final = 10_000
+"""The owners whose latest tokens have limits: those used last."""
+
+
+class KeyLimits(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """Limits of one owner; None: those of the settings."""
+
+    requests_per_minute: int | None = None
+    tokens_per_minute: int | None = None
+    concurrent: int | None = None
+    """Responses in progress."""
+    calls_per_day: int | None = None
+    """Calls of tools that the server runs itself."""
+
+
+LIMIT_NAMES: Final = KeyLimits.__struct_fields__
+MOST: Final = 2**40
+"""The greatest limit."""
+DEFAULT: Final = KeyLimits()
+
+
+class OwnerLimits:
+    """The limits of all owners that have their own."""
+
+    def __init__(self) -> None:
+        self._managed: Mapping[str, KeyLimits] = {}
+        self._claimed: OrderedDict[str, KeyLimits] = OrderedDict()
+
+    def of(self, owner: str) -> KeyLimits:
+        """The limits of this owner."""
+        return self._managed.get(owner) or self._claimed.get(owner, DEFAULT)
+
+    def replace(self, managed: Mapping[str, KeyLimits]) -> None:
+        """These are the limits by managed keys from now on."""
+        self._managed = managed
+
+    def claim(self, owner: str, limits: KeyLimits) -> None:
+        """The limits that the owner's latest token names."""
+        self._claimed.pop(owner, None)
+        if limits != DEFAULT:
+            self._claimed[owner] = limits
+            while len(self._claimed) > _MOST_CLAIMED:
+                self._claimed.popitem(last=False)
+
+
+def lowest(several: Iterable[KeyLimits]) -> KeyLimits:
+    """Of each limit the lowest that any of these sets."""
+    found: dict[str, int] = {}
+    for each in several:
+        for name in LIMIT_NAMES:
+            limit = getattr(each, name)
+            if limit is not None:
+                found[name] = min(limit, found.get(name, limit))
+    return KeyLimits(**found)

@@ -1,0 +1,92 @@
+"""The interface of stores of managed keys, and what keeps a process's keys as those of its store."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Final, Protocol
+
+import structlog
+
+from openresponses_server.errors import Outage
+from openresponses_server.http.managed_keys import KeyBook, KeyChange, ManagedKey
+from openresponses_server.tasks import end_tasks
+
+MOST_KEYS: Final = 20_000
+"""The most keys of a store: each process holds them in memory."""
+KEPT: Final = 30 * 86_400.0
+"""Seconds for which a key is listed after it was revoked or has expired; then a sweep deletes it."""
+_EVERY: Final = 0.5  # seconds between two looks whether keys have changed
+_log = structlog.get_logger(__name__)
+
+
+class KeyStore(Protocol):
+    """Stores keys. Every method raises StoreError if the store can't be reached or is full, and may then be
+    called again."""
+
+    async def add(self, key: ManagedKey) -> None:
+        """Store a new key. Raises StoreError `store_conflict` if its id or hash exists, and `store_full`
+        beyond `MOST_KEYS`."""
+        ...
+
+    async def all(self) -> list[ManagedKey]:
+        """All keys, oldest first."""
+        ...
+
+    async def change(self, key_id: str, change: KeyChange) -> bool:
+        """Change the key with this id; False if there is none."""
+        ...
+
+    async def version(self) -> int:
+        """A number that each change of any key increases. Its cost does not depend on their number."""
+        ...
+
+    async def sweep(self, now: float) -> int:
+        """Delete the keys that were revoked or had expired `KEPT` seconds before `now`; returns how many."""
+        ...
+
+
+class KeyKeeper:
+    """Keeps `book` as the store is while `going` lasts. While the store is out of reach the keys stay as they
+    were."""
+
+    def __init__(self, book: KeyBook, store: KeyStore, every: float = _EVERY) -> None:
+        self._book = book
+        self._store = store
+        self._every = every
+        self._version: int | None = None
+        self._outage = False
+
+    @asynccontextmanager
+    async def going(self) -> AsyncIterator[None]:
+        """Load the keys, and again within a second when one has changed."""
+        await self._try()
+        keeping = asyncio.create_task(self._keep())
+        try:
+            yield
+        finally:
+            await end_tasks([keeping])
+
+    async def look(self) -> None:
+        """Load the keys if they have changed. Raises StoreError."""
+        version = await self._store.version()
+        if version != self._version:
+            self._book.replace(await self._store.all())
+            self._version = version
+
+    async def _keep(self) -> None:
+        while True:
+            await asyncio.sleep(self._every)
+            await self._try()
+
+    async def _try(self) -> None:
+        try:
+            await self.look()
+            self._outage = False
+        except Outage as error:
+            if not self._outage:
+                _log.warning("keys.not_read", code=error.code, reason=error.in_full)
+            self._outage = True
+        except Exception:
+            _log.exception("keys.not_read")

@@ -1,0 +1,200 @@
+"""Keys that `openresponses-bridge keys` manages while a server runs (law S7)."""
+
+import json
+import re
+import shlex
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from websockets.sync.client import connect
+
+from openresponses_server.api.app import create_app
+from openresponses_server.commands.cli import main
+from openresponses_server.settings import Settings, SettingsError, UpstreamSettings
+from openresponses_server.settings.files import hashed
+from tests.support.documents import blocks_of, commands_of
+from tests.support.serving import call, respond, serving
+
+pytestmark = pytest.mark.timeout(120)
+
+
+class Managed:
+    """A server, and the command over its store."""
+
+    def __init__(self, base: str, store: str) -> None:
+        self.base, self.store = base, store
+
+    def keys(self, what: str, *arguments: str) -> Result:
+        return CliRunner().invoke(
+            main, ["keys", what, "--store", self.store, *arguments], catch_exceptions=False
+        )
+
+    def add(self, *arguments: str) -> tuple[str, dict[str, str]]:
+        """A new key's id, and its header."""
+        made = self.keys("add", *arguments)
+        assert made.exit_code == 0, made.output
+        key = made.stdout.strip()
+        assert re.fullmatch(r"orb_[\w-]{43}", key)
+        return made.stderr.split()[0], {"authorization": f"Bearer {key}"}
+
+    def becomes(self, headers: dict[str, str], status: int, path: str = "/v1/models", **body: Any) -> Any:
+        """Ask until the answer has this status."""
+        deadline = time.monotonic() + 60
+        while (
+            reply := call(self.base, "POST" if body else "GET", path, body or None, headers)
+        ).status != status:
+            assert time.monotonic() < deadline, reply.body
+            time.sleep(0.02)
+        return reply
+
+
+@pytest.fixture(scope="module")
+def managed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Managed]:
+    store = f"sqlite:///{tmp_path_factory.mktemp('keys')}/s.sqlite3"
+    given = Settings(store=store, managed_keys=True, api_keys=[hashed("configured")])
+    with serving(given) as base:
+        yield Managed(base, store)
+
+
+def test_s7_a_key_is_accepted_while_the_server_runs_until_it_is_revoked(managed: Managed) -> None:
+    key_id, headers = managed.add("--name", "laptop", "--owner", "alice")
+    managed.becomes(headers, 200)
+    made = respond(managed.base, headers, model="demo").json["id"]
+    _, second = managed.add("--owner", "alice")
+    _, other = managed.add()
+    for each, status in ((second, 200), (other, 404), ({"x-api-key": "configured"}, 404)):
+        managed.becomes(each, 200)
+        assert call(managed.base, "GET", f"/v1/responses/{made}", headers=each).status == status
+    assert managed.keys("revoke", key_id).output == f"{key_id} revoked\n"
+    refused = managed.becomes(headers, 401)
+    unknown = call(managed.base, "GET", "/v1/models", headers={"authorization": "Bearer orb_unknown"})
+    assert refused.json == unknown.json
+    assert call(managed.base, "GET", f"/v1/responses/{made}", headers=second).status == 200
+    assert call(managed.base, "GET", "/v1/models").status == 401
+
+
+def test_the_list_never_has_a_key(managed: Managed) -> None:
+    key_id, headers = managed.add(
+        "--name", "of a\x7fb"[:4], "--owner", "list", "--requests", "9", "--model", "demo"
+    )
+    key = headers["authorization"].split()[1]
+    listed = managed.keys("list").output
+    assert key_id in listed
+    assert f"…{key[-4:]}  live" in listed
+    assert "requests_per_minute=9  models=demo" in listed
+    assert key not in listed
+    (shown,) = [
+        each
+        for each in map(json.loads, managed.keys("list", "--json").output.splitlines())
+        if each["id"] == key_id
+    ]
+    assert key[-4:] == shown["last_four"]
+    assert "hash" not in shown
+    assert "no key has the id 'key_0'" in managed.keys("revoke", key_id, "key_0").output
+    assert "live" in next(line for line in managed.keys("list").output.splitlines() if key_id in line)
+
+
+def test_limits_are_changed_while_the_server_runs(managed: Managed) -> None:
+    key_id, headers = managed.add("--requests", "1")
+    managed.becomes(headers, 200)
+    first = respond(managed.base, headers, model="demo", store=False)
+    assert (first.status, first.headers["x-ratelimit-limit-requests"]) == (200, "1")
+    over = respond(managed.base, headers, model="demo", store=False)
+    assert (over.status, over.error["code"]) == (429, "rate_limit_exceeded")
+    configured = respond(managed.base, {"x-api-key": "configured"}, model="demo", store=False)
+    assert "x-ratelimit-limit-requests" not in configured.headers
+    assert managed.keys("limit", key_id, "--requests", "default", "--concurrent", "3").exit_code == 0
+    deadline = time.monotonic() + 60
+    while respond(managed.base, headers, model="demo", store=False).status != 200:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_a_key_is_for_its_models_on_every_surface(managed: Managed) -> None:
+    key_id, headers = managed.add("--model", "demo", "--model", "other-*")
+    listed = managed.becomes(headers, 200).json["data"]
+    assert {model["id"] for model in listed} == {"demo"}
+    message = [{"role": "user", "content": "Hi"}]
+    bodies: dict[str, dict[str, Any]] = {
+        "/v1/responses": {"input": "Hi"},
+        "/v1/chat/completions": {"messages": message},
+        "/v1/messages": {"messages": message, "max_tokens": 9},
+        "/v1/responses/compact": {"input": [{"role": "user", "content": "Hi"}]},
+    }
+    for path, body in bodies.items():
+        refused = call(managed.base, "POST", path, {**body, "model": "demo-2"}, headers)
+        assert refused.status == 403, path
+        assert "demo-2" in refused.error["message"]
+    assert respond(managed.base, headers, model="demo").status == 200
+    assert respond(managed.base, headers).status == 403, "the default model's name is asked for as well"
+    assert managed.keys("limit", key_id, "--all-models").exit_code == 0
+    managed.becomes(headers, 404, "/v1/responses", model="demo-2", input="Hi", store=False)
+
+
+def test_an_expired_key_is_not_accepted(managed: Managed) -> None:
+    _, headers = managed.add("--expires", "2001-01-31")
+    _, later = managed.add("--expires", "1d")
+    managed.becomes(later, 200)
+    assert call(managed.base, "GET", "/v1/models", headers=headers).status == 401
+
+
+def test_a_websocket_of_a_revoked_key_ends_at_its_next_turn(managed: Managed) -> None:
+    key_id, headers = managed.add()
+    managed.becomes(headers, 200)
+    create = json.dumps({"type": "response.create", "model": "demo", "input": "Hi", "store": False})
+    with connect(managed.base.replace("http", "ws") + "/v1/responses", additional_headers=headers) as socket:
+        socket.send(create)
+        while json.loads(socket.recv(30))["type"] != "response.completed":
+            pass
+        managed.keys("revoke", key_id)
+        managed.becomes(headers, 401)
+        socket.send(create)
+        while (event := json.loads(socket.recv(30)))["type"] != "error":
+            assert event["type"] != "response.completed"
+        assert event["status"] == 401
+
+
+def test_the_commands_of_the_page_can_be_given(managed: Managed) -> None:
+    (block,) = [each for each in blocks_of("docs/server.md") if each.heading == "Keys that are managed"]
+    shown, key_id = "key_0123456789abcdef", ""
+    for line in commands_of(block):
+        program, group, what, *arguments = shlex.split(line)
+        assert (program, group) == ("openresponses-bridge", "keys")
+        done = managed.keys(what, *(each.replace(shown, key_id) for each in arguments))
+        assert done.exit_code == 0, done.output
+        key_id = key_id or done.stderr.split()[0]
+    assert "revoked" in done.output
+
+
+def test_a_store_in_memory_and_pass_through_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="managed in a store of all processes"):
+        create_app(Settings(managed_keys=True))
+    given = UpstreamSettings(url="http://127.0.0.1:1", pass_through=True)
+    with pytest.raises(SettingsError, match="pass_through"):
+        create_app(Settings(managed_keys=True, store=f"sqlite:///{tmp_path}/s.db", upstreams=[given]))
+    for what in (["add"], ["list"], ["revoke", "key_1"]):
+        done = CliRunner().invoke(main, ["keys", *what, "--store", "memory://"])
+        assert done.exit_code == 2
+        assert "no server would know these keys" in done.output
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ["--requests", "0"],
+        ["--requests", "-1"],
+        ["--requests", "many"],
+        ["--tokens", "1" * 30],
+        ["--expires", "soon"],
+        ["--expires", "99999999d"],
+        ["--name", ""],
+        ["--owner", "a\nb"],
+        ["--model", "x" * 201],
+    ],
+)
+def test_wrong_flags_are_refused(managed: Managed, flags: list[str]) -> None:
+    assert managed.keys("add", *flags).exit_code == 2
