@@ -225,26 +225,40 @@ class Routes:
         `preferred` is chosen if it is in and no lower tier is. Requests of one `session` get the same route
         as long as the same ones are in. Upstreams that are `avoided` come after the others.
         """
-        open_to = [
-            (each, self.availability(each.route, now)) for each in candidates if each.route not in tried
-        ]
-        usable = [(each, how) for each, how in open_to if how in (Availability.IN, Availability.DUE)]
-        if any(each.route.upstream not in avoided for each, _ in usable):
-            usable = [(each, how) for each, how in usable if each.route.upstream not in avoided]
-        if not usable:
-            out = [each.route for each, how in open_to if how is Availability.OUT]
-            return min(out, key=self.until) if out else None
-        tier = min(each.tier for each, _ in usable)
-        usable = [(each, how) for each, how in usable if each.tier == tier]
-        due = [each.route for each, how in usable if how is Availability.DUE]
-        if due:
-            return due[0]
-        ready = [each for each, _ in usable]
+        if self.conditions or tried:
+            found = self._usable(candidates, now, tried, avoided)
+            if not isinstance(found, list):
+                return found
+        else:
+            found = list(candidates)
+        tier = min(each.tier for each in found)
+        ready = [each for each in found if each.tier == tier]
+        if self.conditions:
+            due = (each.route for each in ready if self.availability(each.route, now) is Availability.DUE)
+            probed = next(due, None)
+            if probed is not None:
+                return probed
         if preferred is not None and any(each.route == preferred for each in ready):
             return preferred
         if session:
             return self._of_session(ready, session, candidates)
         return self._in_turn(ready, candidates)
+
+    def _usable(
+        self,
+        candidates: Sequence[Candidate],
+        now: float,
+        tried: Collection[Route],
+        avoided: Collection[str],
+    ) -> list[Candidate] | Route | None:
+        """Those that are in or may be probed; if there are none, the one that may be probed first, if any is
+        not limited."""
+        left = [(each, self.availability(each.route, now)) for each in candidates if each.route not in tried]
+        usable = [each for each, how in left if how in (Availability.IN, Availability.DUE)]
+        if not usable:
+            out = [each.route for each, how in left if how is Availability.OUT]
+            return min(out, key=self.until) if out else None
+        return [each for each in usable if each.route.upstream not in avoided] or usable
 
     def due(self, route: Route, now: float) -> Route | None:
         """The part of this route that has to be probed; None if there is none."""
