@@ -16,6 +16,7 @@ import pytest
 import yaml
 
 from openresponses_server.commands.cli import main
+from openresponses_server.requests.forwarding import ENDPOINTS
 from openresponses_server.settings import Settings, load_settings
 from openresponses_server.settings.data_folder import ServerSealer
 from openresponses_server.upstreams import profiles
@@ -232,11 +233,14 @@ def test_configs_of_the_pages_can_be_used(tmp_path: Path, monkeypatch: pytest.Mo
     for name in ("OPENAI_API_KEY", "LOCAL_KEY", "EAST_KEY", "WEST_KEY", "HOUSE_KEY"):
         monkeypatch.setenv(name, f"a key of {name}")
     monkeypatch.setenv("AZURE_RESOURCE_NAME", "mine")
-    config, profile, printing, routes, ways = (
+    forwarding, config, profile, printing, routes, ways = (
         block.code
         for block in blocks_of("docs/server.md")
         if block.language == "toml" and block.heading != "Prompts"
     )
+    (tmp_path / "forwarding.toml").write_text(forwarding)
+    named = load_settings(tmp_path / "forwarding.toml").forwarding
+    assert set(named) == {each.setting for each in ENDPOINTS.values()}
     (tmp_path / "bridge.toml").write_text(config)
     assert [each.name for each in load_settings(tmp_path / "bridge.toml").upstreams] == ["local", "cloud"]
     (tmp_path / "house.toml").write_text(profile)

@@ -34,7 +34,8 @@ class Script(Struct, frozen=True):
 
 class Received(Struct):
     """One received request. `gone_at` is the time on the monotonic clock at which the client closed the
-    connection before the end of the answer; `sent` counts the bytes of the body that it read."""
+    connection before the end of the answer; `sent` counts the bytes of the body that it read. `body` is
+    the JSON in `raw`, empty for another content type."""
 
     method: str
     path: str
@@ -42,6 +43,7 @@ class Received(Struct):
     body: dict[str, Any]
     gone_at: float | None = None
     sent: int = 0
+    raw: bytes = b""
 
     @property
     def model(self) -> str:
@@ -222,6 +224,19 @@ async def _read_request(reader: asyncio.StreamReader) -> Received | None:
     while line_ := (await reader.readline()).decode().strip():
         name, _, value = line_.partition(":")
         headers[name.strip().lower()] = value.strip()
-    body = await reader.readexactly(int(headers.get("content-length", 0)))
+    if "transfer-encoding" in headers:
+        body = await _read_chunks(reader)
+    else:
+        body = await reader.readexactly(int(headers.get("content-length", 0)))
     method, path, _ = line.decode().split()
-    return Received(method, path, headers, json.loads(body or b"{}"))
+    is_json = headers.get("content-type", "application/json") == "application/json"
+    return Received(method, path, headers, json.loads((is_json and body) or b"{}"), raw=body)
+
+
+async def _read_chunks(reader: asyncio.StreamReader) -> bytes:
+    body = b""
+    while size := int(await reader.readline(), 16):
+        body += await reader.readexactly(size)
+        await reader.readline()
+    await reader.readline()
+    return body

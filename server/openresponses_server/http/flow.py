@@ -212,6 +212,31 @@ def offer(scope: MutableMapping[str, Any], write: Write) -> None:
     scope.setdefault("extensions", {})[_NAME] = {"write": write}
 
 
+Cut = Callable[[], None]
+"""Closes the connection in the middle of an answer, so that its client sees that the answer is not whole."""
+
+_CUT: Final = "openresponses-bridge.cut"
+
+
+def offer_cut(scope: MutableMapping[str, Any], cut: Cut) -> None:
+    """Add it to the scope of a request."""
+    scope.setdefault("extensions", {})[_CUT] = {"cut": cut}
+
+
+def cut_of(scope: MutableMapping[str, Any]) -> Cut:
+    """The function that the connection offers, else one that does nothing: an answer without an end is then
+    for the server of the application to cut."""
+    try:
+        found: Cut = scope["extensions"][_CUT]["cut"]
+    except KeyError:
+        return _leave
+    return found
+
+
+def _leave() -> None:
+    return None
+
+
 def withdraw(scope: MutableMapping[str, Any]) -> None:
     """Remove it, so that the whole answer passes through `send`."""
     scope.get("extensions", {}).pop(_NAME, None)

@@ -33,9 +33,9 @@ class Spans:
             return current
         return _PROPAGATOR.extract(headers) if _TRACEPARENT in headers else Context()
 
-    def response(self, parent: Any, model: str, request_id: str) -> ResponseSpan:
+    def response(self, parent: Any, model: str, request_id: str, operation: str = "chat") -> ResponseSpan:
         """The span of a response, as a `Watch`."""
-        return ResponseSpan(self._tracer, parent, model[:LONGEST], request_id)
+        return ResponseSpan(self._tracer, parent, model[:LONGEST], request_id, operation)
 
 
 class ResponseSpan(RunWatch, Struct):
@@ -46,16 +46,17 @@ class ResponseSpan(RunWatch, Struct):
     parent: Any
     model: str
     request_id: str
+    operation: str = "chat"
     span: trace.Span = trace.INVALID_SPAN
     token: Any = None
 
     def begin(self) -> None:
         self.span = self.tracer.start_span(
-            f"chat {self.model}",
+            f"{self.operation} {self.model}",
             context=self.parent,
             kind=SpanKind.SERVER,
             attributes={
-                "gen_ai.operation.name": "chat",
+                "gen_ai.operation.name": self.operation,
                 "gen_ai.request.model": self.model,
                 "openresponses.request.id": self.request_id,
             },

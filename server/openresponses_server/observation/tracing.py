@@ -27,8 +27,8 @@ class ResponseSpans(Protocol):
         """The context in which the responses to a request with these headers are made."""
         ...
 
-    def response(self, parent: Any, model: str, request_id: str) -> Watch:
-        """The span of a response that is to be made."""
+    def response(self, parent: Any, model: str, request_id: str, operation: str = "chat") -> Watch:
+        """The span of a response that is to be made; `operation` is in OpenTelemetry's names."""
         ...
 
 

@@ -5,7 +5,7 @@ Every JSON body goes through `read_json`, every WebSocket message through `decod
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from functools import partial
 from typing import TypeVar
 
@@ -66,13 +66,32 @@ def _check_and_decode(data: bytes | str, limits: Limits, decode: Callable[[bytes
 
 
 async def _read(request: Request, headers: HeaderFields, service: Service) -> bytes:
-    """The decompressed body. The limit applies to the bytes received and to the decompressed ones; memory is
-    reserved for the latter, but not for a small body that is already in the connection's buffer."""
+    """The decompressed body. Memory is reserved for it, but not for a small body that is already in the
+    connection's buffer."""
+    pieces: list[bytes] = []
+    reservation: Reservation | None = None
+    size = 0
+    async for piece, is_last in body_pieces(request, headers, service):
+        if is_last and not pieces and len(piece) <= LARGE:
+            return bytes(piece)  # the whole body in one chunk
+        if reservation is None:
+            reservation = service.available.budget.reserve(request.state.owner)
+            RECEIVED.set(reservation)
+        size += len(piece)
+        reservation.resize(size)
+        pieces.append(piece)
+    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+
+async def body_pieces(
+    request: Request, headers: HeaderFields, service: Service
+) -> AsyncIterator[tuple[bytes, bool]]:
+    """The decompressed body as it arrives, and whether a piece is known to be the last. `max_body_bytes`
+    applies to the bytes received and to the decompressed ones. Raises as `read_bytes` does, and
+    ClientDisconnect."""
     limit = service.settings.max_body_bytes
     encoding = decoding(headers.getlist("content-encoding")) if "content-encoding" in headers else None
     check_length(headers.get("content-length", ""), limit)
-    pieces: list[bytes] = []
-    reservation: Reservation | None = None
     received = size = 0
     more = True
     while more:
@@ -80,26 +99,18 @@ async def _read(request: Request, headers: HeaderFields, service: Service) -> by
         if message["type"] == "http.disconnect":
             raise ClientDisconnect
         chunk, more = message.get("body", b""), message.get("more_body", False)
-        if not more and not pieces and encoding is None and len(chunk) <= min(limit, LARGE):
-            return bytes(chunk)  # the whole body in one chunk
-        if reservation is None:
-            reservation = service.available.budget.reserve(request.state.owner)
-            RECEIVED.set(reservation)
         received += len(chunk)
         if received > limit:
             raise too_large(limit)
         if encoding is None:
-            reservation.resize(received)
-            pieces.append(chunk)
+            yield chunk, not more
             continue
         for piece in encoding.feed(chunk):
             size += len(piece)
             if size > limit:
                 raise too_large(limit)
-            reservation.resize(size)
-            pieces.append(piece)
+            yield piece, False
             await anyio.lowlevel.checkpoint()
             service.gate.check_open()  # what is left may take as long as work on a thread does
     if encoding is not None:
         encoding.close()
-    return pieces[0] if len(pieces) == 1 else b"".join(pieces)

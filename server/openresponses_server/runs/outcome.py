@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
-from typing import Any, Final
+from collections.abc import Iterable, Sequence
+from typing import Any, Final, Protocol
 
 import structlog
 from msgspec import Struct
@@ -28,7 +28,6 @@ from openresponses_server.observation.responses import (
     TokenTiming,
     Watch,
 )
-from openresponses_server.runs.pipeline import Translation
 from openresponses_server.store.endings import is_cancelled
 from openresponses_server.upstreams.attempts import Attempts
 
@@ -50,6 +49,26 @@ _REPORTED: Final = "it reported an error in its stream"
 _log = structlog.get_logger(__name__)
 
 
+class Ending(Protocol):
+    """A response that is being made, as its outcome sees it."""
+
+    @property
+    def snapshot(self) -> Response:
+        """The response as it is now."""
+        ...
+
+    @property
+    def diagnostics(self) -> Iterable[Diagnostic]: ...
+
+    @property
+    def ended(self) -> bool: ...
+
+    @property
+    def failure(self) -> BridgeError | None:
+        """What it failed of."""
+        ...
+
+
 class RunOutcome:
     """How one run ends, for its `watches`: they begin in this order and end in the reverse one. `timing` is
     that of its tokens. `ended_elsewhere`: if the run is cancelled, another worker ends the response. `losses`
@@ -58,7 +77,7 @@ class RunOutcome:
 
     def __init__(
         self,
-        translation: Translation,
+        translation: Ending,
         attempts: Attempts,
         watches: Sequence[Watch],
         timing: TokenTiming,
@@ -134,6 +153,8 @@ class LogLine(Watch, Struct):
 
     request_id: str
     attempts: Attempts
+    path: str = ""
+    """The endpoint, if its answer is not a response of this server's own."""
 
     def end(self, ended: EndedRun, said: LoggedEnd) -> None:
         if said == HANDED_OVER:
@@ -153,6 +174,8 @@ class LogLine(Watch, Struct):
                 [each.input_tokens, each.output_tokens, *(["estimated"] if each.estimated is True else [])]
                 for each in ended.rounds
             ]
+        if self.path:
+            fields["path"] = self.path
         if said.cause is not None:
             fields |= {"address": target.upstream.address, "cause": said.cause}
         _write(ended.response, said.status, said.code, fields)

@@ -39,6 +39,7 @@ __all__ = [
     "Cause",
     "CircuitSettings",
     "CodexSettings",
+    "Forwarded",
     "FunctionSettings",
     "HostedLimits",
     "Limits",
@@ -380,6 +381,9 @@ class McpServerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """How long its list of tools is valid, unless it says earlier that the list has changed."""
 
 
+Forwarded = Literal["audio", "completions", "embeddings", "images", "moderations", "rerank"]
+"""The endpoints whose bodies go on as they are, by the names of the setting `forwarding`."""
+
 LogLevel = Literal["debug", "info"]
 """The lowest level of lines in the log."""
 
@@ -523,6 +527,8 @@ KEYS_VARIABLES: Final = {
 }
 """Settings of keys → the variables with keys, separated by commas, that are used if the file has none."""
 
+_FORWARDED: Final[tuple[Forwarded, ...]] = ("completions", "embeddings", "moderations", "rerank")
+
 
 class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """All settings of `serve`. Without upstreams the built-in demo model is served."""
@@ -588,6 +594,10 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     carries and by its client's name. The header `openresponses-wire` takes precedence, then `wire_keys`."""
     wire_keys: WireKeys | None = None
     """The wire by the client's key."""
+    forwarding: list[Forwarded] = msgspec.field(default_factory=lambda: list(_FORWARDED))
+    """The endpoints whose requests go on to the model's upstream as they are: `completions`, `embeddings`,
+    `moderations`, `rerank`, `images`, `audio`. Providers bill the last two by picture and minute, which
+    limits of tokens do not count."""
     cors_origins: list[str] = []
     """Origins of web pages that may make requests, as `https://app.example`, or `*`."""
     allowed_hosts: list[str] = []

@@ -9,6 +9,7 @@ from typing import Final, Protocol
 
 from msgspec import Struct
 
+from openresponses_server.http.client.upload import Upload
 from openresponses_server.http.flow import Content, Source
 from openresponses_server.settings import Timeouts
 from openresponses_server.upstreams.catalog import ReportedModel
@@ -60,6 +61,12 @@ class UpstreamRequest(Struct, frozen=True):
     """The client's name for its conversation, or "": for upstreams that keep conversations."""
     clean: Callable[[str], str] = str
     """Takes out of an error's text what the client gave for the upstream alone."""
+    upload: Upload | None = None
+    """Sent instead of `body`, as it is. Its answer is given as it is too, for an upstream that `forwards`."""
+    operation: str = "chat"
+    """What the request is for, in OpenTelemetry's names."""
+    model: str = ""
+    """The model of an `upload`."""
 
 
 class UpstreamReply(Source, Protocol):
@@ -70,6 +77,13 @@ class UpstreamReply(Source, Protocol):
     """The losses that the upstream itself reports (header `openresponses-losses`), unchanged."""
     whole: bool
     """The answer is a single frame."""
+
+
+class ForwardedReply(UpstreamReply, Protocol):
+    """The answer to an upload: a body of any type."""
+
+    headers: Mapping[str, str]
+    """With names in lower case."""
 
 
 class Upstream(Protocol):
@@ -83,6 +97,11 @@ class Upstream(Protocol):
     @property
     def address(self) -> str:
         """Its address for the operator, without keys, passwords or text from clients."""
+        ...
+
+    @property
+    def forwards(self) -> bool:
+        """Whether it has the other endpoints of OpenAI's API, so that uploads can be sent to it."""
         ...
 
     def open(self, request: UpstreamRequest) -> AbstractAsyncContextManager[UpstreamReply]:
@@ -113,7 +132,7 @@ class UpstreamWrapper:
 
     def __init__(self, inner: Upstream) -> None:
         self.inner = inner
-        self.name, self.address = inner.name, inner.address
+        self.name, self.address, self.forwards = inner.name, inner.address, inner.forwards
 
     def open(self, request: UpstreamRequest) -> AbstractAsyncContextManager[UpstreamReply]:
         return self.inner.open(request)
@@ -156,10 +175,10 @@ class HttpClient(Protocol):
     """Makes the requests of one upstream."""
 
     async def request(
-        self, method: str, url: str, *, headers: Mapping[str, str], data: bytes = b""
+        self, method: str, url: str, *, headers: Mapping[str, str], data: bytes | Upload = b""
     ) -> HttpResponse:
         """Send a request; returns when the head of the answer was received. Redirects are not followed.
-        Raises OSError; TimeoutError if the head takes too long."""
+        Raises OSError; TimeoutError if the head takes too long; and what reading an `Upload` raises."""
         ...
 
     async def close(self) -> None: ...

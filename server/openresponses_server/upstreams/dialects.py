@@ -117,5 +117,7 @@ DIALECTS: Final[Mapping[str, UpstreamDialect]] = {
 """By name, the most common first."""
 CHAT: Final = http_dialect(dialects()["chat"])
 RESPONSES: Final = http_dialect(dialects()["responses"])
+FORWARDING: Final = frozenset({CHAT.dialect.name, RESPONSES.dialect.name})
+"""The dialects of OpenAI's API, whose servers may have its other endpoints below the same address."""
 DEFAULT: Final = CHAT.dialect.name
 """The dialect of an upstream whose settings and profile name none."""

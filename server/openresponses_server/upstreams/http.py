@@ -36,7 +36,7 @@ from openresponses_server.upstreams.base import (
     called,
 )
 from openresponses_server.upstreams.catalog import ReportedModel, reported_models
-from openresponses_server.upstreams.dialects import HttpDialect, KeyHeader, without_password
+from openresponses_server.upstreams.dialects import FORWARDING, HttpDialect, KeyHeader, without_password
 from openresponses_server.upstreams.key_command import KeyCommand
 from openresponses_server.upstreams.refusals import about_the_client, in_band_refusal, refusal, said_in
 
@@ -63,6 +63,7 @@ class HttpReply:
         "_sink",
         "_timer",
         "feed",
+        "headers",
         "losses",
         "pause",
         "resume",
@@ -70,6 +71,7 @@ class HttpReply:
 
     def __init__(self, name: str, answer: HttpResponse, idle: float, losses: str) -> None:
         self.losses = losses
+        self.headers = answer.headers
         self._name = name
         self._content = content = answer.content
         self._sink: Sink | None = None
@@ -207,6 +209,7 @@ _SHORTEST_SHOWN: Final = 16  # characters of such a key
 _STREAM_TYPE: Final = "text/event-stream"
 # Servers that stream under a wrong content type are accepted; these types mean something else.
 _JSON_TYPE: Final = "application/json"
+_PAGE_TYPES: Final = ("html", "xml", "script")
 _NON_STREAM_TYPES: Final = ("text/html", _JSON_TYPE, "application/xml", "text/xml", "image/")
 
 
@@ -230,6 +233,7 @@ class HttpUpstream:
         key_command: KeyCommand | None = None,
         key_header: str | None = None,
         query: Mapping[str, str] = MappingProxyType({}),
+        plays: bool = False,
     ) -> None:
         """`url`: the address in the form of the dialect's own clients.
         `api_key`: sent in the dialect's header; with `pass_through`, the client's key is sent instead, if it
@@ -240,7 +244,8 @@ class HttpUpstream:
         `key_is_ours`: the key is not the client's, so its refusal is not about the client's key.
         `key_command`: prints the key, which is then sent instead of `api_key`.
         `key_header`: has the key and nothing else, instead of the dialect's header.
-        `query`: parameters of the address of each request."""
+        `query`: parameters of the address of each request.
+        `plays`: it is a recording, which has answers of its dialect only."""
         self.name = name
         self._base = dialect.address(url)
         self.address = shown_as or without_password(self._base)
@@ -255,6 +260,7 @@ class HttpUpstream:
             raise ValueError(
                 "a user name in the address and a key exclude each other: both are authorization"
             )
+        self.forwards = dialect.dialect.name in FORWARDING and not plays
         self._recognises = dialect.side.whole
         self._headers = {**dialect.headers, **(headers or {})}
         self._timeouts = timeouts
@@ -307,7 +313,9 @@ class HttpUpstream:
         try:
             kind = _media_type(response.headers.get("content-type", "")[:_LONGEST_TYPE])
             whole = None
-            if not 200 <= response.status < 300 or _non_stream_type(kind) is not None:
+            if request.upload is not None:
+                await self._check_forwarded(response, kind, request)
+            elif not 200 <= response.status < 300 or _non_stream_type(kind) is not None:
                 whole = await self._read_json_body(response, kind, request)
                 if isinstance(response.content, ResponseBody) and response.content.is_complete:
                     return response, None, whole
@@ -325,8 +333,8 @@ class HttpUpstream:
         else:
             own = self._own_headers
         headers = {
-            "content-type": "application/json",
-            "accept": _STREAM_TYPE if request.stream else _JSON_TYPE,
+            "content-type": _JSON_TYPE if request.upload is None else request.upload.content_type,
+            "accept": _accepted_type(request),
             "x-request-id": request.request_id,
             **own,
         }
@@ -335,7 +343,7 @@ class HttpUpstream:
             headers[name] = f"{headers[name]},{value}" if name in headers else value
         url = self._address(request.path)
         connections = self._client or self._http_client()
-        return connections.request("POST", url, headers=headers, data=request.body)
+        return connections.request("POST", url, headers=headers, data=request.upload or request.body)
 
     def _address(self, path: str) -> str:
         """The URL of a path, which may have a query, with the parameters of each request."""
@@ -369,6 +377,22 @@ class HttpUpstream:
         if shown is None and without_password(self._base) == self._base:
             return f"the {called(self.name)} asks for a key, and this server has none for it"
         return f"the {called(self.name)} does not accept this server's key for it"
+
+    async def _check_forwarded(self, response: HttpResponse, kind: str, request: UpstreamRequest) -> None:
+        """Raises the upstream's error, and UpstreamError for a page, which a browser would show as this
+        server's own."""
+        if not 200 <= response.status < 300:
+            await self._read_json_body(response, kind, request)
+        page = next((known for known in _PAGE_TYPES if known in kind), None)
+        if page is not None:
+            what = f"answered with {page} instead of data"
+            raise UpstreamError(
+                502,
+                f"the {called(self.name)} {what}",
+                code=UpstreamError.INVALID_RESPONSE,
+                cause=f"it {what}",
+                permanent=True,
+            )
 
     async def _read_json_body(self, response: HttpResponse, kind: str, request: UpstreamRequest) -> bytes:
         """The bytes read of an answer that is whole JSON; `kind` is its content type. Raises the upstream's
@@ -490,7 +514,9 @@ class _ReplyContext(Struct, eq=False):
         asked = (
             self.upstream.ask(self.request)
             if command is None
-            else command.try_with(partial(self.upstream.ask, self.request))
+            else command.try_with(
+                partial(self.upstream.ask, self.request), again=_can_be_repeated(self.request)
+            )
         )
         answer, reply, whole = await asked
         self.answer, self.reply = answer, reply
@@ -511,6 +537,16 @@ class _ReplyContext(Struct, eq=False):
                 await _drain(content)
         finally:
             self.answer.close()  # an unread body closes the connection as well
+
+
+def _can_be_repeated(request: UpstreamRequest) -> bool:
+    return request.upload is None or request.upload.can_be_repeated
+
+
+def _accepted_type(request: UpstreamRequest) -> str:
+    if request.upload is not None:
+        return "*/*"
+    return _STREAM_TYPE if request.stream else _JSON_TYPE
 
 
 @lru_cache(maxsize=64)

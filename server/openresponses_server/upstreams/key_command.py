@@ -107,9 +107,10 @@ class KeyCommand:
         self._failure = ""
         self._run: asyncio.Task[str] | None = None
 
-    async def try_with(self, work: Callable[[str], Awaitable[_T]]) -> _T:
-        """Do this with the key, and once more with another one if the upstream refuses it. Raises what `work`
-        raises, and UpstreamError if there is no key."""
+    async def try_with(self, work: Callable[[str], Awaitable[_T]], *, again: bool = True) -> _T:
+        """Do this with the key, and once more with another one if the upstream refuses it. Without `again`
+        the other key is only for what comes next. Raises what `work` raises, and UpstreamError if there is no
+        key."""
         key = await self._key()
         try:
             return await work(key)
@@ -117,7 +118,7 @@ class KeyCommand:
             if error.code != UpstreamError.AUTHENTICATION:
                 raise
             other = await self._key(refused=key)
-            if other == key:
+            if other == key or not again:
                 raise
         return await work(other)
 

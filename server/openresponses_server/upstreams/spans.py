@@ -11,6 +11,7 @@ from opentelemetry import context, trace
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode
 
 from openresponses_server.errors import UpstreamError
+from openresponses_server.http.client.upload import Upload
 from openresponses_server.observation.tracing import LONGEST, outgoing, tracer
 from openresponses_server.settings import Timeouts
 from openresponses_server.upstreams.base import (
@@ -42,10 +43,10 @@ class SpannedUpstream(UpstreamWrapper):
 
     @asynccontextmanager
     async def _open(self, request: UpstreamRequest, span: Span) -> AsyncIterator[UpstreamReply]:
-        model = _model_of(request.body)[:LONGEST]
-        span.update_name(f"chat {model}")
+        model = (request.model or _model_of(request.body))[:LONGEST]
+        span.update_name(f"{request.operation} {model}")
         span.set_attributes(self._server_attributes)
-        span.set_attributes({"gen_ai.operation.name": "chat", "gen_ai.request.model": model})
+        span.set_attributes({"gen_ai.operation.name": request.operation, "gen_ai.request.model": model})
         try:
             async with AsyncExitStack() as stack:
                 token = context.attach(trace.set_span_in_context(span))
@@ -78,7 +79,7 @@ class _PropagatingClient:
         self._client = client
 
     async def request(
-        self, method: str, url: str, *, headers: Mapping[str, str], data: bytes = b""
+        self, method: str, url: str, *, headers: Mapping[str, str], data: bytes | Upload = b""
     ) -> HttpResponse:
         return await self._client.request(method, url, headers={**headers, **outgoing()}, data=data)
 

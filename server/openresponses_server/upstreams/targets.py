@@ -319,6 +319,7 @@ def configured(
             secrets=secrets,
             connect=connect,
             shown_as=address,
+            plays=source is not None,
         )
     except SettingsError:
         raise  # the error names its field

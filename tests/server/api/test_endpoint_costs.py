@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import pytest
 from starlette.routing import Route, WebSocketRoute
 
+from openresponses_server.requests.forwarding import ENDPOINTS
 from openresponses_server.settings import Limits, Settings, Tracing, WebSearchSettings
 from tests.support.in_process import InProcess
 from tests.support.stores import streamed
@@ -186,6 +187,18 @@ def _counted(size: int) -> dict[str, Any]:
     return {"model": "demo", "text": "word " * (size // 5)}
 
 
+def _forwarded(size: int) -> dict[str, Any]:
+    return {"model": "demo", "input": _many(lambda at: f"{at}", size)}
+
+
+def _form(size: int) -> bytes:
+    """A form with nearly as many parts as a form may have, each full of what looks like its end."""
+    content = b"\r\n--\r\n-" * (size // 1600)
+    part = b'--b\r\ncontent-disposition: form-data; name="%d"\r\n\r\n%b\r\n'
+    model = b'--b\r\ncontent-disposition: form-data; name="model"\r\n\r\ndemo\r\n'
+    return b"".join(part % (at, content) for at in range(200)) + model + b"--b--"
+
+
 def _capture(size: int) -> bytes:
     return streamed("word ", size // 160)[1].data
 
@@ -234,6 +247,8 @@ ROWS = (
     Row("POST", "/v1beta/models/{model:path}:generateContent", "calls", _gemini_calls),
     Row("GET", "/v1beta/models", "a long query", _target("/v1beta/models?")),
     Row("GET", "/v1beta/models/{model:path}", "a long name", _target("/v1beta/models/"), 404),
+    *(Row("POST", path, "texts", _forwarded, 404) for path in ENDPOINTS),
+    *(Row("POST", path, "a form", _form, 404) for path, each in ENDPOINTS.items() if each.forms),
     Row("GET", "/v1/usage", "a long query", _target("/v1/usage?")),
     Row("POST", "/vscode/v1/chat", "parts", _vscode),
     Row("POST", "/vscode/v1/chat", "markers", _marked),
@@ -281,7 +296,8 @@ def app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcess]:
     trace = Tracing(folder=str(tmp_path_factory.mktemp("traces")), when="asked")
     search = WebSearchSettings(provider="searxng", url="http://127.0.0.1:9")  # nothing is there
     limits = Limits(tools=4_000, items=100_000)
-    running = InProcess(Settings(limits=limits, trace=trace, web_search=search))
+    forwarding = sorted({each.setting for each in ENDPOINTS.values()})
+    running = InProcess(Settings(limits=limits, trace=trace, web_search=search, forwarding=forwarding))
     yield running
     running.close()
 
@@ -306,6 +322,8 @@ def prepared(app: InProcess, row: Row, size: int) -> Callable[[], None]:
     payload = body if isinstance(body, bytes) else json.dumps(body).encode()
     captured = row.route.endswith("/captures")
     headers = [(b"content-type", b"application/octet-stream")] if captured else []
+    if row.name == "a form":
+        headers = [(b"content-type", b"multipart/form-data; boundary=b")]
 
     def make() -> None:
         reply = app.call(row.method, target, payload, headers)

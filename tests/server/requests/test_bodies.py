@@ -24,6 +24,7 @@ from openresponses_server.limits.gate import Gate
 from openresponses_server.limits.memory import available_for
 from openresponses_server.limits.requests import check_json
 from openresponses_server.requests.bodies import read_json
+from openresponses_server.requests.forwarding import ENDPOINTS
 from openresponses_server.requests.service import Service
 from openresponses_server.settings import Limits, Settings
 from tests.support.serving import call, serving
@@ -54,6 +55,7 @@ FINE = dict.fromkeys(ROUTES, (200, "")) | {
     SEARCH: (404, "No search is configured here ([web_search] in the settings).")
 }
 BODILESS = {"/v1/responses/{id}/cancel"}
+FORWARDED = set(ENDPOINTS)  # tests/server/api/test_forwarding.py
 NO_JSON = {"/inspector/v1/captures"}  # a capture of any dialect, whose lines are judged one by one
 OWN = ROUTES[:5]
 TOOL = {"type": "function", "name": "f", "parameters": {}}
@@ -96,7 +98,7 @@ def test_every_endpoint_that_takes_a_body_is_here() -> None:
         if "POST" in (getattr(route, "methods", None) or ())
     }
     of_old_version = {path.replace("v1beta", "v1") for path in GEMINI}
-    assert posted - BODILESS - NO_JSON == {*ROUTES, *of_old_version}
+    assert posted - BODILESS - NO_JSON - FORWARDED == {*ROUTES, *of_old_version}
 
 
 # ── types ──────────────────────────────────────────────────────────────────────────────────────────────

@@ -49,7 +49,7 @@ class Notes:
 
 async def reply() -> tuple[ResponseBody, HttpReply]:
     body = ResponseBody(Connection(), FairScheduler())
-    return body, HttpReply("one", cast(Any, SimpleNamespace(content=body)), 10.0, "")
+    return body, HttpReply("one", cast(Any, SimpleNamespace(content=body, headers={})), 10.0, "")
 
 
 @pytest.mark.parametrize("ends", [False, True])

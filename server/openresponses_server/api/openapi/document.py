@@ -60,7 +60,10 @@ def _operation(operation: Operation) -> dict[str, Any]:
         media: dict[str, Any] = {"schema": reference(operation.request.__name__)}
         if operation.examples:
             media["examples"] = {name: {"value": value} for name, value in operation.examples.items()}
-        shown["requestBody"] = {"required": True, "content": {_JSON: media}}
+        content = {_JSON: media}
+        if operation.form:
+            content["multipart/form-data"] = {"schema": media["schema"]}
+        shown["requestBody"] = {"required": True, "content": content}
     shown["responses"] = {
         str(operation.success): _success(operation),
         **{str(status): _error(status, operation.error) for status in operation.errors},

@@ -21,6 +21,7 @@ from openresponses_server.api.openapi import schemas
 from openresponses_server.api.openapi.schemas import STREAM_EVENT
 from openresponses_server.observation.recordings.dialects import DIALECTS
 from openresponses_server.observation.recordings.playing import AUTO
+from openresponses_server.requests.forwarding import ENDPOINTS
 
 
 class Parameter(Struct, frozen=True):
@@ -42,6 +43,8 @@ class Operation(Struct, frozen=True, kw_only=True):
     text: str = ""
     """The content type of an answer that is not JSON."""
     request: type[Any] | None = None
+    form: bool = False
+    """The request may be a form (`multipart/form-data`) too."""
     parameters: tuple[Parameter, ...] = ()
     events: str = ""
     """The description of a streamed answer."""
@@ -202,6 +205,40 @@ def _gemini(version: str) -> dict[tuple[str, str], Operation]:
             request=schemas.GeminiCountRequest,
             answer=schemas.GeminiTokens,
         ),
+    }
+
+
+_FORWARDED: Final[tuple[tuple[str, str, str, dict[str, Any]], ...]] = (
+    ("/v1/completions", "create_completion", "Complete a text, also with a suffix", {"prompt": "def f("}),
+    ("/v1/embeddings", "create_embedding", "Embed texts", {"input": "Hello"}),
+    ("/v1/moderations", "create_moderation", "Classify texts", {"input": "Hello"}),
+    ("/v1/rerank", "rerank", "Rank documents", {"query": "x", "documents": ["y"]}),
+    ("/v2/rerank", "rerank_v2", "Rank documents", {"query": "x", "documents": ["y"]}),
+    ("/v1/images/generations", "create_image", "Generate images", {"prompt": "A cat"}),
+    ("/v1/images/edits", "edit_image", "Edit images", {"prompt": "A cat"}),
+    ("/v1/images/variations", "vary_image", "Vary an image", {}),
+    ("/v1/audio/speech", "create_speech", "Speak a text", {"input": "Hello", "voice": "alloy"}),
+    ("/v1/audio/transcriptions", "create_transcription", "Transcribe audio", {}),
+    ("/v1/audio/translations", "create_translation", "Translate audio", {}),
+)
+
+
+def _forwarded() -> dict[tuple[str, str], Operation]:
+    """The endpoints whose bodies go on as they are."""
+    return {
+        ("post", path): Operation(
+            id=name,
+            summary=summary,
+            request=schemas.ForwardedRequest,
+            form=ENDPOINTS[path].forms,
+            text="*/*",
+            events="The upstream's answer, as it is.",
+            errors=_BODY,
+            examples={"whole": {"model": "a-model", **fields}},
+            description=f"Served where the setting `forwarding` names `{ENDPOINTS[path].setting}` and the "
+            "model's upstream has it.",
+        )
+        for path, name, summary, fields in _FORWARDED
     }
 
 
@@ -470,6 +507,7 @@ OPERATIONS: Final[dict[tuple[str, str], Operation]] = {
         error=LanguageModelErrorBody,
         examples={"text": {"model": "demo", "text": "How many?"}},
     ),
+    **_forwarded(),
     **_gemini("v1beta"),
     **_gemini("v1"),
     ("get", "/v1beta/models"): Operation(

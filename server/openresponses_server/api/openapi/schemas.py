@@ -200,6 +200,13 @@ class RouteList(Struct, frozen=True):
     data: list[RouteState]
 
 
+class ForwardedRequest(Struct, frozen=True, kw_only=True):
+    """A request that goes on to the model's upstream. All other fields are as in the provider's API
+    reference. `model` is left out only where the settings have a default one."""
+
+    model: str | None = None
+
+
 class ChatCompletionRequest(Struct, frozen=True, kw_only=True):
     """A Chat Completions request. All other fields are as in OpenAI's API reference."""
 
@@ -416,6 +423,7 @@ ROOTS: Final[tuple[type[Any], ...]] = (
     ListedResponses,
     MeasuredContext,
     Status,
+    ForwardedRequest,
     ChatCompletionRequest,
     ChatCompletion,
     MessagesRequest,

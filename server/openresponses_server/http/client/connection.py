@@ -18,6 +18,7 @@ from msgspec import Struct
 
 from openresponses_server.http.client.body import FairScheduler, ResponseBody, body_of
 from openresponses_server.http.client.failures import ConnectionLost, LocalProtocolError, RemoteProtocolError
+from openresponses_server.http.client.upload import Upload
 
 _PIECE: Final = 256 * 1024  # bytes of a request written at once
 _MOST_HEAD_BYTES: Final = 64 * 1024  # bytes before, between and behind a body's, which a parser may keep
@@ -110,9 +111,9 @@ class ClientConnection(asyncio.Protocol):
     def is_closing(self) -> bool:
         return self._parser is None or self._transport.is_closing()
 
-    async def request(self, head: bytes, body: bytes, seconds: float) -> Http1Response:
+    async def request(self, head: bytes, body: bytes | Upload, seconds: float) -> Http1Response:
         """Send a request; returns the answer when its head was received. Raises OSError; TimeoutError after
-        `seconds`."""
+        `seconds`, which begin anew with each piece of an `Upload`; and what its `read` raises."""
         self.requests += 1
         if self._parser is None:  # closed since it was made
             raise self._lost or ConnectionLost("it closed the connection before the request")
@@ -123,7 +124,11 @@ class ClientConnection(asyncio.Protocol):
         self._response = response
         timer = self._loop.call_later(seconds, _time_out, response)
         try:
-            if len(body) <= _PIECE:
+            if isinstance(body, Upload):
+                timer.cancel()
+                await self._upload(head, body, response, seconds)
+                timer = self._loop.call_later(seconds, _time_out, response)
+            elif len(body) <= _PIECE:
                 self._transport.write(head + body)
                 self._is_sent = True
             else:
@@ -149,6 +154,34 @@ class ClientConnection(asyncio.Protocol):
             if response.done():
                 return
         self._is_sent = True
+
+    async def _upload(
+        self, head: bytes, upload: Upload, response: asyncio.Future[Http1Response], seconds: float
+    ) -> None:
+        """Write the request as its body is read, no faster than the server takes it, until an early
+        answer."""
+        self._transport.write(head)
+        sent = 0
+        while not response.done():
+            piece = await _read_unless(response, upload)
+            if piece is None or response.done():
+                return
+            sent += len(piece)
+            if upload.length is not None and (sent > upload.length or (not piece and sent < upload.length)):
+                raise LocalProtocolError("its body is not as long as announced")
+            # known before the server can answer, so that the connection can be used again
+            self._is_sent = not piece or sent == upload.length
+            if upload.length is None:
+                self._transport.write(b"%x\r\n%b\r\n" % (len(piece), piece))
+            elif piece:
+                self._transport.write(piece)
+            if self._is_sent:
+                return
+            if self._write_resumed is not None:
+                waiting = (self._write_resumed, response)
+                done, _ = await asyncio.wait(waiting, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+                if not done:
+                    raise TimeoutError
 
     def abandon(self, body: ResponseBody) -> None:
         """Close the connection if it still receives this body."""
@@ -290,6 +323,21 @@ def _as_invalid(error: Exception, data: bytes) -> RemoteProtocolError:
     )
 
 
+async def _read_unless(response: asyncio.Future[Http1Response], upload: Upload) -> bytes | None:
+    """The next piece of an upload; None if the answer comes before it. Nothing reads it any more then."""
+    assert upload.read is not None
+    reading = asyncio.ensure_future(upload.read())
+    try:
+        await asyncio.wait((reading, response), return_when=asyncio.FIRST_COMPLETED)
+        if reading.done():
+            return reading.result()
+        return None
+    finally:
+        if not reading.done():
+            reading.cancel()
+            await asyncio.wait((reading,))
+
+
 def _time_out(response: asyncio.Future[Http1Response]) -> None:
     if not response.done():
         response.set_exception(TimeoutError())
@@ -349,14 +397,16 @@ def request_target_of(url: str) -> RequestTarget:
     )
 
 
-def request_head(method: str, target: RequestTarget, headers: Mapping[str, str], length: int) -> bytes:
-    """The head of a request with a body of `length` bytes; `headers` replace default ones of the same names.
-    Raises LocalProtocolError for a header with a line end in it."""
+def request_head(method: str, target: RequestTarget, headers: Mapping[str, str], length: int | None) -> bytes:
+    """The head of a request with a body of `length` bytes, None: in chunks; `headers` replace default ones of
+    the same names. Raises LocalProtocolError for a header with a line end in it."""
     lines = "".join(starmap("{}: {}\r\n".format, headers.items()))
     if lines.count("\n") != len(headers) or lines.count("\r") != len(headers) or "\0" in lines:
         raise LocalProtocolError("a header has a line end in it")
     begun = _default_lines(method, target, tuple(headers))
-    if method != "GET":
+    if length is None:
+        begun += "transfer-encoding: chunked\r\n"
+    elif method != "GET":
         begun += f"content-length: {length}\r\n"
     return f"{begun}{lines}\r\n".encode("utf-8", "surrogateescape")
 

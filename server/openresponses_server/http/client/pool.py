@@ -37,6 +37,7 @@ from openresponses_server.http.client.connection import (
 )
 from openresponses_server.http.client.failures import ConnectError, cause_of, is_permanent
 from openresponses_server.http.client.proxies import Proxy, Tunnel, proxy_refusal
+from openresponses_server.http.client.upload import Upload
 from openresponses_server.settings import Timeouts
 
 _LOOKUP_SECONDS: Final = 10.0  # for which the result of a look-up is used
@@ -234,16 +235,25 @@ class ConnectionPool:
             _log.warning("upstream.certificate_not_verified", upstream=name)
 
     async def request(
-        self, method: str, url: str, *, headers: Mapping[str, str], data: bytes = b"", once: bool = False
+        self,
+        method: str,
+        url: str,
+        *,
+        headers: Mapping[str, str],
+        data: bytes | Upload = b"",
+        once: bool = False,
     ) -> Http1Response:
         """Send a request; returns when the head of the answer was received. `once`: it is never retried, as
-        even a server that closed the connection without an answer may have acted on it. Raises OSError."""
+        even a server that closed the connection without an answer may have acted on it. Raises OSError, and
+        what reading an `Upload` raises."""
         target = self._target_of(url)
-        head = request_head(method, target, headers, len(data))
-        reused = self._idle_connection(target.origin)
+        body = data.whole if isinstance(data, Upload) and data.whole is not None else data
+        head = request_head(method, target, headers, body.length if isinstance(body, Upload) else len(body))
+        # what is read as it is sent can't be sent again, so that it needs a new connection
+        reused = None if isinstance(body, Upload) else self._idle_connection(target.origin)
         if reused is not None:
             try:
-                answer = await reused.request(head, data, self._timeouts.first_byte)
+                answer = await reused.request(head, body, self._timeouts.first_byte)
             except TimeoutError:
                 raise
             except OSError as error:
@@ -251,16 +261,18 @@ class ConnectionPool:
                     raise
                 if self._name:
                     _log.info("upstream.connection_stale", upstream=self._name, reason=cause_of(error))
-                answer = await self._request_on_new(target, head, data)
+                answer = await self._request_on_new(target, head, body)
         else:
-            answer = await self._request_on_new(target, head, data)
+            answer = await self._request_on_new(target, head, body)
         if answer.status == _PROXY_AUTHENTICATION_REQUIRED:
             self._check_proxy_status(target, answer)
         return answer
 
-    async def _request_on_new(self, target: RequestTarget, head: bytes, data: bytes) -> Http1Response:
+    async def _request_on_new(
+        self, target: RequestTarget, head: bytes, body: bytes | Upload
+    ) -> Http1Response:
         new = await self._new_connection(target.origin)
-        return await new.request(head, data, self._timeouts.first_byte)
+        return await new.request(head, body, self._timeouts.first_byte)
 
     def _find_target(self, url: str) -> RequestTarget:
         try:

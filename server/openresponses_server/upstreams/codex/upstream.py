@@ -40,6 +40,7 @@ class CodexUpstream:
     def __init__(self, name: str, settings: CodexSettings, timeouts: Timeouts) -> None:
         self.name = name
         self.address = settings.path
+        self.forwards = False
         self._settings = settings
         self._timeouts = timeouts
         self._secrets = Secrets([expanded(value) for value in settings.env.values()])

@@ -36,6 +36,7 @@ class DemoUpstream:
 
     name = "demo"
     address = "built in"
+    forwards = False
 
     def open(self, request: UpstreamRequest) -> AbstractAsyncContextManager[UpstreamReply]:
         return self._open(request)

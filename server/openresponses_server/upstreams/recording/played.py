@@ -19,6 +19,7 @@ from openresponses_bridge.protocol.codec import decode_json, encode
 from openresponses_bridge.protocol.response import ErrorBody, ErrorPayload
 from openresponses_server.http.client.failures import ConnectionLost
 from openresponses_server.http.client.pool import ConnectionPool
+from openresponses_server.http.client.upload import Upload
 from openresponses_server.http.flow import TaskSource
 from openresponses_server.observation.recordings.captures import UnreadableCapture
 from openresponses_server.observation.recordings.reader import (
@@ -59,12 +60,13 @@ class PlayedRequests:
         self._name = name
 
     async def request(
-        self, method: str, _url: str, *, headers: Mapping[str, str], data: bytes = b""
+        self, method: str, _url: str, *, headers: Mapping[str, str], data: bytes | Upload = b""
     ) -> HttpResponse:
         """The recorded answer. Raises the error of a connection if there was no answer."""
         if method != "POST":
             listed = {"object": "list", "data": [{"id": model, "object": "model"} for model in self._models]}
             return PlayedAnswer(200, _JSON, _body(encode(listed)))
+        assert isinstance(data, bytes)  # it forwards nothing
         exchange, refused = self._queue.next(data)
         if exchange is None:
             return self._error(404, NOT_RECORDED, f"the recording of {self._name!r} {refused}")

@@ -13,6 +13,7 @@ import msgspec
 
 from openresponses_server.errors import UpstreamError, error_body
 from openresponses_server.http.client.failures import public_reason
+from openresponses_server.http.client.upload import Upload
 from openresponses_server.http.flow import Content, Discard, Sink, Source
 from openresponses_server.observation.recordings.masking import (
     MOST_SECRETS,
@@ -51,8 +52,9 @@ _LEFT: Final[tuple[Any, ...]] = ("left",)
 
 
 class RecordingRequests:
-    """Records requests where `policy` says, except those for lists of models. `dialect` is what the upstream
-    `name` speaks below `base`; `secrets` are masked in addition to those in its headers."""
+    """Records requests where `policy` says, except those for lists of models and uploads, whose bodies are of
+    no dialect. `dialect` is what the upstream `name` speaks below `base`; `secrets` are masked in addition to
+    those in its headers."""
 
     def __init__(
         self,
@@ -71,10 +73,10 @@ class RecordingRequests:
         self._secrets = list(secrets)
 
     async def request(
-        self, method: str, url: str, *, headers: Mapping[str, str], data: bytes = b""
+        self, method: str, url: str, *, headers: Mapping[str, str], data: bytes | Upload = b""
     ) -> HttpResponse:
-        target = self._policy.target_for(self._name) if method == "POST" else None
-        if target is None:
+        target = None if isinstance(data, Upload) or method != "POST" else self._policy.target_for(self._name)
+        if target is None or isinstance(data, Upload):
             return await self._requests.request(method, url, headers=headers, data=data)
         recorder = await self._begin(target, url, headers, data)
         try:

@@ -1,0 +1,417 @@
+"""Requests that go on to an upstream as they are: embeddings, completions, images, audio, rerank and
+moderations.
+
+Only the field `model` is read, which chooses the upstream and becomes the model's name there. A JSON body is
+decoded one level deep and encoded again, so that a field that is given twice goes on once. A form is scanned
+as it arrives: a small one is kept, a large one streams once its model is known.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import time
+from collections.abc import AsyncIterator, Iterable
+from functools import partial
+from typing import Any, Final, NamedTuple, Protocol
+
+import msgspec
+from msgspec import Raw, Struct, field
+from msgspec.structs import replace
+from starlette.requests import Request
+
+from openresponses_bridge.diagnostics import Diagnostic, Diagnostics
+from openresponses_bridge.errors import BridgeError, InvalidRequestError
+from openresponses_bridge.protocol.codec import encode
+from openresponses_bridge.protocol.response import RESPONSE_DEFAULTS, Response
+from openresponses_bridge.protocol.usage import Usage, counts_in, nearest_count, within_bounds
+from openresponses_server.errors import HttpError
+from openresponses_server.http.auth import client_key
+from openresponses_server.http.client.upload import Upload
+from openresponses_server.http.headers import HeaderFields, fields_of
+from openresponses_server.http.multipart import MultipartScanner, boundary_of, content_type_of, model_part
+from openresponses_server.limits.memory import RECEIVED
+from openresponses_server.observation.responses import EndedRun, LoggedEnd, RunWatch, TokenTiming, Watch
+from openresponses_server.requests.bodies import body_pieces, read_json
+from openresponses_server.requests.service import Service
+from openresponses_server.runs.outcome import LogLine, RunOutcome
+from openresponses_server.settings import Forwarded, Retries
+from openresponses_server.upstreams.attempts import Attempt, Attempts
+from openresponses_server.upstreams.base import UpstreamReply, UpstreamRequest, called
+from openresponses_server.upstreams.targets import Target
+
+_BYTES_PER_TOKEN: Final = 4
+_FORM: Final = "multipart/form-data"
+_MODEL: Final = "model"
+_MOST_KEPT: Final = 256 * 1024  # bytes of a form that is kept, to be sent again if its upstream is down
+
+
+class Endpoint(NamedTuple):
+    """One kind of request. `setting` is its name in the settings, `path` that below an upstream's address,
+    `operation` that in OpenTelemetry. `tokens`: its answers are billed by tokens, which are estimated where
+    the upstream counts none. `forms`: a body may be a form."""
+
+    setting: Forwarded
+    path: str
+    operation: str
+    tokens: bool = False
+    forms: bool = False
+
+
+ENDPOINTS: Final = {
+    "/v1/completions": Endpoint("completions", "/completions", "text_completion", tokens=True),
+    "/v1/embeddings": Endpoint("embeddings", "/embeddings", "embeddings", tokens=True),
+    "/v1/moderations": Endpoint("moderations", "/moderations", "moderation"),
+    "/v1/rerank": Endpoint("rerank", "/rerank", "rerank", tokens=True),
+    "/v2/rerank": Endpoint("rerank", "/rerank", "rerank", tokens=True),
+    "/v1/images/generations": Endpoint("images", "/images/generations", "image_generation"),
+    "/v1/images/edits": Endpoint("images", "/images/edits", "image_edit", forms=True),
+    "/v1/images/variations": Endpoint("images", "/images/variations", "image_variation", forms=True),
+    "/v1/audio/speech": Endpoint("audio", "/audio/speech", "speech"),
+    "/v1/audio/transcriptions": Endpoint("audio", "/audio/transcriptions", "transcription", forms=True),
+    "/v1/audio/translations": Endpoint("audio", "/audio/translations", "translation", forms=True),
+}
+"""By path."""
+
+
+class ForwardedBody(Protocol):
+    """A body whose model is known."""
+
+    model: str | None
+    """As the client named it; None if it named none."""
+    can_be_repeated: bool
+    text_bytes: int
+    """From which tokens are estimated."""
+    received: asyncio.Event
+    """Set when nothing of it is read any more."""
+
+    def upload(self, model: str) -> Upload:
+        """The body with this model in place of its own."""
+        ...
+
+
+def _set() -> asyncio.Event:
+    event = asyncio.Event()
+    event.set()
+    return event
+
+
+class _JsonBody(Struct):
+    """An object, whose values stay as they are."""
+
+    fields: dict[str, Raw]
+    model: str | None
+    text_bytes: int
+    can_be_repeated: bool = True
+    received: asyncio.Event = field(default_factory=_set)
+
+    def upload(self, model: str) -> Upload:
+        return Upload("application/json", whole=encode({**self.fields, _MODEL: model}))
+
+
+class _Form(Struct):
+    """A form that has arrived: `data`, in which the model is `at` these bytes."""
+
+    boundary: str
+    data: bytes
+    model: str | None
+    at: tuple[int, int]
+    text_bytes: int = 0
+    can_be_repeated: bool = True
+    received: asyncio.Event = field(default_factory=_set)
+
+    def renamed(self, model: str) -> bytes:
+        """The same with this model."""
+        if self.model is None:
+            return model_part(self.boundary, model) + self.data
+        start, end = self.at
+        return self.data[:start] + model.encode() + self.data[end:]
+
+    def upload(self, model: str) -> Upload:
+        return Upload(content_type_of(self.boundary), whole=self.renamed(model))
+
+
+class _ArrivingForm(Struct):
+    """A form of which the rest is still to arrive."""
+
+    begun: _Form
+    scanner: MultipartScanner
+    rest: AsyncIterator[tuple[bytes, bool]]
+    length: int | None
+    """The bytes of all of it, if the client said so."""
+    model: str | None
+    text_bytes: int = 0
+    can_be_repeated: bool = False
+    received: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def upload(self, model: str) -> Upload:
+        begun, more = self.begun.renamed(model), len(self.begun.data)
+        length = None if self.length is None else self.length - more + len(begun)
+        return Upload(content_type_of(self.begun.boundary), read=partial(self._read, [begun]), length=length)
+
+    async def _read(self, begun: list[bytes]) -> bytes:
+        if begun:
+            self.begun = replace(self.begun, data=b"")  # what is sent need not be kept
+            return begun.pop()
+        async for piece, _ in self.rest:
+            if data := self.scanner.feed(piece):
+                return data
+        self.received.set()
+        return self.scanner.close()
+
+
+async def read_body(request: Request, service: Service, endpoint: Endpoint) -> ForwardedBody:
+    """Read as much of the body as its model needs. Raises as `read_json`, and InvalidRequestError for a model
+    that is given twice or is not a name."""
+    headers = fields_of(request.scope)
+    given = headers.get("content-type", "")
+    if endpoint.forms and given.partition(";")[0].strip().lower() == _FORM:
+        return await _read_form(request, headers, service, boundary_of(given))
+    return await read_json(request, service, _decoded)
+
+
+def _decoded(body: bytes) -> _JsonBody:
+    try:
+        fields = msgspec.json.decode(body, type=dict[str, Raw])
+        others = [name for name in fields if name != _MODEL and name.lower() == _MODEL]
+        model = msgspec.json.decode(fields.get(_MODEL, b"null"), type=str | None)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+        what = f"The body is not a JSON object with a text as its model: {str(error)[:200]}"
+        raise InvalidRequestError(InvalidRequestError.INVALID_VALUE, what) from error
+    if others:  # some servers read names whatever their case is, and take the last one
+        what = f"{others[0]}: the field is called model"
+        raise InvalidRequestError(InvalidRequestError.INVALID_VALUE, what, param=_MODEL)
+    return _JsonBody(fields, model, len(body))
+
+
+async def _read_form(
+    request: Request, headers: HeaderFields, service: Service, boundary: str
+) -> ForwardedBody:
+    reservation = service.available.budget.reserve(request.state.owner)
+    RECEIVED.set(reservation)
+    scanner = MultipartScanner(boundary)
+    kept = bytearray()
+    pieces = body_pieces(request, headers, service)
+    async for piece, is_last in pieces:
+        kept += scanner.feed(piece)
+        reservation.resize(len(kept) + len(piece))
+        if scanner.model is not None and len(kept) > _MOST_KEPT and not is_last:
+            begun = _Form(boundary, bytes(kept), scanner.model, scanner.model_at)
+            length = headers.get("content-length", "")
+            known = length.isascii() and length.isdigit() and "content-encoding" not in headers
+            return _ArrivingForm(begun, scanner, pieces, int(length) if known else None, scanner.model)
+    kept += scanner.close()
+    return _Form(boundary, bytes(kept), scanner.model, scanner.model_at)
+
+
+# The usage that an answer reports, wherever it stands: only the beginning and the end of the answer are kept,
+# which may be gigabytes of pictures or a stream. Within a string of JSON the pattern has its quotes escaped.
+
+_KEPT: Final = 64 * 1024  # bytes
+_LONGEST_USAGE: Final = 4 * 1024  # bytes
+_MOST_TRIED: Final = 4
+_USAGE: Final = re.compile(rb'"usage"[ \t\r\n]{0,8}:[ \t\r\n]{0,8}(?=\{)')
+_JSON: Final = json.JSONDecoder()
+_FRAME: Final = b"data:"
+
+
+class _Answer(Struct):
+    """The fields of a whole answer that count tokens; Cohere has them in `meta`."""
+
+    usage: Any = None
+    meta: Any = None
+
+
+class UsageFinder:
+    """Reads the usage of an answer as it passes."""
+
+    def __init__(self) -> None:
+        self._first = bytearray()
+        self._last = bytearray()
+        self.frames = 0
+        """Of server-sent events, about."""
+
+    def feed(self, data: bytes) -> None:
+        """The next bytes of the answer."""
+        self.frames += data.count(_FRAME)
+        room = _KEPT - len(self._first)
+        self._first += data[:room]
+        self._last += data[room:][-_KEPT:]
+        if len(self._last) > 2 * _KEPT:
+            del self._last[:-_KEPT]
+
+    def usage(self) -> Usage | None:
+        """The usage, None if none was found."""
+        found = None if self._last else _whole_usage(bytes(self._first))
+        found = found or _last_usage(bytes(self._first + self._last))
+        if found is None:
+            return None
+        counts: dict[str, Any] = {
+            name: nearest_count(number or 0) for name, number in counts_in(found).items()
+        }
+        if not counts["input_tokens"] and not counts["output_tokens"]:
+            counts["input_tokens"] = counts["total_tokens"]  # rerank says no more
+        return within_bounds(Usage.of(**counts), Diagnostics())
+
+
+def _whole_usage(answer: bytes) -> dict[str, Any] | None:
+    try:
+        found = msgspec.json.decode(answer, type=_Answer)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        return None
+    tokens = found.meta.get("tokens") if isinstance(found.meta, dict) else None
+    return next((each for each in (found.usage, tokens) if isinstance(each, dict)), None)
+
+
+def _last_usage(kept: bytes) -> dict[str, Any] | None:
+    places = [found.end() for found in _USAGE.finditer(kept)]
+    for place in reversed(places[-_MOST_TRIED:]):
+        try:
+            value, _ = _JSON.raw_decode(kept[place : place + _LONGEST_USAGE].decode("utf-8", "replace"))
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(value, dict) and value:
+            return value
+    return None
+
+
+class ForwardedAnswer:
+    """The answer as its outcome sees it: a response without output."""
+
+    def __init__(self, request_id: str, model: str) -> None:
+        self.snapshot = Response(
+            id=request_id,
+            created_at=int(time.time()),
+            model=model,
+            status="in_progress",
+            **RESPONSE_DEFAULTS,
+        )
+        self.diagnostics: Iterable[Diagnostic] = ()
+        self.ended = False
+        self.failure: BridgeError | None = None
+
+    def end(self, usage: Usage | None, failure: BridgeError | None = None) -> None:
+        """The answer has ended, with a failure if it is not complete."""
+        self.ended, self.failure = True, failure
+        status = "completed" if failure is None else "failed"
+        self.snapshot = replace(self.snapshot, status=status, usage=usage)
+
+
+class _Count(RunWatch, Struct):
+    """Counts a forwarded request against the quotas of its key, and for `/v1/usage`."""
+
+    service: Service
+    owner: str
+    model: str
+
+    def begin(self) -> None:
+        self.service.meters.book.start(self.owner, "", self.model, 0, 0)
+
+    def end(self, ended: EndedRun, said: LoggedEnd) -> None:
+        usage, failed = ended.response.usage, not ended.has_end or ended.response.status == "failed"
+        self.service.meters.book.end(self.owner, "", self.model, usage, failed=failed)
+        if ended.first_bytes is not None:
+            self.service.quotas.ended(self.owner, ended.response, lambda: 0, stored=False)
+
+
+class ForwardedRequest:
+    """One request, ready to be sent."""
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        body: ForwardedBody,
+        target: Target,
+        request: Request,
+        service: Service,
+        headers: dict[str, str],
+    ) -> None:
+        """`headers`: of the answer."""
+        self.headers = headers
+        self.received = body.received
+        self.owner: str = request.state.owner
+        self.answer = ForwardedAnswer(request.state.request_id, body.model or target.model)
+        self.usage = UsageFinder()
+        self.timing = TokenTiming()
+        self._endpoint = endpoint
+        self._sent_bytes = body.text_bytes
+        self.attempts = _attempts(endpoint, body, target, request, service)
+        watches: list[Watch] = []
+        if service.spans is not None:
+            parent = service.spans.parent(fields_of(request.scope))
+            model, request_id = self.answer.snapshot.model, request.state.request_id
+            watches.append(service.spans.response(parent, model, request_id, endpoint.operation))
+        line = LogLine(request.state.request_id, self.attempts, request.scope["path"])
+        count = _Count(service, self.owner, self.answer.snapshot.model)
+        self.outcome = RunOutcome(
+            self.answer,
+            self.attempts,
+            [*watches, line, count, service.metrics.responses],
+            self.timing,
+            ended_elsewhere=False,
+            losses=[],
+        )
+
+    def end(self, failure: BridgeError | None = None) -> None:
+        """The answer has ended, with a failure if it is not complete. Tokens that the upstream did not count
+        are estimated."""
+        usage = self.usage.usage()
+        if usage is None and self._endpoint.tokens:
+            read = self._sent_bytes // _BYTES_PER_TOKEN
+            usage = Usage.of(read, self.usage.frames, estimated=True)
+        self.answer.end(usage, failure)
+
+
+def _attempts(
+    endpoint: Endpoint, body: ForwardedBody, target: Target, request: Request, service: Service
+) -> Attempts:
+    key = client_key(fields_of(request.scope))
+
+    async def attempt(each: Target) -> Attempt:
+        asked = UpstreamRequest(
+            endpoint.path,
+            b"",
+            request.state.request_id,
+            key,
+            stream=False,
+            owner=request.state.owner,
+            upload=body.upload(each.model),
+            operation=endpoint.operation,
+            model=each.model,
+        )
+        return Attempt(each, asked, [])
+
+    def accepted(_attempt: Attempt, _reply: UpstreamReply) -> None:
+        return None
+
+    choice = service.routes.choice([target, *target.fallbacks]) if target.fallbacks else None
+    return Attempts(target, attempt, accepted, service.metrics.asked, service.routes, choice)
+
+
+async def prepare_forwarding(request: Request, service: Service, endpoint: Endpoint) -> ForwardedRequest:
+    """Read the request and choose its upstream. Raises HttpError 404 for an endpoint that is off and for an
+    upstream without it, what `read_body` raises, and HttpError 429."""
+    if endpoint.setting not in service.settings.forwarding:
+        what = f"{request.scope['path']} is off: the setting `forwarding` does not name {endpoint.setting}."
+        raise HttpError(404, what, code="endpoint_off")
+    body = await read_body(request, service, endpoint)
+    owner = request.state.owner
+    target = service.router.target_of(body.model, owner)
+    if not target.upstream.forwards:
+        name, dialect = target.upstream.name, target.dialect.dialect.name
+        what = (
+            f"The {called(name)} serves this model and has no {endpoint.path}: it speaks {dialect}, and only "
+            "servers of OpenAI's API have this endpoint."
+        )
+        raise HttpError(
+            404, what, code="endpoint_not_served", error_type="invalid_request_error", param=_MODEL
+        )
+    able = [target, *(each for each in target.fallbacks if each.upstream.forwards)]
+    first = service.routes.choice(able).peek() or target if len(able) > 1 else target
+    if body.can_be_repeated:
+        target = first._replace(fallbacks=tuple(each for each in able if each is not first))
+    else:
+        target = first._replace(fallbacks=(), retries=Retries())
+    headers = await service.quotas.accept(owner)
+    return ForwardedRequest(endpoint, body, target, request, service, headers)
