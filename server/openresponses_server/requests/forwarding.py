@@ -27,6 +27,7 @@ from openresponses_bridge.protocol.codec import encode
 from openresponses_bridge.protocol.response import RESPONSE_DEFAULTS, Response
 from openresponses_bridge.protocol.usage import Usage, counts_in, nearest_count, within_bounds
 from openresponses_server.errors import HttpError
+from openresponses_server.http.access import check_access
 from openresponses_server.http.auth import client_key
 from openresponses_server.http.client.upload import Upload
 from openresponses_server.http.headers import HeaderFields, fields_of
@@ -391,12 +392,13 @@ def _attempts(
 
 async def prepare_forwarding(request: Request, service: Service, endpoint: Endpoint) -> ForwardedRequest:
     """Read the request and choose its upstream. Raises HttpError 404 for an endpoint that is off and for an
-    upstream without it, what `read_body` raises, and HttpError 429."""
+    upstream without it, what `read_body` and `check_access` raise, and HttpError 429."""
     if endpoint.setting not in service.settings.forwarding:
         what = f"{request.scope['path']} is off: the setting `forwarding` does not name {endpoint.setting}."
         raise HttpError(404, what, code="endpoint_off")
     body = await read_body(request, service, endpoint)
     owner = request.state.owner
+    check_access(body.model or service.settings.default_model or "")
     target = service.router.target_of(body.model, owner)
     if not target.upstream.forwards:
         name, dialect = target.upstream.name, target.dialect.dialect.name

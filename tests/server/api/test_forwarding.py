@@ -317,6 +317,17 @@ def test_answers_without_an_end_are_cut(upstream: ScriptedUpstream) -> None:
         cut_off(base, "/v1/embeddings")
 
 
+def test_compressed_answer_is_given_plain_and_a_bomb_is_cut(upstream: ScriptedUpstream) -> None:
+    head = {"content-type": "audio/mpeg", "content-encoding": "gzip"}
+    upstream.pages["/v1/audio/speech"] = Script([gzip.compress(b"x" * 500_000)], 200, head)
+    with serving(keyed(settings(upstream, limits=Limits(output_bytes=1_000_000)))) as base:
+        reply = post(base, "/v1/audio/speech", {"model": "emb"})
+        assert reply.body == b"x" * 500_000
+        assert "content-encoding" not in reply.headers
+        upstream.pages["/v1/audio/speech"] = Script([gzip.compress(bytes(50_000_000), 1)], 200, head)
+        assert len(cut_off(base, "/v1/audio/speech")) <= 1_000_000
+
+
 def test_client_that_leaves_cancels_the_upstream(base: str, upstream: ScriptedUpstream) -> None:
     upstream.pages["/v1/audio/speech"] = Script([b"x", HANG], 200, {"content-type": "audio/mpeg"})
     with opened(base, "POST", "/v1/audio/speech", {"model": "emb"}, {"authorization": f"Bearer {KEY}"}):

@@ -124,6 +124,7 @@ def test_a_key_is_for_its_models_on_every_surface(managed: Managed) -> None:
         "/v1/chat/completions": {"messages": message},
         "/v1/messages": {"messages": message, "max_tokens": 9},
         "/v1/responses/compact": {"input": [{"role": "user", "content": "Hi"}]},
+        "/v1/embeddings": {"input": "Hi"},
     }
     for path, body in bodies.items():
         refused = call(managed.base, "POST", path, {**body, "model": "demo-2"}, headers)
