@@ -118,6 +118,9 @@ HOW: Final[dict[str, dict[str, str]]] = {
         "Keys that are managed": (
             "tests/server/api/test_managed_keys.py::test_the_commands_of_the_page_can_be_given"
         ),
+        "Tokens of an identity provider": (
+            "tests/server/http/test_tokens.py::test_the_config_of_the_page_can_be_used"
+        ),
         "VS Code's language models": (
             "tests/server/vscode/test_provider.py::test_the_program_of_the_page_runs"
         ),

@@ -16,6 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from openresponses_bridge.errors import BridgeError
 from openresponses_bridge.random_ids import random_id
 from openresponses_server.errors import MESSAGES_PATH, HttpError, error_body, surface_path
+from openresponses_server.http.access import KeysWanted
 from openresponses_server.http.headers import fields_of
 from openresponses_server.limits.gate import Gate
 from openresponses_server.limits.memory import release_received
@@ -173,9 +174,22 @@ class RequestChecks:
             try:
                 for check in self._checks:
                     check(scope)
+            except KeysWanted as error:
+                return self._check_again(error, scope, receive, send)
             except HttpError as error:
                 return _refuse(error, scope, receive, send)
         return self._app(scope, receive, send)
+
+    async def _check_again(self, wanted: KeysWanted, scope: Scope, receive: Receive, send: Send) -> None:
+        """The checks once more, with the keys that were wanted."""
+        await wanted.fetch()
+        try:
+            for check in self._checks:
+                check(scope)
+        except HttpError as error:
+            await _refuse(error, scope, receive, send)
+        else:
+            await self._app(scope, receive, send)
 
 
 async def _refuse(error: BridgeError, scope: Scope, receive: Receive, send: Send) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
 from fnmatch import fnmatchcase
 from typing import Final
@@ -10,6 +10,8 @@ from typing import Final
 from msgspec import Struct
 
 from openresponses_server.errors import HttpError
+
+_CHALLENGE: Final = {"www-authenticate": "Bearer"}
 
 
 class Access(Struct, frozen=True, eq=False):
@@ -54,6 +56,14 @@ def may_use(model: str) -> bool:
     return access is None or access.admits(model)
 
 
+class KeysWanted(HttpError):
+    """A token names a key that is not known: its issuer may have it after `fetch`."""
+
+    def __init__(self, message: str, fetch: Callable[[], Awaitable[None]]) -> None:
+        super().__init__(401, message, headers=_CHALLENGE)
+        self.fetch = fetch
+
+
 def refused(message: str) -> HttpError:
     """The error for a request whose key is missing or not accepted."""
-    return HttpError(401, message, headers={"www-authenticate": "Bearer"})
+    return HttpError(401, message, headers=_CHALLENGE)

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager
 from ipaddress import ip_address
-from typing import Final
+from typing import Final, Protocol
 from urllib.parse import unquote_to_bytes
 
 from starlette.requests import HTTPConnection
@@ -65,19 +66,38 @@ def accept_query_key(scope: Scope) -> None:
         replace_headers(scope, [*scope["headers"], (GOOGLE_KEY.encode(), keys[0])])
 
 
+class AcceptedTokens(Protocol):
+    """Tokens that are accepted as keys."""
+
+    def access(self, token: str) -> Access | None:
+        """What a token gives access to; None for anything else. Raises HttpError."""
+        ...
+
+    def going(self) -> AbstractAsyncContextManager[None]:
+        """Have what they are verified with while the context lasts."""
+        ...
+
+
 class Keys:
-    """The keys that are accepted: those of the settings as hashes, and those of `managed`. Without any of the
-    two every client is. With `pass_through` there are none: the upstream checks the key, and each key is an
-    owner of its own."""
+    """The keys that are accepted: those of the settings as hashes, those of `managed`, and `tokens`. Without
+    any of them every client is. With `pass_through` there are none: the upstream checks the key, and each key
+    is an owner of its own."""
 
     def __init__(
-        self, hashes: Iterable[str], *, pass_through: bool = False, managed: KeyBook | None = None
+        self,
+        hashes: Iterable[str],
+        *,
+        pass_through: bool = False,
+        managed: KeyBook | None = None,
+        tokens: AcceptedTokens | None = None,
     ) -> None:
         self._hashes = list(hashes)
         self.managed = managed
         """Those that are managed while the server runs; None: none are accepted."""
         self._pass_through = pass_through
-        self._asked_for = bool(self._hashes or managed is not None)
+        self.tokens = tokens
+        """The tokens that are accepted; None: none are."""
+        self._asked_for = bool(self._hashes or managed is not None or tokens is not None)
 
     def owner(self, headers: Mapping[str, str]) -> str:
         """The owner of a request with these headers. Raises HttpError 401, and 503 while the managed keys are
@@ -99,13 +119,17 @@ class Keys:
             found = self.managed.access(key)
             if found is not None:
                 return found.owner, found
-            if not self.managed.is_loaded:
-                raise HttpError(
-                    503,
-                    "The server does not know its keys yet; try again.",
-                    code="keys_unavailable",
-                    headers={"retry-after": "1"},
-                )
+        if self.tokens is not None:
+            found = self.tokens.access(key)
+            if found is not None:
+                return found.owner, found
+        if self.managed is not None and not self.managed.is_loaded:
+            raise HttpError(
+                503,
+                "The server does not know its keys yet; try again.",
+                code="keys_unavailable",
+                headers={"retry-after": "1"},
+            )
         raise refused("The API key is not valid.")
 
 

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, nullcontext
 from functools import partial
+from typing import TYPE_CHECKING
 
 from openresponses_server.hosted.base import HostedProvider
 from openresponses_server.hosted.mcp.approvals import UseOnce
@@ -39,6 +40,9 @@ from openresponses_server.upstreams.listing import Listing
 from openresponses_server.upstreams.routes import RouteTable
 from openresponses_server.upstreams.routing import build_router
 from openresponses_server.upstreams.targets import secrets_of
+
+if TYPE_CHECKING:
+    from openresponses_server.http.tokens import Tokens
 
 
 def compose(settings: Settings) -> Service:
@@ -134,9 +138,23 @@ def client_keys(settings: Settings, owners: OwnerLimits) -> Keys:
     """The API keys that clients may authenticate with."""
     return Keys(
         settings.api_keys,
+        tokens=accepted_tokens(settings, owners),
         pass_through=any(each.pass_through for each in settings.upstreams),
         managed=KeyBook(owners) if settings.managed_keys else None,
     )
+
+
+def accepted_tokens(settings: Settings, owners: OwnerLimits) -> Tokens | None:
+    """The tokens of the settings' identity providers. Raises SettingsError without the library for them."""
+    if not settings.oidc:
+        return None
+    try:
+        from openresponses_server.http.tokens import Tokens
+    except ModuleNotFoundError as error:
+        raise SettingsError(
+            f"{error.name} is not installed (pip install 'openresponses-bridge[oidc]')", "$.oidc"
+        ) from error
+    return Tokens(settings.oidc, owners)
 
 
 def key_keeper(keys: Keys, store: ResponseStore) -> KeyKeeper | None:
@@ -158,6 +176,7 @@ async def service_lifespan(service: Service) -> AsyncIterator[None]:
     try:
         async with (
             nullcontext() if service.key_keeper is None else service.key_keeper.going(),
+            nullcontext() if service.keys.tokens is None else service.keys.tokens.going(),
             service.usage.going(),  # outermost: the last runs still report their usage
             service.quotas.going(),
             _shared_routes(service),

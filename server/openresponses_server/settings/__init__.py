@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, get_args
+from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import Meta, Struct
@@ -27,7 +28,7 @@ from openresponses_server.settings.files import (
     substituted,
     wrong_fields,
 )
-from openresponses_server.settings.hosts import authority_of, host_name
+from openresponses_server.settings.hosts import authority_of, host_name, is_loopback
 
 __all__ = [
     "CAUSES",
@@ -45,6 +46,7 @@ __all__ = [
     "Limits",
     "LogLevel",
     "McpServerSettings",
+    "OidcSettings",
     "Playback",
     "Retries",
     "Settings",
@@ -200,6 +202,38 @@ class WireKeys(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The keys of clients that read the published names."""
     auto: list[str] = []
     """The keys whose wire is chosen by each request and its client."""
+
+
+Algorithm = Literal["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"]
+
+
+class OidcSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An identity provider (OpenID Connect) whose tokens clients may send as keys."""
+
+    issuer: Annotated[str, Meta(min_length=1)]
+    """What its tokens have as `iss`, exactly."""
+    audience: Annotated[list[str], Meta(min_length=1)]
+    """What they have one of as `aud`."""
+    jwks: str
+    """The https:// address of its keys (JWKS), or an http:// one on this machine. It is never read from a
+    token."""
+    algorithms: Annotated[tuple[Algorithm, ...], Meta(min_length=1)] = ("RS256", "ES256")
+    """The algorithms of signatures that are accepted."""
+    leeway: Annotated[float, Meta(ge=0, le=300, extra={"unit": "seconds"})] = 30.0
+    """How far its clock may be from this one."""
+    refresh: Annotated[float, Meta(ge=1, extra={"unit": "seconds"})] = 300.0
+    """How often its keys are read again. A token of an unknown key has them read at once, at most every ten
+    seconds."""
+    owner_claim: str = "sub"
+    """The claim with the owner of what a token's client stores."""
+    models: list[str] = []
+    """The names of models that its tokens are for, with `*` and `?` as wildcards. Default: all."""
+    models_claim: str | None = None
+    """The claim with those names instead, a list or separated by spaces. A token without it is for none."""
+    limits_claims: dict[
+        Literal["requests_per_minute", "tokens_per_minute", "concurrent", "calls_per_day"], str
+    ] = {}
+    """Limits of a token's owner, each with the claim that has it. Default: those of `limits`."""
 
 
 class UpstreamSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -572,6 +606,9 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     managed_keys: bool = False
     """Whether keys that `openresponses-bridge keys` manages in the store are accepted too. Then each request
     needs a key, also while there are none."""
+    oidc: list[OidcSettings] = []
+    """Identity providers whose tokens are accepted too, each a table of its own. They need the extra
+    `[oidc]`."""
     operator_keys: list[str] = []
     """The keys for `/metrics`, in the same forms."""
     tools: HostedLimits = HostedLimits()
@@ -651,7 +688,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     @property
     def asks_for_keys(self) -> bool:
         """Whether each request needs a key of this server."""
-        return bool(self.api_keys or self.managed_keys)
+        return bool(self.api_keys or self.managed_keys or self.oidc)
 
 
 def load_settings(config: Path | None = None, **overrides: Any) -> Settings:
@@ -777,6 +814,12 @@ def _validated(fields: dict[str, Any]) -> Settings:
             if upstream.url is None and upstream.profile is None:
                 raise SettingsError("neither url nor profile is given")
             api_key(upstream)
+    for number, provider in enumerate(settings.oidc):
+        parts = urlsplit(provider.jwks)
+        if parts.scheme != "https" and not (parts.scheme == "http" and is_loopback(parts.hostname or "")):
+            raise SettingsError("it is not an https:// address", f"$.oidc[{number}].jwks")
+        if provider.issuer in [each.issuer for each in settings.oidc[:number]]:
+            raise SettingsError("this issuer is given twice", f"$.oidc[{number}].issuer")
     for number, host in enumerate(settings.allowed_hosts):
         if host_name(host) is None:
             raise _no_host(host, f"$.allowed_hosts[{number}]")
