@@ -100,8 +100,10 @@ def settings_lines(settings: Settings) -> list[str]:
     if settings.api_keys:
         count = len(settings.api_keys)
         lines.append(f"  keys: {count}; each request must send {'it' if count == 1 else 'one of them'}")
-    elif settings.managed_keys:
-        lines.append("  keys: those of `openresponses-bridge keys`; each request must send one")
+    elif settings.asks_for_keys:
+        where = ["`openresponses-bridge keys`"] if settings.managed_keys else []
+        where += [each.issuer for each in settings.oidc]
+        lines.append(f"  keys: those of {', '.join(where)}; each request must send one")
     elif any(each.pass_through for each in settings.upstreams):
         lines.append("  keys: the clients' own, which are passed on to the upstream")
     else:
