@@ -221,6 +221,7 @@ ROWS: dict[str, tuple[Any, ...]] = {
     ),
     "server/openresponses_server/agents/coding/agents.py:_VERSION": ("search", "1", "1.", "1.1", "12345678."),
     "server/openresponses_server/settings/files.py:_VARIABLE": ("sub", "$", "${", "${A", ("${A:-", "a", "")),
+    "server/openresponses_server/commands/keys.py:_AGE": ("fullmatch", "1", "1d"),
     "server/openresponses_server/commands/init.py:_NAME": ("fullmatch", "a", "_", "1"),
     "server/openresponses_server/settings/files.py:_HASH": ("fullmatch", ("sha256:", "a", "")),
     "server/openresponses_server/errors.py:_ERROR_STATUS": ("fullmatch", "4"),

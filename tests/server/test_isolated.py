@@ -233,6 +233,7 @@ COMMANDS: dict[str, list[tuple[list[str], int]]] = {
         (["db", "upgrade", "--create", "--store", "sqlite:///made.db"], 0),
         (["db", "export", "--store", "sqlite:///made.db"], 0),
     ],
+    "keys": [(["keys", "list", "--store", "sqlite:///made.db"], 0)],
     "vscode": [(["vscode", "package"], 0)],
 }
 HERE = {"serve", "run", "agent"}

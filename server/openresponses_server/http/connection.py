@@ -23,7 +23,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 from uvicorn.server import ServerState
 
 from openresponses_server.errors import HttpError
-from openresponses_server.http.flow import offer, offer_cut
+from openresponses_server.http.flow import offer
 from openresponses_server.http.headers import LOWER
 from openresponses_server.http.refusals import error_response
 from openresponses_server.http.registry import ConnectionRegistry, Flow, ReceiveMonitor, SendMonitor, cut_off
@@ -50,8 +50,7 @@ def _cut(cycle: RequestResponseCycle) -> None:
 def _offer_writing(cycle: RequestResponseCycle) -> None:
     """Offer direct writes to the application. Until `_stop_writing`, cycle and scope refer to each other."""
     if cycle.scope["method"] != "HEAD":
-        offer(cycle.scope, partial(_write_piece, cycle))  # type: ignore[arg-type]
-        offer_cut(cycle.scope, partial(_cut, cycle))  # type: ignore[arg-type]
+        offer(cycle.scope, partial(_write_piece, cycle), partial(_cut, cycle))  # type: ignore[arg-type]
 
 
 def _stop_writing(cycle: RequestResponseCycle) -> None:

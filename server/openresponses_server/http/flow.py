@@ -207,20 +207,18 @@ client has disconnected, or the write would wait."""
 _NAME: Final = "openresponses-bridge.write"
 
 
-def offer(scope: MutableMapping[str, Any], write: Write) -> None:
-    """Add it to the scope of a request."""
-    scope.setdefault("extensions", {})[_NAME] = {"write": write}
-
-
 Cut = Callable[[], None]
 """Closes the connection in the middle of an answer, so that its client sees that the answer is not whole."""
 
 _CUT: Final = "openresponses-bridge.cut"
 
 
-def offer_cut(scope: MutableMapping[str, Any], cut: Cut) -> None:
-    """Add it to the scope of a request."""
-    scope.setdefault("extensions", {})[_CUT] = {"cut": cut}
+def offer(scope: MutableMapping[str, Any], write: Write, cut: Cut | None = None) -> None:
+    """Add both to the scope of a request."""
+    extensions = scope.setdefault("extensions", {})
+    extensions[_NAME] = {"write": write}
+    if cut is not None:
+        extensions[_CUT] = {"cut": cut}
 
 
 def cut_of(scope: MutableMapping[str, Any]) -> Cut:

@@ -332,9 +332,10 @@ class HttpUpstream:
             own = self._with_key(self._key_for(request.client_key))
         else:
             own = self._own_headers
+        accepted = "*/*" if request.upload is not None else _STREAM_TYPE if request.stream else _JSON_TYPE
         headers = {
             "content-type": _JSON_TYPE if request.upload is None else request.upload.content_type,
-            "accept": _accepted_type(request),
+            "accept": accepted,
             "x-request-id": request.request_id,
             **own,
         }
@@ -541,12 +542,6 @@ class _ReplyContext(Struct, eq=False):
 
 def _can_be_repeated(request: UpstreamRequest) -> bool:
     return request.upload is None or request.upload.can_be_repeated
-
-
-def _accepted_type(request: UpstreamRequest) -> str:
-    if request.upload is not None:
-        return "*/*"
-    return _STREAM_TYPE if request.stream else _JSON_TYPE
 
 
 @lru_cache(maxsize=64)
