@@ -46,7 +46,7 @@ def test_silence_from_the_start_is_broken_by_the_first_events(
 
 
 def test_s6_nothing_is_said_before_the_status_is_known(bridged: str, upstream: ScriptedUpstream) -> None:
-    busy = refusal(429, {"retry-after": "3"}, message="Slow down", code="limit")
+    busy = refusal(429, {"retry-after": "60"}, message="Slow down", code="limit")
     upstream.scripts["busy"] = Script(busy.steps, busy.status, busy.headers, before=0.7)
     reply = respond(bridged, CODEX[0], model="busy", stream=True)
     assert (reply.status, reply.error["code"]) == (429, "limit")

@@ -32,7 +32,7 @@ JSON = {"content-type": "application/json"}
 WHOLE = json.dumps({"object": "chat.completion", "choices": [{"message": {"content": "Hi"}}]}).encode()
 SCRIPTS: dict[str, Script] = {
     "text": Script(text("Hello", " there")),
-    "pieces": Script([b"data: {", 0.03, b"}\n\ndata: \xc3", 0.03, b"\xa9\n\n"]),
+    "pieces": Script([b"data: {", 0.15, b"}\n\ndata: \xc3", 0.15, b"\xa9\n\n"]),
     "busy": refusal(429, {"retry-after": "7"}, message="later", type="rate_limit_error", code="slow_down"),
     "broken": refusal(500, message=f"the key {KEY} is wrong"),
     "page": Script([b"<html>"], 200, {"content-type": "text/html"}),
