@@ -37,6 +37,7 @@ from openresponses_server.tasks import end_tasks
 from openresponses_server.upstreams.catalog import is_pattern
 from openresponses_server.upstreams.choice import Routes
 from openresponses_server.upstreams.listing import Listing
+from openresponses_server.upstreams.prices import Prices
 from openresponses_server.upstreams.routes import RouteTable
 from openresponses_server.upstreams.routing import build_router
 from openresponses_server.upstreams.targets import secrets_of
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
 def compose(settings: Settings) -> Service:
     """Build the service. Raises SettingsError for settings that can't be used."""
     sealer = ServerSealer(settings.sealing_key_env)
+    prices = Prices(settings.prices) if settings.prices else None
     owners = OwnerLimits()
     keys = client_keys(settings, owners)
     gate = Gate(settings.limits, owners)
@@ -85,7 +87,8 @@ def compose(settings: Settings) -> Service:
         keeper=runs.keeper,
         judge=SchemaJudge(settings.limits.schema_seconds),
         meters=Meters(book, settings.tokenizers),
-        usage=UsageKeeper(book, store.usage, seconds_of(settings.usage_retention)),
+        usage=UsageKeeper(book, store.usage, seconds_of(settings.usage_retention), prices),
+        prices=prices,
         sealer=sealer,
         keys=keys,
         key_keeper=key_keeper(keys, store),

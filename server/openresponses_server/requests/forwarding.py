@@ -343,7 +343,7 @@ class ForwardedRequest:
             parent = service.spans.parent(fields_of(request.scope))
             model, request_id = self.answer.snapshot.model, request.state.request_id
             watches.append(service.spans.response(parent, model, request_id, endpoint.operation))
-        line = LogLine(request.state.request_id, self.attempts, request.scope["path"])
+        line = LogLine(request.state.request_id, self.attempts, request.scope["path"], service.prices)
         count = _Count(service, self.owner, self.answer.snapshot.model)
         self.outcome = RunOutcome(
             self.answer,

@@ -284,7 +284,7 @@ def new_run(request: PreparedRequest, service: Service, choice: int | None = Non
     outcome = RunOutcome(
         translation,
         attempts,
-        _watches(request, service, traced, LogLine(request.id, attempts), meter),
+        _watches(request, service, traced, LogLine(request.id, attempts, prices=service.prices), meter),
         TokenTiming() if traced is None else traced.timing(),
         ended_elsewhere=persistence is not None,
         losses=losses,

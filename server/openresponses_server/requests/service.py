@@ -29,6 +29,7 @@ from openresponses_server.store.keys import KeyKeeper
 from openresponses_server.store.readiness import StoreMonitor
 from openresponses_server.store.usage_book import UsageKeeper
 from openresponses_server.upstreams.listing import Listing, ListVersions
+from openresponses_server.upstreams.prices import Prices
 from openresponses_server.upstreams.refusals import ImageRefusals
 from openresponses_server.upstreams.routes import RouteTable
 from openresponses_server.upstreams.routing import Router
@@ -59,6 +60,8 @@ class Service:
     store_monitor: StoreMonitor
     meters: Meters
     usage: UsageKeeper
+    prices: Prices | None = None
+    """What models cost; None: no price is known."""
     key_keeper: KeyKeeper | None = None
     """What reads the managed keys; None: none are accepted."""
     traces: Traces | None = None

@@ -18,7 +18,7 @@ from openresponses_bridge.diagnostics import Diagnostic
 from openresponses_bridge.dialects.base import CUT, EMPTY, INVALID_JSON, INVALID_SHAPE
 from openresponses_bridge.errors import BridgeError
 from openresponses_bridge.protocol.response import Response
-from openresponses_bridge.protocol.usage import Usage
+from openresponses_bridge.protocol.usage import Usage, numbers_of
 from openresponses_server.errors import HttpError, Outage, UpstreamError
 from openresponses_server.observation.responses import (
     HANDED_OVER,
@@ -30,6 +30,7 @@ from openresponses_server.observation.responses import (
 )
 from openresponses_server.store.endings import is_cancelled
 from openresponses_server.upstreams.attempts import Attempts
+from openresponses_server.upstreams.prices import Prices, dollars
 
 _LONGEST: Final = 200  # characters of a name that a client or an upstream gives
 _LONGEST_CODE: Final = 64
@@ -155,6 +156,8 @@ class LogLine(Watch, Struct):
     attempts: Attempts
     path: str = ""
     """The endpoint, if its answer is not a response of this server's own."""
+    prices: Prices | None = None
+    """What models cost."""
 
     def end(self, ended: EndedRun, said: LoggedEnd) -> None:
         if said == HANDED_OVER:
@@ -176,6 +179,10 @@ class LogLine(Watch, Struct):
             ]
         if self.path:
             fields["path"] = self.path
+        usage = ended.response.usage
+        if self.prices is not None and usage is not None:
+            cost = dollars(self.prices.cost(ended.response.model, numbers_of(usage)))
+            fields |= {} if cost is None else {"cost_usd": cost}
         if said.cause is not None:
             fields |= {"address": target.upstream.address, "cause": said.cause}
         _write(ended.response, said.status, said.code, fields)

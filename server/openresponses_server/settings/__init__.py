@@ -48,6 +48,7 @@ __all__ = [
     "McpServerSettings",
     "OidcSettings",
     "Playback",
+    "Price",
     "Retries",
     "Settings",
     "SettingsError",
@@ -422,6 +423,24 @@ LogLevel = Literal["debug", "info"]
 """The lowest level of lines in the log."""
 
 
+Dollars = Annotated[float, Meta(ge=0, le=1e6)]
+
+
+class Price(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a model's tokens cost, in US dollars for a million."""
+
+    input: Dollars
+    """Input."""
+    cached_input: Dollars | None = None
+    """Input from the upstream's cache. Default: as input."""
+    cache_write: Dollars | None = None
+    """Input that the upstream put into its cache. Default: as input."""
+    output: Dollars
+    """Output."""
+    reasoning: Dollars | None = None
+    """Reasoning. Default: as output."""
+
+
 class Capabilities(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """The capabilities of a model. One that is not set is unknown."""
 
@@ -591,6 +610,9 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The model of requests that name none."""
     models: dict[str, Capabilities] = {}
     """The capabilities of models, by their names, with `*` and `?` as wildcards."""
+    prices: dict[str, Price] = {}
+    """The prices of models, by the names that clients give them, with `*` and `?` as wildcards. What a model
+    without one costs is not known."""
     models_file: str | None = None
     """A file of more models, as `openresponses-bridge models sync` writes it, relative to the file's folder.
     It is read at the start. `[models]` and what upstreams report go before it, the table that ships with the

@@ -132,11 +132,12 @@ class UsageTotals(Struct, frozen=True):
 
 class UsageRow(UsageTotals, frozen=True):
     """The usage of one day and one model, in tokens. `estimated`: not all counts were reported by the
-    upstream."""
+    upstream. `cost_usd` is a decimal number, null for a model without a price."""
 
     day: str
     model: str
     estimated_requests: int
+    cost_usd: str | None
 
 
 class AgentUsage(UsageTotals, frozen=True):
@@ -150,11 +151,13 @@ class AgentUsage(UsageTotals, frozen=True):
 
 
 class UsageReport(UsageTotals, frozen=True):
-    """Totals, rows by day and model, and agents. `since` is Unix seconds."""
+    """Totals, rows by day and model, and agents. `since` is Unix seconds. `cost_usd` is null if one row's
+    is."""
 
     object: Literal["usage"]
     since: int
     estimated_requests: int
+    cost_usd: str | None
     data: list[UsageRow]
     agents: list[AgentUsage]
 
