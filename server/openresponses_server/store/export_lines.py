@@ -259,7 +259,7 @@ def _key(line: _KeyLine) -> ManagedKey:
     if len(line.hash) != _HASH or not set(line.hash) <= set("0123456789abcdef"):
         raise BadLine("hash is not a SHA-256")
     limits = [getattr(line.limits, name) for name in LIMIT_NAMES]
-    if not all(limit is None or 0 <= limit <= MOST for limit in limits):
+    if not all(limit is None or 0 < limit <= MOST for limit in limits):
         raise BadLine("limits has one that can't be a limit")
     _check_times(line)
     fields = {name: getattr(line, name) for name in line.__struct_fields__ if name != "key"}

@@ -123,12 +123,13 @@ async def test_an_export_has_the_keys_and_an_import_never_revives_one(shared_pla
         new.replace(b'"efgh"', b'"efghi"'),
         new.replace(b'"created_at":200', b'"created_at":-200'),
         new.replace(b'"limits":{}', b'"limits":{"concurrent":-1}'),
+        new.replace(b'"limits":{}', b'"limits":{"requests_per_minute":0}'),
         new.replace(b'"limits":{}', b'"limits":{"all":1}'),
         new.replace(b'"alice"', b'"a\\u0000"'),
     ]
     assert all(each != new for each in wrong)
     done = await asyncio.to_thread(take, [new, *wrong])
-    assert (done.keys, done.present, done.refused, len(said)) == (1, 0, 6, 6)
+    assert (done.keys, done.present, done.refused, len(said)) == (1, 0, 7, 7)
     assert await store.keys.version() > before
     assert [key.id for key in await store.keys.all()] == ["key_1", "key_2", "key_3"]
 
