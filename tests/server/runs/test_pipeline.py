@@ -132,7 +132,7 @@ class Bench:
     def __init__(self, persistence: Persistence | None = None) -> None:
         self.connection = Connection()
         self.body = ResponseBody(self.connection, FairScheduler())
-        self.reply = HttpReply("one", cast(Any, SimpleNamespace(content=self.body)), 10.0, "")
+        self.reply = HttpReply("one", cast(Any, SimpleNamespace(content=self.body, headers={})), 10.0, "")
         self.spoken, self.persistence = Spoken(), persistence
         self.sent: list[Event] = []
         self.lasts: list[bool] = []
@@ -483,7 +483,7 @@ def refusing(persistence: Persistence | None, *others: HttpReply | None) -> Benc
 async def test_s5_another_answer_goes_on_where_the_first_was_a_refusal(kept: str) -> None:
     """What was sent meanwhile to keep the connection alive comes before it."""
     body = ResponseBody(Connection(), FairScheduler())
-    other = HttpReply("one", cast(Any, SimpleNamespace(content=body)), 10.0, "")
+    other = HttpReply("one", cast(Any, SimpleNamespace(content=body, headers={})), 10.0, "")
     bench = refusing(Persistence(far=kept == "far") if kept else None, other)
     await asyncio.sleep(0)
     bench.body.feed(REFUSED)
