@@ -10,19 +10,17 @@ import json
 import resource
 import signal
 import time
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
+
+import jsonschema_rs as engine
 
 from openresponses_bridge.errors import WireError
 from openresponses_bridge.protocol.codec import decode_json
-from openresponses_bridge.schemas.checking import dialect_of, engine, json_path, validator
+from openresponses_bridge.schemas.checking import dialect_of, json_path, validator
 from openresponses_server.isolated import answer_lines
 
 UNJUDGED: Final = "The answer could not be checked"
 """How every objection begins that says nothing of the answer."""
-
-if TYPE_CHECKING:
-    from jsonschema_rs import ValidationError
-
 _MOST_MEMORY: Final = 2 << 30  # bytes of address space
 _UNCHECKED: Final = frozenset({"backtrackLimitExceeded", "regexEngineFailure"})
 
@@ -51,7 +49,7 @@ def unusable(schema: dict[str, Any]) -> str | None:
     """Why the schema can't be used; None if it can."""
     try:
         validator(dialect_of(schema) or "", schema)
-    except (engine().ValidationError, ValueError):
+    except (engine.ValidationError, ValueError):
         return "it holds a pattern that is not a regular expression, or one that is too large"
     return None
 
@@ -65,11 +63,11 @@ def objection(schema: dict[str, Any], text: str) -> str | None:
         return f"The answer is not JSON: {error.message}"
     try:
         judge = validator(dialect_of(schema) or "", schema)
-    except (engine().ValidationError, ValueError):
+    except (engine.ValidationError, ValueError):
         return f"{UNJUDGED}: the schema holds a pattern that can't be used."
     try:
         judge.validate(value)
-    except engine().ValidationError as error:
+    except engine.ValidationError as error:
         place, keyword = _path_of(error), _keyword(error)
         if keyword in _UNCHECKED:
             return f"{UNJUDGED}: the pattern for {place} takes too many steps."
@@ -84,13 +82,13 @@ def _end_after(seconds: float) -> None:
     resource.setrlimit(resource.RLIMIT_CPU, (soonest, resource.RLIM_INFINITY))
 
 
-def _keyword(error: ValidationError) -> str:
+def _keyword(error: engine.ValidationError) -> str:
     """The keyword that is violated; a schema that is `false` has none."""
     name: str = error.kind.name
     return str(error.schema_path[-1]) if name == "falseSchema" and error.schema_path else name
 
 
-def _path_of(error: ValidationError) -> str:
+def _path_of(error: engine.ValidationError) -> str:
     """The path in the answer. A key that the schema does not name was made up by the model and is shown as
     `*`."""
     named = set(error.evaluation_path)
