@@ -382,11 +382,14 @@ _PART = st.one_of(
 
 
 def numbered(parts: list[Json]) -> list[Json]:
-    """The parts with ids of calls. A signature alone follows text: elsewhere it has no place of its own."""
+    """The parts with ids of calls. A signature alone follows text: elsewhere it has no place of its own. What
+    follows it is no more text of the answer, behind which it would stand: that has been sent by then."""
     found: list[Json] = []
     for number, part in enumerate(parts):
         before = found[-1] if found else {}
         if part.get("text") == "" and ("text" not in before or "thought" in before):
+            continue
+        if before.get("text") == "" and "text" in part and "thought" not in part:
             continue
         call = (
             {"functionCall": {**part["functionCall"], "id": f"c{number}"}} if "functionCall" in part else {}
