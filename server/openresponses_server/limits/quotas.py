@@ -17,9 +17,11 @@ import structlog
 
 from openresponses_bridge.protocol.codec import encode
 from openresponses_bridge.protocol.response import Response
+from openresponses_bridge.protocol.usage import Usage, numbers_of
 from openresponses_server.errors import HttpError, Outage
 from openresponses_server.limits.call_budget import CallBudget
 from openresponses_server.limits.gate import Gate
+from openresponses_server.limits.money import MoneyBudget, PriceList
 from openresponses_server.limits.owners import DEFAULT, OwnerLimits
 from openresponses_server.limits.rates import Buckets, Decision, LimitState, Rates, decision, rates_of
 from openresponses_server.settings import Settings
@@ -135,8 +137,8 @@ class Quotas:
     """The quotas of one application, which are counted while the context `going` lasts.
 
     Workers with a Redis count together, also for the limits of `gate`; without it each counts by itself.
-    `stored` measures the stored bytes, `refused` is called with the name of each limit that a request
-    exceeds, `failed` with the name of a call to Redis that failed and a code.
+    `prices` are for a budget in money. `stored` measures the stored bytes, `refused` is called with the name
+    of each limit that a request exceeds, `failed` with the name of a call to Redis that failed and a code.
     """
 
     def __init__(
@@ -148,6 +150,7 @@ class Quotas:
         refused: Callable[[str], None],
         failed: Callable[[str, str], None],
         owners: OwnerLimits | None = None,
+        prices: PriceList | None = None,
     ) -> None:
         limits = settings.limits
         self._owners = OwnerLimits() if owners is None else owners
@@ -165,6 +168,8 @@ class Quotas:
             for kind, limit in gate.shared_limits.items():
                 self._shared.count(kind, limit)
         self._calls = CallBudget(settings.tools.calls_per_day_per_key, self._shared, owners=self._owners)
+        dollars = limits.usd_per_day_per_key
+        self._money = None if dollars is None else MoneyBudget(dollars, prices, self._shared)
 
     def rates(self, owner: str) -> Rates:
         """The rates of this owner."""
@@ -189,12 +194,26 @@ class Quotas:
             yield
 
     async def accept(
-        self, owner: str, *, size: Callable[[], int] | None = None, form: Form = openai_headers
+        self,
+        owner: str,
+        *,
+        model: str | None = None,
+        size: Callable[[], int] | None = None,
+        form: Form = openai_headers,
     ) -> dict[str, str]:
-        """Count one more request of this owner; `size` returns how many bytes of it will be stored, None: it
-        is not stored. Returns the headers of its answer. Raises HttpError 429 that names the limit."""
+        """Count one more request of this owner. `model` is None for one that needs none, and so costs
+        nothing; `size` returns how many bytes of it will be stored, None: it is not stored. Returns the
+        headers of its answer. Raises HttpError 429 that names the limit, and 400 for a model without a price
+        where there is a budget."""
         if owner == _WITHOUT_KEY:
             return {}
+        if self._money is not None and model is not None:
+            try:
+                await self._money.accept(owner, model)
+            except HttpError as error:
+                if error.http_status == 429:
+                    self._refused("usd")
+                raise
         if size is not None:
             self.store(owner, size)
         rates = self.rates(owner)
@@ -249,14 +268,18 @@ class Quotas:
             return decision(rates, self._buckets.begin(owner), admitted=True)
         return here
 
-    def ended(self, owner: str, response: Response, tokens: Callable[[], int], *, stored: bool) -> None:
+    def ended(self, owner: str, response: Response, tokens: Callable[[], Usage], *, stored: bool) -> None:
         """Count a response that has ended and that an upstream had begun. `tokens` estimates its tokens if
         the upstream did not count them."""
         if owner == _WITHOUT_KEY:
             return
-        if self.rates(owner).tokens is not None:
-            used = response.usage
-            spent = tokens() if used is None else max(used.input_tokens, 0) + max(used.output_tokens, 0)
+        limited = self.rates(owner).tokens is not None
+        if limited or self._money is not None:
+            used = tokens() if response.usage is None else response.usage
+            if self._money is not None:
+                self._money.pay(owner, response.model, numbers_of(used))
+        if limited:
+            spent = max(used.input_tokens, 0) + max(used.output_tokens, 0)
             self._buckets.spend(owner, spent)
             if self._shared is not None:
                 self._shared.spend(owner, spent)

@@ -1,11 +1,11 @@
 """Limits per key that several workers count together, in Redis.
 
-A request calls Redis once before it begins and once for its slot, which is tried again before it is refused;
-while it runs there is one call for each call of a tool that the server runs. Releases and spent tokens are
-sent afterwards. Each worker reports how many slots it has acquired, and from time to time reports all of
-them, so that a Redis that lost its data is complete again. A worker that stopped counts for at most `lease`
-seconds. If Redis does not answer in `timeout` seconds, each worker counts by itself and sends only heartbeats
-until Redis answers.
+A request calls Redis once before it begins, once more if there is a budget in money, and once for its slot,
+which is tried again before it is refused; while it runs there is one call for each call of a tool that the
+server runs. Releases, spent tokens and costs are sent afterwards. Each worker reports how many slots it has
+acquired, and from time to time reports all of them, so that a Redis that lost its data is complete again. A
+worker that stopped counts for at most `lease` seconds. If Redis does not answer in `timeout` seconds, each
+worker counts by itself and sends only heartbeats until Redis answers.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import asyncio
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
+from itertools import islice
 from typing import Any, Final, TypeVar
 
 import structlog
@@ -94,6 +95,13 @@ return admitted
 """KEYS: the calls of a day in UTC. Add calls that were made before, and one more if there are fewer than the
 limit then: 1, else 0."""
 
+PAY: Final = """
+if tonumber(redis.call('GET', KEYS[1]) or 0) < 4e18 then redis.call('INCRBY', KEYS[1], ARGV[1]) end
+redis.call('PEXPIRE', KEYS[1], 2 * 86400000)
+return 1
+"""
+"""KEYS: what is spent on a day. Add a cost of up to 10¹⁸; the sum stays within 64 bits."""
+
 # KEYS: a hash of worker → `count number`. A report with a lower number is older, and ignored if it arrives
 # late.
 _REPORT: Final = """
@@ -153,6 +161,7 @@ _FAILURES: Final = (RedisError, OSError, TimeoutError)
 _CONNECTIONS: Final = 16
 _RETRY_DELAY: Final = 0.05  # seconds until another worker's release is known
 _HEARTBEATS_PER_FULL_REPORT: Final = 10
+_PAID_AT_ONCE: Final = 1000  # keys whose costs are sent together, well within the time of a call
 _COUNTS_EXPIRE: Final = 60_000  # milliseconds after the last report
 _UNAVAILABLE: Final = "limits_unavailable"
 _log = structlog.get_logger(__name__)
@@ -186,8 +195,8 @@ class SharedCounts:
             socket_connect_timeout=timeout,
             retry=Retry(NoBackoff(), 1),  # a connection that was closed while nobody used it
         )
-        self._accept, self._spend, self._call, self._agree, self._report, self._heartbeat = (
-            self._redis.register_script(each) for each in (ACCEPT, SPEND, CALL, AGREE, REPORT, HEARTBEAT)
+        self._accept, self._spend, self._call, self._agree, self._report, self._heartbeat, self._pay = (
+            self._redis.register_script(each) for each in (ACCEPT, SPEND, CALL, AGREE, REPORT, HEARTBEAT, PAY)
         )
         self._rates = rates
         self._failed = failed
@@ -201,6 +210,7 @@ class SharedCounts:
         self._calls: set[asyncio.Future[Any]] = set()
         self._changed: dict[tuple[str, str], None] = {}
         self._spent: dict[str, float] = {}
+        self._paid: dict[tuple[str, int], int] = {}
         self._wake = asyncio.Event()
         self.alone = True
         """Redis does not answer, or has not yet."""
@@ -230,6 +240,27 @@ class SharedCounts:
         """As `AllWorkers.spend_call`; None if Redis does not answer."""
         found: Any = await self._ask("call", lambda: self._call([self._calls_of(owner)], [most, uncounted]))
         return None if found is None else found == 1
+
+    async def spent(self, owner: str, day: int) -> int | None:
+        """As `AllSpending.spent`; None if Redis does not answer."""
+        found = await self._ask("spent", lambda: self._get_spent(owner, day))
+        return None if found is None else found + self._paid.get((owner, day), 0)
+
+    async def _get_spent(self, owner: str, day: int) -> int:
+        return int(await self._redis.get(self._spent_on(owner, day)) or 0)
+
+    def pay(self, owner: str, day: int, cost: int) -> None:
+        """Count a cost of this day, which is sent to Redis soon, or when it answers again."""
+        self._add_paid(owner, day, cost)
+        self._wake.set()
+
+    def _add_paid(self, owner: str, day: int, cost: int) -> None:
+        """Of the latest day only: nobody asks for another one any more."""
+        latest = next((each for _, each in self._paid), day)
+        if day > latest:
+            self._paid = {}
+        if day >= latest:
+            self._paid[owner, day] = self._paid.get((owner, day), 0) + cost
 
     async def agree(self, kind: str, owner: str) -> bool:
         """Whether this key's count here is within the limit together with those of the other workers. True if
@@ -327,12 +358,15 @@ class SharedCounts:
             await self._send()
 
     async def _send(self) -> None:
-        """Send what has changed and was spent. If Redis does not answer, counts are sent with the next full
-        report, and spent tokens are lost."""
+        """Send what has changed, was spent and was paid. If Redis does not answer, counts are sent with the
+        next full report, what was paid when it answers, and spent tokens are lost."""
         changed, self._changed = self._changed, {}
         spent, self._spent = self._spent, {}
-        if not changed and not spent:
+        paid = dict(islice(self._paid.items(), _PAID_AT_ONCE))
+        if not changed and not spent and not paid:
             return
+        for each in paid:
+            del self._paid[each]
 
         async def call() -> bool:
             async with self._redis.pipeline(transaction=False) as pipe:
@@ -340,10 +374,16 @@ class SharedCounts:
                     await self._report([self._held(kind, owner)], self._arguments(kind, owner), client=pipe)
                 for owner, seconds in spent.items():
                     await self._spend([self._bucket(owner)], [seconds, MINUTE + LONGEST_DEBT], client=pipe)
+                for (owner, day), cost in paid.items():
+                    await self._pay([self._spent_on(owner, day)], [cost], client=pipe)
                 await pipe.execute()
             return True
 
-        await self._ask("send", call)
+        if await self._ask("send", call) is None:
+            for (owner, day), cost in paid.items():
+                self._add_paid(owner, day, cost)
+        elif self._paid:
+            self._wake.set()
 
     def _arguments(self, kind: str, owner: str) -> list[str | int | float]:
         """The arguments of a report."""
@@ -359,6 +399,9 @@ class SharedCounts:
 
     def _calls_of(self, owner: str) -> str:
         return f"{self._prefix}:calls:{owner}"
+
+    def _spent_on(self, owner: str, day: int) -> str:
+        return f"{self._prefix}:usd:{day}:{owner}"
 
     def _bucket(self, owner: str) -> str:
         return f"{self._prefix}:minute:{owner}"

@@ -11,6 +11,7 @@ from openresponses_bridge.dialects.base import configured
 from openresponses_bridge.errors import InvalidRequestError
 from openresponses_bridge.protocol.codec import encode
 from openresponses_bridge.protocol.request import RESTART, CreateResponse
+from openresponses_bridge.protocol.usage import Usage
 from openresponses_server.errors import HttpError
 from openresponses_server.limits.memory import release_received
 from openresponses_server.limits.requests import check_conversation, check_request
@@ -76,13 +77,15 @@ async def check_store(request: PreparedRequest, service: Service) -> None:
 
 
 async def count_request(request: PreparedRequest, service: Service) -> None:
-    """Count the request against the quotas of its key. Raises HttpError 429."""
+    """Count the request against the quotas of its key. Raises HttpError 429, and 400 for
+    a model without a price where there is a budget in money."""
     if request.leased is not None:  # it was counted when it was queued
         request.answer_headers = {}
         return
     body, form = request.body, request.limits_form
     size = None if body.store is False else lambda: len(encode(own_input(body)))
-    request.answer_headers = await service.quotas.accept(request.owner, size=size, form=form)
+    model = body.model or request.target.model
+    request.answer_headers = await service.quotas.accept(request.owner, model=model, size=size, form=form)
 
 
 async def load_history(request: PreparedRequest, service: Service) -> None:
@@ -171,10 +174,9 @@ class QuotaCount(Watch, Struct):
             return
         response = ended.response
 
-        def estimated() -> int:
+        def estimated() -> Usage:
             tokens = self.service.meters.counter(self.owner)
-            return self.size // _BYTES_PER_TOKEN + sum(
-                tokens.item(item, self.model) for item in response.output
-            )
+            output = sum(tokens.item(item, self.model) for item in response.output)
+            return Usage.of(self.size // _BYTES_PER_TOKEN, output, estimated=True)
 
         self.service.quotas.ended(self.owner, response, estimated, stored=self.stored)

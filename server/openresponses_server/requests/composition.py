@@ -101,6 +101,7 @@ def compose(settings: Settings) -> Service:
             refused=metrics.refused,
             failed=metrics.limits_failed,
             owners=owners,
+            prices=prices,
         ),
         available=available,
         store_monitor=StoreMonitor(store, runs.event_log),

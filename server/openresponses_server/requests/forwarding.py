@@ -313,7 +313,7 @@ class _Count(RunWatch, Struct):
         usage, failed = ended.response.usage, not ended.has_end or ended.response.status == "failed"
         self.service.meters.book.end(self.owner, "", self.model, usage, failed=failed)
         if ended.first_bytes is not None:
-            self.service.quotas.ended(self.owner, ended.response, lambda: 0, stored=False)
+            self.service.quotas.ended(self.owner, ended.response, partial(Usage.of, 0, 0), stored=False)
 
 
 class ForwardedRequest:
@@ -415,5 +415,5 @@ async def prepare_forwarding(request: Request, service: Service, endpoint: Endpo
         target = first._replace(fallbacks=tuple(each for each in able if each is not first))
     else:
         target = first._replace(fallbacks=(), retries=Retries())
-    headers = await service.quotas.accept(owner)
+    headers = await service.quotas.accept(owner, model=body.model or target.model)
     return ForwardedRequest(endpoint, body, target, request, service, headers)

@@ -553,6 +553,9 @@ class Limits(Struct, frozen=True, forbid_unknown_fields=True):
     """Requests for a response, of one key. Default: any number."""
     tokens_per_minute_per_key: Annotated[int, Meta(ge=1, le=10**12)] | None = None
     """Tokens in and out, of one key, counted when a response has ended. Default: any number."""
+    usd_per_day_per_key: Dollars | None = None
+    """US dollars that the responses of one key cost in a day (UTC) by `prices`, counted when a response has
+    ended. A model without a price is refused. Default: any number."""
     stored_bytes_per_key: Count | None = None
     """Stored responses with their input and events, and conversations, of one key. Default: any number."""
 

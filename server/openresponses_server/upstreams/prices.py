@@ -36,6 +36,10 @@ class Prices:
         self._rates = {name: _rates(name, price) for name, price in prices.items()}
         self._of = lru_cache(_MOST_NAMES)(self._find)
 
+    def has(self, model: str) -> bool:
+        """Whether there is a price for this model."""
+        return self._of(model) is not None
+
     def cost(self, model: str, counts: Mapping[str, int]) -> int | None:
         """The cost in units of tokens, counted under the names of `Usage.of`; None for a model without a
         price, and for tokens of which only the total is known. Tokens from the cache and written to it are
