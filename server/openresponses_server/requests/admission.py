@@ -76,15 +76,15 @@ async def check_store(request: PreparedRequest, service: Service) -> None:
         await service.runs.check_store()
 
 
-async def count_request(request: PreparedRequest, service: Service) -> None:
-    """Count the request against the quotas of its key. Raises HttpError 429, and 400 for
-    a model without a price where there is a budget in money."""
+async def count_request(request: PreparedRequest, service: Service, *, asks_model: bool = True) -> None:
+    """Count the request against the quotas of its key. Raises HttpError 429, and 400 for a model without a
+    price where there is a budget in money; not where no model is asked."""
     if request.leased is not None:  # it was counted when it was queued
         request.answer_headers = {}
         return
     body, form = request.body, request.limits_form
     size = None if body.store is False else lambda: len(encode(own_input(body)))
-    model = body.model or request.target.model
+    model = (body.model or request.target.model) if asks_model else None
     request.answer_headers = await service.quotas.accept(request.owner, model=model, size=size, form=form)
 
 

@@ -362,7 +362,7 @@ class TurnRunner:
         check_access(request.model or self._service.settings.default_model or "")
         target = self._service.router.resolve(request.model)
         read_headers(prepared, self._service)
-        await count_request(prepared, self._service)
+        await count_request(prepared, self._service, asks_model=False)
         wire = wire_for(request, self._headers, prepared.client.wire)
         machine = ResponseStreamStateMachine(request.model or target.model, request, wire=wire)
         events = machine.start()
