@@ -511,10 +511,10 @@ def test_stored_prewarm_is_there_for_others(demo: str) -> None:
     assert "Warm" in second["output"][0]["content"][0]["text"]
 
 
-def test_prewarm_that_names_no_model_is_answered(demo: str) -> None:
+def test_prewarm_that_names_no_model_is_refused(demo: str) -> None:
     with opened_socket(demo) as socket:
-        warm = socket.raw('{"type": "response.create", "input": "Warm", "generate": false}')
-    assert warm.final["status"] == "completed"
+        error = socket.raw('{"type": "response.create", "input": "Warm", "generate": false}').error
+    assert (error["status"], error["error"]["param"]) == (400, "model")
 
 
 def test_prewarm_of_an_unknown_model_is_refused(demo: str) -> None:
