@@ -32,7 +32,8 @@ Say = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
 class Upstream:
-    """Takes requests and has `say` answer each; counts its connections."""
+    """Takes requests and has `say` answer each; counts the connections on which one came: what looks for a
+    port at which nobody listens may find this one."""
 
     def __init__(self, say: Say) -> None:
         self._say = say
@@ -42,7 +43,7 @@ class Upstream:
         self._tasks: list[asyncio.Task[Any]] = []
 
     async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.connections += 1
+        is_counted = False
         task = asyncio.current_task()
         assert task is not None
         self._tasks.append(task)
@@ -50,6 +51,8 @@ class Upstream:
             with suppress(ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
                 while True:
                     self.requests.append(await reader.readuntil(b"\r\n\r\n"))
+                    self.connections += not is_counted
+                    is_counted = True
                     await self._say(reader, writer)
                     await writer.drain()
         finally:
