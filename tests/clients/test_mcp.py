@@ -9,6 +9,7 @@ import httpx2
 import pytest
 
 from tests.server.hosted.test_mcp_responses import ALWAYS, NEVER, Served, served
+from tests.support.sdks import final_output
 
 pytestmark = [pytest.mark.clients, pytest.mark.timeout(120)]
 
@@ -30,16 +31,8 @@ def agent_of(weather: Served, **fields: Any) -> tuple[Any, Any]:
 def test_a_hosted_server_is_called(tmp_path: Path, streamed: bool) -> None:
     with served(tmp_path) as weather:
         agents, agent = agent_of(weather, tool_config=NEVER)
-
-        async def run() -> Any:
-            if not streamed:
-                return await agents.Runner.run(agent, "Rain in Oslo?")
-            result = agents.Runner.run_streamed(agent, "Rain in Oslo?")
-            async for _ in result.stream_events():
-                pass
-            return result
-
-        assert weather.app.run(run()).final_output == "Told: Rain in Oslo"
+        said = final_output(agents, agent, "Rain in Oslo?", streamed=streamed)
+        assert weather.app.run(said) == "Told: Rain in Oslo"
         assert weather.calls == [{"city": "Oslo"}]
 
 

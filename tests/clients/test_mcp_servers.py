@@ -16,6 +16,7 @@ from openresponses_server.settings import McpServerSettings, Settings, UpstreamS
 from tests.support import dialect_scripts as scripts
 from tests.support.in_process import InProcess
 from tests.support.mcp_servers import weather_server
+from tests.support.sdks import final_output
 from tests.support.serving import serving_app
 from tests.support.upstream import Received, Script, ScriptedUpstream
 
@@ -115,16 +116,8 @@ def test_openai_agents(served: Served, server: str, dialect: str, approval: str,
     hosted = agents.HostedMCPTool(tool_config=tool(server, approval), on_approval_request=decide)
     responses = agents.OpenAIResponsesModel(model=dialect, openai_client=served.client())
     agent = agents.Agent(name="helper", model=responses, tools=[hosted])
-
-    async def run() -> Any:
-        if not streamed:
-            return await agents.Runner.run(agent, "Rain in Oslo?")
-        result = agents.Runner.run_streamed(agent, "Rain in Oslo?")
-        async for _ in result.stream_events():
-            pass
-        return result
-
-    assert served.app.run(run()).final_output == told(approval)
+    said = final_output(agents, agent, "Rain in Oslo?", streamed=streamed)
+    assert served.app.run(said) == told(approval)
     assert asked == ([] if approval == "never" else ["get_forecast"])
     ran = server == "address" and approval != "refused"
     assert len(served.station.calls) - before == ran

@@ -22,6 +22,7 @@ from openresponses_server.settings import Capabilities, Settings, UpstreamSettin
 from openresponses_server.settings.files import hashed
 from openresponses_server.upstreams.listing import codex_model
 from tests.support.loops import Answer
+from tests.support.processes import run_agent
 from tests.support.rules_of_models import Rule, Seen, named, ruled
 from tests.support.serving import serving
 from tests.support.shared import REPOSITORY
@@ -57,35 +58,11 @@ class Runner:
             (self.home / name).write_text(text)
 
     def run(self, agent: str, *arguments: str, model: str = "scripted") -> subprocess.CompletedProcess[str]:
-        command = [
-            sys.executable,
-            "-m",
-            "openresponses_server",
-            "run",
-            agent,
-            "--program",
-            str(self.programs / agent),
-        ]
+        given = ["--program", str(self.programs / agent)]
         if self._upstream is not None:
-            command += ["--upstream", self._upstream.url, "--dialect", self._dialect]
-        done = subprocess.run(
-            [*command, "--model", model, "--", *arguments],
-            cwd=self.work,
-            env={
-                **os.environ,
-                "HOME": str(self.home),
-                "PWD": str(self.work),
-                "XDG_DATA_HOME": str(self.data),
-                "PYTHONPATH": str(REPOSITORY),
-            },
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
-        assert done.returncode == 0, (done.stdout[-3000:], done.stderr[-3000:])
-        return done
+            given += ["--upstream", self._upstream.url, "--dialect", self._dialect]
+        given += ["--model", model, "--", *arguments]
+        return run_agent(agent, *given, home=self.home, work=self.work, data=self.data)
 
     def codex(self, *arguments: str, model: str = "scripted") -> list[dict[str, Any]]:
         """`codex exec` with a task; its events."""

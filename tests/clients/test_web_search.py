@@ -2,9 +2,6 @@
 models that only have functions: started by `run`, which configures them for it."""
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,8 +9,8 @@ from typing import Any
 import pytest
 
 from tests.support.loops import Answer
+from tests.support.processes import run_agent
 from tests.support.rules_of_models import Rule, Seen, named, ruled
-from tests.support.shared import REPOSITORY
 from tests.support.upstream import JSON, Received, Script, ScriptedUpstream
 
 pytestmark = [pytest.mark.clients, pytest.mark.timeout(700)]
@@ -57,23 +54,8 @@ class Searching:
     def run(self, agent: str, *arguments: str) -> str:
         """What the agent prints."""
         given = ["--program", str(self._programs / agent), "--config", str(self._folder / "bridge.toml")]
-        done = subprocess.run(
-            [sys.executable, "-m", "openresponses_server", "run", agent, *given, "--", *arguments],
-            cwd=self._folder / "work",
-            env={
-                **os.environ,
-                "HOME": str(self._folder),
-                "PWD": str(self._folder / "work"),
-                "XDG_DATA_HOME": str(self._folder / "data"),
-                "PYTHONPATH": str(REPOSITORY),
-            },
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
-        assert done.returncode == 0, (done.stdout[-3000:], done.stderr[-3000:])
+        home = self._folder
+        done = run_agent(agent, *given, "--", *arguments, home=home, work=home / "work", data=home / "data")
         return done.stdout
 
     def codex(self, *flags: str) -> list[dict[str, Any]]:

@@ -16,6 +16,7 @@ from openresponses_bridge.conformance import StreamValidator
 from openresponses_bridge.sse import SSEDecoder
 from tests.load.model import Said
 from tests.load.wire import Broken, asked
+from tests.support.serving import output_text
 
 _TERMINAL: Final = frozenset({"completed", "failed", "incomplete", "cancelled"})
 _POLL: Final = 0.25  # seconds between two looks at a background response
@@ -101,19 +102,9 @@ def misreported(status: str, text: str, said: Said) -> str:
     return "" if said.text.startswith(text) else f"{status} with {text[-60:]!r}"
 
 
-def text_of(response: dict[str, Any]) -> str:
-    return "".join(
-        part["text"]
-        for item in response["output"]
-        if item["type"] == "message"
-        for part in item["content"]
-        if part["type"] == "output_text"
-    )
-
-
 def _whole(response: dict[str, Any], said: Said, first: float) -> Result:
     status = response["status"]
-    return Result(status, first, misreported(status, text_of(response), said), response["id"])
+    return Result(status, first, misreported(status, output_text(response), said), response["id"])
 
 
 def _responses(said: Said, **more: Any) -> dict[str, Any]:
@@ -200,18 +191,24 @@ async def whole(place: Place, said: Said) -> Result:
     return _whole(response, said, time.monotonic() - begun)
 
 
-async def background(place: Place, said: Said) -> Result:
-    """A response in the background, which is asked for until it has ended."""
+async def _queued(place: Place, said: Said) -> Result:
+    """A response in the background, as it was queued, or its refusal."""
     begun = time.monotonic()
     async with asked(place.port, "POST", "/v1/responses", _responses(said, background=True)) as answer:
         response = await answer.json()
         if answer.status != 200:
             return _refused(answer.status)
-    first = time.monotonic() - begun
-    return await _polled(place, said, response["id"], first)
+    return Result(response["status"], time.monotonic() - begun, response_id=response["id"])
 
 
-async def _polled(place: Place, said: Said, response_id: str, first: float) -> Result:
+async def background(place: Place, said: Said) -> Result:
+    """A response in the background, which is asked for until it has ended."""
+    queued = await _queued(place, said)
+    return await _polled(place, said, queued) if queued.response_id else queued
+
+
+async def _polled(place: Place, said: Said, queued: Result) -> Result:
+    response_id, first = queued.response_id, queued.first
     until = time.monotonic() + 60 + said.length * said.pause / 1000
     while time.monotonic() < until:
         try:
@@ -229,19 +226,16 @@ async def _polled(place: Place, said: Said, response_id: str, first: float) -> R
 
 async def cancel(place: Place, said: Said) -> Result:
     """A response in the background that is cancelled at any point."""
-    begun = time.monotonic()
-    async with asked(place.port, "POST", "/v1/responses", _responses(said, background=True)) as answer:
-        response = await answer.json()
-        if answer.status != 200:
-            return _refused(answer.status)
-    first = time.monotonic() - begun
+    queued = await _queued(place, said)
+    if not queued.response_id:
+        return queued
     await asyncio.sleep(place.chance.uniform(0.0, said.length * said.pause / 1000))
     try:
-        async with asked(place.port, "POST", f"/v1/responses/{response['id']}/cancel") as answer:
+        async with asked(place.port, "POST", f"/v1/responses/{queued.response_id}/cancel") as answer:
             await answer.body()
     except Broken:
         pass
-    return await _polled(place, said, response["id"], first)
+    return await _polled(place, said, queued)
 
 
 async def leave(place: Place, said: Said) -> Result:

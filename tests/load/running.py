@@ -33,6 +33,7 @@ from tests.support.services import (
     postgres_database,
     redis_server,
 )
+from tests.support.serving import output_text
 
 _RAMP: Final = 20.0  # seconds in which the open streams begin
 _IDLE: Final = 20  # requests of each kind to an idle server
@@ -179,11 +180,15 @@ def _on(link: str, *kinds: Kind) -> Fault:
     return fault
 
 
-async def _redis_restarts(scene: Scene, _chance: random.Random) -> None:
-    assert scene.redis is not None
-    await asyncio.to_thread(scene.redis.stop)
+async def _restart(server: OwnRedis | OwnPostgres | None) -> None:
+    assert server is not None
+    await asyncio.to_thread(server.stop)
     await asyncio.sleep(2)
-    await asyncio.to_thread(scene.redis.start)
+    await asyncio.to_thread(server.start)
+
+
+async def _redis_restarts(scene: Scene, _chance: random.Random) -> None:
+    await _restart(scene.redis)
 
 
 async def _redis_freezes(scene: Scene, _chance: random.Random) -> None:
@@ -194,10 +199,7 @@ async def _redis_freezes(scene: Scene, _chance: random.Random) -> None:
 
 
 async def _postgres_restarts(scene: Scene, _chance: random.Random) -> None:
-    assert scene.postgres is not None
-    await asyncio.to_thread(scene.postgres.stop)
-    await asyncio.sleep(2)
-    await asyncio.to_thread(scene.postgres.start)
+    await _restart(scene.postgres)
 
 
 async def _worker_killed(scene: Scene, chance: random.Random) -> None:
@@ -415,19 +417,21 @@ class _Load:
         ids = self._chance.sample(list(self._stored), min(_LOOKED_AT, len(self._stored)))
         lost = 0
         for response_id in ids:
-            said = self._stored[response_id]
-            for _ in range(20):
-                with suppress(Broken):
-                    async with asked(self._port, "GET", f"/v1/responses/{response_id}") as answer:
-                        body = await answer.json()
-                        if answer.status in (200, 404):
-                            text = "" if answer.status == 404 else clients.text_of(body)
-                            lost += text != said.text
-                            break
-                await asyncio.sleep(1)
+            lost += await self._stored_text(response_id) != self._stored[response_id].text
         if lost:
             self._report.wrong[f"acknowledged and not there: {lost} of {len(ids)}"] += 1
         self._report.happened[f"(stored responses looked at again: {len(ids)})"] += 1
+
+    async def _stored_text(self, response_id: str) -> str | None:
+        """The text of a stored response; None if there is none, or nobody says so."""
+        for _ in range(20):
+            with suppress(Broken):
+                async with asked(self._port, "GET", f"/v1/responses/{response_id}") as answer:
+                    body = await answer.json()
+                    if answer.status in (200, 404):
+                        return output_text(body) if answer.status == 200 else None
+            await asyncio.sleep(1)
+        return None
 
     def _said(self, count: int, pause: int) -> Said:
         self._number += 1

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -66,6 +65,6 @@ async def watching(pid: int) -> AsyncIterator[list[Sample]]:
         yield found
     finally:
         task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
+        with suppress(asyncio.CancelledError):
             await task
         found.append(sample(pid, begun))

@@ -7,7 +7,7 @@ import pytest
 
 from tests.support.schema import event_violations
 from tests.support.schema import violations as schema_violations
-from tests.support.serving import Reply, call, respond, stream
+from tests.support.serving import Reply, call, output_text, respond, stream
 from tests.support.upstream import DONE, Script, ScriptedUpstream, chunk, frame, text
 from tests.support.upstream import call as tool_call
 
@@ -21,16 +21,6 @@ WEATHER = {
         "required": ["location", "unit"],
     },
 }
-
-
-def output_text(response: dict[str, Any]) -> str:
-    return "".join(
-        part["text"]
-        for item in response["output"]
-        if item["type"] == "message"
-        for part in item["content"]
-        if part["type"] == "output_text"
-    )
 
 
 def timeless(value: Any) -> Any:

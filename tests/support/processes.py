@@ -43,6 +43,30 @@ def started(
                     raise
 
 
+def run_agent(
+    agent: str, *arguments: str, home: Path, work: Path, data: Path
+) -> subprocess.CompletedProcess[str]:
+    """`run AGENT` as given by a user at this `home` and in the folder `work`; it has to succeed."""
+    done = subprocess.run(
+        [sys.executable, "-m", "openresponses_server", "run", agent, *arguments],
+        cwd=work,
+        env={
+            **os.environ,
+            "HOME": str(home),
+            "PWD": str(work),
+            "XDG_DATA_HOME": str(data),
+            "PYTHONPATH": str(REPOSITORY),
+        },
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, (done.stdout[-3000:], done.stderr[-3000:])
+    return done
+
+
 def base_of(process: subprocess.Popen[str]) -> str:
     """The address that it prints at the start."""
     assert process.stdout is not None

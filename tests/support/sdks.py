@@ -16,3 +16,13 @@ def __getattr__(name: str) -> Any:
     if name not in ("anthropic", "openai"):
         raise AttributeError(name)
     return import_module(name)
+
+
+async def final_output(agents: Any, agent: Any, asked: str, *, streamed: bool) -> Any:
+    """What this agent of openai-agents says in the end."""
+    if not streamed:
+        return (await agents.Runner.run(agent, asked)).final_output
+    result = agents.Runner.run_streamed(agent, asked)
+    async for _ in result.stream_events():
+        pass
+    return result.final_output

@@ -136,6 +136,17 @@ def response_of(base: str, response_id: str) -> dict[str, Any]:
     return found
 
 
+def output_text(response: dict[str, Any]) -> str:
+    """The text of a response, of all its messages."""
+    return "".join(
+        part["text"]
+        for item in response["output"]
+        if item["type"] == "message"
+        for part in item["content"]
+        if part["type"] == "output_text"
+    )
+
+
 def wait_for(base: str, response_id: str, *statuses: str) -> dict[str, Any]:
     """The stored response, once it has one of these statuses."""
     deadline = time.monotonic() + 60

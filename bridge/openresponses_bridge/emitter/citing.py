@@ -14,7 +14,7 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from openresponses_bridge.emitter.failures import Failure
-from openresponses_bridge.emitter.stream import ResponseStream, StreamFilter
+from openresponses_bridge.emitter.stream import ResponseStream, TextHoldingFilter
 from openresponses_bridge.protocol.codec import item_from
 from openresponses_bridge.protocol.content import LogProb, OutputTextContent, UrlCitation
 from openresponses_bridge.protocol.events import Event, OutputTextDelta
@@ -165,7 +165,7 @@ def _opening(text: str, end: int) -> int | None:
     return None
 
 
-class CitingFilter(StreamFilter):
+class CitingFilter(TextHoldingFilter):
     """Cites on `stream` the `pages` that its text names. Does nothing once upstream cites itself."""
 
     def __init__(self, stream: ResponseStream, pages: FoundPages) -> None:
@@ -200,12 +200,12 @@ class CitingFilter(StreamFilter):
             events += super().annotation(cited)
         return events
 
-    def _close(self) -> list[Event]:
+    def _flush(self) -> list[Event]:
         """The open text may end now."""
         return [] if self._reader is None else self._annotate(self._reader.close())
 
     def item(self, item: Item | Mapping[str, Any]) -> list[Event]:
-        return self._close() + super().item(self._cited(item))
+        return self._flush() + super().item(self._cited(item))
 
     def _cited(self, item: Item | Mapping[str, Any]) -> Item | Mapping[str, Any]:
         if not self._pages:
@@ -229,36 +229,6 @@ class CitingFilter(StreamFilter):
         self._left -= len(cited)
         return replace(part, annotations=cited) if cited else part
 
-    # Other output may end the text.
-    def refusal(self, delta: str) -> list[Event]:
-        return self._close() + super().refusal(delta)
-
-    def reasoning(self, delta: str) -> list[Event]:
-        return self._close() + super().reasoning(delta)
-
-    def reasoning_summary(self, delta: str, part: int = 0) -> list[Event]:
-        return self._close() + super().reasoning_summary(delta, part)
-
-    def reasoning_encrypted(self, content: str) -> list[Event]:
-        return self._close() + super().reasoning_encrypted(content)
-
-    def part_done(self) -> list[Event]:
-        return self._close() + super().part_done()
-
-    def block_done(self, *, cut: bool = False) -> list[Event]:
-        return self._close() + super().block_done(cut=cut)
-
-    def tool_call(
-        self,
-        index: int = 0,
-        id: str | None = None,
-        name: str | None = None,
-        arguments: str | None = None,
-        type: str = "function",
-        namespace: str | None = None,
-    ) -> list[Event]:
-        return self._close() + super().tool_call(index, id, name, arguments, type, namespace)
-
     def expect_item(
         self,
         item_id: str,
@@ -267,16 +237,10 @@ class CitingFilter(StreamFilter):
         explicit_end: bool = False,
         extra: Extra = UNSET,
     ) -> list[Event]:
-        return self._close() + super().expect_item(item_id, phase, explicit_end=explicit_end, extra=extra)
-
-    def item_added(self, item: Item | Mapping[str, Any]) -> list[Event]:
-        return self._close() + super().item_added(item)
-
-    def finish(self, reason: str | None = None, *, incomplete: bool = False) -> list[Event]:
-        return self._close() + super().finish(reason, incomplete=incomplete)
+        return self._flush() + super().expect_item(item_id, phase, explicit_end=explicit_end, extra=extra)
 
     def cancel(self) -> list[Event]:
-        return self._close() + super().cancel()
+        return self._flush() + super().cancel()
 
     def fail(self, error: Failure) -> list[Event]:
-        return self._close() + super().fail(error)
+        return self._flush() + super().fail(error)

@@ -209,3 +209,50 @@ class StreamFilter:
 
     def fail(self, error: Failure) -> list[Event]:
         return self._stream.fail(error)
+
+
+class HoldingFilter(StreamFilter):
+    """May hold something back until other output comes: `_flush` gives what is held before a refusal,
+    reasoning or an item begins."""
+
+    def _flush(self) -> list[Event]:
+        raise NotImplementedError
+
+    def refusal(self, delta: str) -> list[Event]:
+        return self._flush() + super().refusal(delta)
+
+    def reasoning(self, delta: str) -> list[Event]:
+        return self._flush() + super().reasoning(delta)
+
+    def reasoning_summary(self, delta: str, part: int = 0) -> list[Event]:
+        return self._flush() + super().reasoning_summary(delta, part)
+
+    def reasoning_encrypted(self, content: str) -> list[Event]:
+        return self._flush() + super().reasoning_encrypted(content)
+
+    def item_added(self, item: Item | Mapping[str, Any]) -> list[Event]:
+        return self._flush() + super().item_added(item)
+
+
+class TextHoldingFilter(HoldingFilter):
+    """May hold the end of a text: `_flush` gives it also before whatever ends the text."""
+
+    def part_done(self) -> list[Event]:
+        return self._flush() + super().part_done()
+
+    def block_done(self, *, cut: bool = False) -> list[Event]:
+        return self._flush() + super().block_done(cut=cut)
+
+    def tool_call(
+        self,
+        index: int = 0,
+        id: str | None = None,
+        name: str | None = None,
+        arguments: str | None = None,
+        type: str = "function",
+        namespace: str | None = None,
+    ) -> list[Event]:
+        return self._flush() + super().tool_call(index, id, name, arguments, type, namespace)
+
+    def finish(self, reason: str | None = None, *, incomplete: bool = False) -> list[Event]:
+        return self._flush() + super().finish(reason, incomplete=incomplete)

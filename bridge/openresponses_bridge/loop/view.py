@@ -23,7 +23,7 @@ from openresponses_bridge.loop.journal import (
     LoopEntry,
     RoundMade,
 )
-from openresponses_bridge.prompt.context import Citation, ToolCallRound
+from openresponses_bridge.prompt.context import ApprovalRequest, Citation, ToolCall, ToolCallRound
 from openresponses_bridge.protocol.hosted import work_of
 from openresponses_bridge.protocol.unknown import UnknownItem
 from openresponses_bridge.tools.errors import ToolCallCancelledError, ToolDeclinedError
@@ -217,27 +217,8 @@ class LoopView:
         self._begun.clear()
         current.elements = [
             *hosted,
-            *(
-                ToolResultElement(
-                    name=asked.name,
-                    call_id=asked.request_id,
-                    id=asked.id,
-                    status=ToolStatus.PENDING,
-                    input=_parsed(asked.arguments),
-                    runner=asked.server_label,
-                )
-                for asked in made.approvals
-            ),
-            *(
-                ToolResultElement(
-                    name=call.name,
-                    call_id=call.call_id,
-                    id=call.id,
-                    status=ToolStatus.PENDING,
-                    input=_parsed(call.arguments),
-                )
-                for call in made.tool_calls
-            ),
+            *(_pending(asked, asked.request_id, asked.server_label) for asked in made.approvals),
+            *(_pending(call, call.call_id) for call in made.tool_calls),
         ]
         self._elements.update((element.id, element) for element in current.elements if element.id)
         self._open = None
@@ -269,6 +250,17 @@ def _element_of(item: UnknownItem, is_done: bool) -> ToolResultElement | None:
         result=work.result if is_done else None,
         error=work.error,
         runner=work.server_label,
+    )
+
+
+def _pending(asked: ToolCall | ApprovalRequest, call_id: str, runner: str | None = None) -> ToolResultElement:
+    return ToolResultElement(
+        name=asked.name,
+        call_id=call_id,
+        id=asked.id,
+        status=ToolStatus.PENDING,
+        input=_parsed(asked.arguments),
+        runner=runner,
     )
 
 

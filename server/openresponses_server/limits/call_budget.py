@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Protocol
 
+from openresponses_server.limits.day_counts import DayCounts
 from openresponses_server.limits.owners import OwnerLimits
-
-_MOST_KEYS: Final = 100_000
-_DAY: Final = 86_400
 
 
 class AllWorkers(Protocol):
@@ -37,9 +35,8 @@ class CallBudget:
         self._owners = OwnerLimits() if owners is None else owners
         self._others = others
         self._clock = clock
-        self._day = -1
-        self._used: dict[str, int] = {}
-        self._uncounted: dict[str, int] = {}  # those of `_used` that the others do not know
+        self._used = DayCounts()
+        self._uncounted = DayCounts()  # those of `_used` that the others do not know
 
     async def spend(self, owner: str) -> bool:
         """Count one more call; False if there is none left."""
@@ -47,13 +44,10 @@ class CallBudget:
         most = self._most if own is None else own
         if most is None:
             return True
-        day = int(self._clock() // _DAY)
-        if day != self._day:
-            self._day = day
-            self._used, self._uncounted = {}, {}
-        used, uncounted = self._used, self._uncounted  # of this day, however long the others take
+        now = self._clock()
+        used, uncounted = self._used.at(now), self._uncounted.at(now)  # however long the others take
         count = used.get(owner, 0)
-        if count >= most or (owner not in used and len(used) >= _MOST_KEYS):
+        if count >= most or self._used.has_no_room(owner):
             return False
         used[owner] = count + 1
         if self._others is None:

@@ -9,10 +9,9 @@ from decimal import Decimal
 from typing import Final, Protocol
 
 from openresponses_server.errors import HttpError
+from openresponses_server.limits.day_counts import DAY, DayCounts
 from openresponses_server.settings import SettingsError
 
-_MOST_KEYS: Final = 100_000
-_DAY: Final = 86_400
 _UNIT: Final = 12  # decimal places of a dollar
 _WHERE: Final = "$.limits.usd_per_day_per_key"
 
@@ -65,8 +64,7 @@ class MoneyBudget:
         self._prices = prices
         self._others = others
         self._clock = clock
-        self._day = -1
-        self._spent: dict[str, int] = {}
+        self._spent = DayCounts()
 
     async def accept(self, owner: str, model: str) -> None:
         """Raises HttpError 400 for a model without a price, which would make the budget void, and 429 if this
@@ -80,11 +78,10 @@ class MoneyBudget:
                 param="model",
             )
         now = self._clock()
-        here = self._today(now)
-        spent = here.get(owner, 0)
-        full = owner not in here and len(here) >= _MOST_KEYS
+        spent = self._spent.at(now).get(owner, 0)
+        full = self._spent.has_no_room(owner)
         if spent < self._most and not full and self._others is not None:
-            spent = max(spent, await self._others.spent(owner, self._day) or 0)
+            spent = max(spent, await self._others.spent(owner, self._spent.day) or 0)
         if spent < self._most and not full:
             return
         raise HttpError(
@@ -92,7 +89,7 @@ class MoneyBudget:
             f"One API key may spend {self._dollars} US dollars a day (UTC), and this one has: try again "
             "tomorrow.",
             code="budget_exceeded",
-            headers={"retry-after": str(_DAY - int(now) % _DAY), "x-should-retry": "false"},
+            headers={"retry-after": str(DAY - int(now) % DAY), "x-should-retry": "false"},
         )
 
     def pay(self, owner: str, model: str, counts: Mapping[str, int]) -> None:
@@ -103,15 +100,9 @@ class MoneyBudget:
             all_output = dict.fromkeys(counts, 0) | {"output_tokens": counts["total_tokens"]}
             cost = self._prices.cost(model, all_output) or 0
         cost = min(max(cost, 0), self._most)
-        here = self._today(self._clock())
-        if not cost or (owner not in here and len(here) >= _MOST_KEYS):
+        here = self._spent.at(self._clock())
+        if not cost or self._spent.has_no_room(owner):
             return
         here[owner] = here.get(owner, 0) + cost
         if self._others is not None:
-            self._others.pay(owner, self._day, cost)
-
-    def _today(self, now: float) -> dict[str, int]:
-        day = int(now // _DAY)
-        if day != self._day:
-            self._day, self._spent = day, {}
-        return self._spent
+            self._others.pay(owner, self._spent.day, cost)

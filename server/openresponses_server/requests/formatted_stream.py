@@ -18,7 +18,7 @@ from msgspec import UNSET, Struct, field
 from openresponses_bridge.calls.identity import ToolIdentityMap
 from openresponses_bridge.dialects.base import AnswerWay
 from openresponses_bridge.emitter.failures import Failure, outcome
-from openresponses_bridge.emitter.stream import ResponseStream, StreamFilter
+from openresponses_bridge.emitter.stream import HoldingFilter, ResponseStream
 from openresponses_bridge.protocol.content import Annotation, LogProb, OutputTextContent
 from openresponses_bridge.protocol.events import Event
 from openresponses_bridge.protocol.input_items import MessageParam
@@ -57,7 +57,7 @@ class _Call(Struct):
     waiting: list[dict[str, Any]] = field(default_factory=list)
 
 
-class FormattedStream(StreamFilter):
+class FormattedStream(HoldingFilter):
     """Holds the answer to its format, as the plan of the attempt that was accepted says. An answer that the
     client has to go on with (a call, an approval), a refusal and one that was cut are not judged. Text before
     a call is not the answer: it is left out if it was held."""
@@ -147,7 +147,7 @@ class FormattedStream(StreamFilter):
             self._held, self._in_text = [], False
         self._pieces.clear()
 
-    def _other(self) -> list[Event]:
+    def _flush(self) -> list[Event]:
         """Something else than text comes: begin the item that was expected."""
         self._in_text = False
         expected, self._expected = self._expected, None
@@ -161,7 +161,7 @@ class FormattedStream(StreamFilter):
             self._leave_out()
         elif kind != "reasoning":
             self._is_cut = True
-        return self._other()
+        return self._flush()
 
     # What comes from the upstream.
     def text(self, delta: str, logprobs: Sequence[LogProb | Mapping[str, Any]] | None = None) -> list[Event]:
@@ -212,16 +212,7 @@ class FormattedStream(StreamFilter):
 
     def refusal(self, delta: str) -> list[Event]:
         self._refused = True
-        return self._release() + self._other() + super().refusal(delta)
-
-    def reasoning(self, delta: str) -> list[Event]:
-        return self._other() + super().reasoning(delta)
-
-    def reasoning_summary(self, delta: str, part: int = 0) -> list[Event]:
-        return self._other() + super().reasoning_summary(delta, part)
-
-    def reasoning_encrypted(self, content: str) -> list[Event]:
-        return self._other() + super().reasoning_encrypted(content)
+        return self._release() + super().refusal(delta)
 
     def item_added(self, item: Item | Mapping[str, Any]) -> list[Event]:
         return self._item_follows(_type_of(item)) + super().item_added(item)
@@ -293,7 +284,7 @@ class FormattedStream(StreamFilter):
         """Arguments of the call that is the answer; of several calls the first is."""
         if self._answering is None:
             self._leave_out()
-            events = self._other()
+            events = self._flush()
             self._answering = index
         elif self._answering != index:
             self.diagnostics.warning("text.format", "another answer beside the first was left out")

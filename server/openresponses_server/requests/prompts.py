@@ -75,17 +75,8 @@ class Version(Struct, frozen=True, forbid_unknown_fields=True):
     max_output_tokens: int | None = None
 
 
-_DEFAULTS: Final = (
-    "model",
-    "tools",
-    "tool_choice",
-    "parallel_tool_calls",
-    "text",
-    "reasoning",
-    "temperature",
-    "top_p",
-    "max_output_tokens",
-)
+_OWN: Final = {"instructions", "input", "variables"}
+_DEFAULTS: Final = tuple(name for name in Version.__struct_fields__ if name not in _OWN)
 """The fields of a version that are those of a request which has none."""
 
 

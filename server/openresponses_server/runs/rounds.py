@@ -20,7 +20,7 @@ from openresponses_bridge.emitter.arguments import usage_of
 from openresponses_bridge.emitter.citing import FoundPages
 from openresponses_bridge.emitter.failures import outcome
 from openresponses_bridge.emitter.stopping import STOP_SEQUENCE
-from openresponses_bridge.emitter.stream import ResponseStream, StreamFilter
+from openresponses_bridge.emitter.stream import HoldingFilter, ResponseStream
 from openresponses_bridge.emitter.tool_call import is_another
 from openresponses_bridge.protocol.codec import encode
 from openresponses_bridge.protocol.content import LogProb
@@ -127,7 +127,7 @@ class _KeptCall(Struct):
     waiting: list[dict[str, Any]] = field(default_factory=list)
 
 
-class HostedStream(StreamFilter):
+class HostedStream(HoldingFilter):
     """Keeps back the calls of hosted tools, and the end of an answer that has some: `question` then has the
     calls. `judged` is the filter behind it that may have a question of its own."""
 
@@ -210,7 +210,7 @@ class HostedStream(StreamFilter):
     def announce_item(self, item: Mapping[str, Any]) -> tuple[list[Event], str]:
         """An item that `super().item` with its id completes, and that may have one; its events and its id."""
         item_id = str(item.get("id") or random_id(prefix_of(str(item["type"]))))
-        return super().item_added({**item, "id": item_id}), item_id
+        return self._stream.item_added({**item, "id": item_id}), item_id
 
     def complete_item(self, item: Mapping[str, Any]) -> list[Event]:
         """The announced item with this id is done."""
@@ -297,23 +297,8 @@ class HostedStream(StreamFilter):
     def text(self, delta: str, logprobs: Sequence[LogProb | Mapping[str, Any]] | None = None) -> list[Event]:
         return self._flush() + super().text(delta, logprobs)
 
-    def refusal(self, delta: str) -> list[Event]:
-        return self._flush() + super().refusal(delta)
-
     def annotation(self, annotation: Any) -> list[Event]:
         return self._flush() + super().annotation(annotation)
-
-    def reasoning(self, delta: str) -> list[Event]:
-        return self._flush() + super().reasoning(delta)
-
-    def reasoning_summary(self, delta: str, part: int = 0) -> list[Event]:
-        return self._flush() + super().reasoning_summary(delta, part)
-
-    def reasoning_encrypted(self, content: str) -> list[Event]:
-        return self._flush() + super().reasoning_encrypted(content)
-
-    def item_added(self, item: Item | Mapping[str, Any]) -> list[Event]:
-        return self._flush() + super().item_added(item)
 
     def usage(self, usage: Usage | Mapping[str, Any]) -> list[Event]:
         """Within one answer the last report counts; `Rounds.settle` makes the sum over all."""

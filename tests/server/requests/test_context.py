@@ -45,6 +45,7 @@ def read() -> str:
     \"\"\"Reads.\"\"\"
     return {LONG!r}
 """
+READS = [tool_call(0, "", "read", "call_1"), tool_call(0, "{}"), chunk("tool_calls"), DONE]
 
 
 def at(threshold: int | None = 1000) -> dict[str, Any]:
@@ -220,19 +221,22 @@ def test_what_a_summary_would_not_help_is_sent_whole(
     assert HEADER not in reply.headers
 
 
+def reading_files(upstream: ScriptedUpstream, folder: Path) -> Settings:
+    """A server that has the function of `READS`."""
+    (folder / "tools.py").write_text(READING)
+    return Settings(
+        upstreams=[UpstreamSettings(url=upstream.url)],
+        functions=[FunctionSettings(module=str(folder / "tools.py"))],
+    )
+
+
 def test_between_two_rounds_of_tools_that_the_server_runs(upstream: ScriptedUpstream, tmp_path: Path) -> None:
     """A result may be what goes beyond the threshold. It is condensed once, however much follows."""
-    (tmp_path / "tools.py").write_text(READING)
-    reading = [tool_call(0, "", "read", "call_1"), tool_call(0, "{}"), chunk("tool_calls"), DONE]
-    settings = Settings(
-        upstreams=[UpstreamSettings(url=upstream.url)],
-        functions=[FunctionSettings(module=str(tmp_path / "tools.py"))],
-    )
-    with serving(settings) as base:
+    with serving(reading_files(upstream, tmp_path)) as base:
         upstream.scripts["m"] = [
-            Script(reading),
+            Script(READS),
             Script(text("It is about a cat.")),
-            Script(reading),
+            Script(READS),
             Script(text("A cat.")),
         ]
         reply = stream(base, model="m", input="What is in it?", **at())
@@ -249,14 +253,8 @@ def test_between_two_rounds_of_tools_that_the_server_runs(upstream: ScriptedUpst
 
 
 def test_between_two_rounds_without_a_summary(upstream: ScriptedUpstream, tmp_path: Path) -> None:
-    (tmp_path / "tools.py").write_text(READING)
-    reading = [tool_call(0, "", "read", "call_1"), tool_call(0, "{}"), chunk("tool_calls"), DONE]
-    settings = Settings(
-        upstreams=[UpstreamSettings(url=upstream.url)],
-        functions=[FunctionSettings(module=str(tmp_path / "tools.py"))],
-    )
-    with serving(settings) as base:
-        upstream.scripts["m"] = [Script(reading), refusal(500, message="no"), Script(text("A cat."))]
+    with serving(reading_files(upstream, tmp_path)) as base:
+        upstream.scripts["m"] = [Script(READS), refusal(500, message="no"), Script(text("A cat."))]
         reply = stream(base, model="m", input="What is in it?", **at())
     assert [item["type"].removeprefix("openai:") for item in reply.final["output"]] == ["mcp_call", "message"]
     assert [each["role"] for each in upstream.last("m").body["messages"]] == ["user", "assistant", "tool"]

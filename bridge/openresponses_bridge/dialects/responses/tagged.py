@@ -11,14 +11,14 @@ from msgspec.structs import replace
 
 from openresponses_bridge.dialects.base import Piece, ThinkTags
 from openresponses_bridge.emitter.failures import Failure
-from openresponses_bridge.emitter.stream import ResponseStream, StreamFilter
+from openresponses_bridge.emitter.stream import ResponseStream, TextHoldingFilter
 from openresponses_bridge.protocol.content import LogProb, OutputTextContent
 from openresponses_bridge.protocol.events import Event
 from openresponses_bridge.protocol.items import Item, Message, MessagePhase
 from openresponses_bridge.protocol.unknown import Extra
 
 
-class TaggedReasoning(StreamFilter):
+class TaggedReasoning(TextHoldingFilter):
     """Makes a reasoning item of what stands between think tags at the beginning of the first text. The text
     behind them gets the id that the upstream gave to its message."""
 
@@ -60,7 +60,7 @@ class TaggedReasoning(StreamFilter):
         if said == part.text:
             return events + super().item(item)
         if thoughts:
-            events += super().reasoning(thoughts) + super().block_done()
+            events += self._stream.reasoning(thoughts) + self._stream.block_done()
         left = [replace(part, text=said, logprobs=UNSET)] if said else []
         content = [*left, *item.content[1:]]
         return events + (super().item(replace(item, content=content)) if content else [])
@@ -70,7 +70,7 @@ class TaggedReasoning(StreamFilter):
         for thinking, text in pieces:
             if thinking:
                 self._probabilities.clear()
-                events += super().reasoning(text)
+                events += self._stream.reasoning(text)
             else:
                 kept, self._probabilities = self._probabilities, []
                 events += [*self._named(), *super().text(text, kept or None)]
@@ -86,43 +86,8 @@ class TaggedReasoning(StreamFilter):
         events = [] if self._tags.is_flushed else self._split(self._tags.close())
         return events + self._named()
 
-    def refusal(self, delta: str) -> list[Event]:
-        return self._flush() + super().refusal(delta)
-
     def annotation(self, annotation: Any) -> list[Event]:
         return self._flush() + super().annotation(annotation)
-
-    def reasoning(self, delta: str) -> list[Event]:
-        return self._flush() + super().reasoning(delta)
-
-    def reasoning_summary(self, delta: str, part: int = 0) -> list[Event]:
-        return self._flush() + super().reasoning_summary(delta, part)
-
-    def reasoning_encrypted(self, content: str) -> list[Event]:
-        return self._flush() + super().reasoning_encrypted(content)
-
-    def part_done(self) -> list[Event]:
-        return self._flush() + super().part_done()
-
-    def block_done(self, *, cut: bool = False) -> list[Event]:
-        return self._flush() + super().block_done(cut=cut)
-
-    def tool_call(
-        self,
-        index: int = 0,
-        id: str | None = None,
-        name: str | None = None,
-        arguments: str | None = None,
-        type: str = "function",
-        namespace: str | None = None,
-    ) -> list[Event]:
-        return self._flush() + super().tool_call(index, id, name, arguments, type, namespace)
-
-    def item_added(self, item: Item | Mapping[str, Any]) -> list[Event]:
-        return self._flush() + super().item_added(item)
-
-    def finish(self, reason: str | None = None, *, incomplete: bool = False) -> list[Event]:
-        return self._flush() + super().finish(reason, incomplete=incomplete)
 
     def fail(self, error: Failure) -> list[Event]:
         return self._flush() + super().fail(error)
