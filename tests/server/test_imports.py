@@ -13,6 +13,7 @@ from openresponses_server.commands.cli import main as commands
 from openresponses_server.observation.recordings import dialects, playing
 from openresponses_server.store.sql.locations import database_url
 from openresponses_server.store.sql.migrate import upgrade
+from openresponses_server.store.sql.sqlite_file import REVISION
 from openresponses_server.upstreams.dialects import DIALECTS
 from tests.support.shared import REPOSITORY
 
@@ -135,3 +136,13 @@ def test_a_database_that_is_used_loads_no_other(tmp_path: Path) -> None:
     loaded = modules(APP.format("Settings", f"Settings(store='sqlite:///{tmp_path}/new.sqlite3')"))
     assert "sqlalchemy.dialects.sqlite" in loaded
     assert "sqlalchemy.dialects.postgresql" not in loaded
+
+
+def test_what_makes_a_databases_tables_does_not_stay(tmp_path: Path) -> None:
+    file = tmp_path / "new.sqlite3"
+    used = (
+        "import asyncio; from openresponses_server.store.stores import open_store; "
+        f"asyncio.run(open_store('sqlite:///{file}').get('r', ''))"
+    )
+    assert modules(used) & {"alembic", "mako", "sqlalchemy.dialects.postgresql"} == set()
+    assert upgrade(database_url(f"sqlite:///{file}")) == (REVISION, REVISION)

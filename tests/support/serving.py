@@ -19,6 +19,7 @@ from openresponses_bridge.sse import Frame, SSEDecoder, is_done
 from openresponses_server.api.app import create_app
 from openresponses_server.http.connection import http_protocol
 from openresponses_server.settings import Settings
+from openresponses_server.store.sql import migrate  # noqa: F401 - without it each new store takes a process
 from tests.support.logs import log_as_in_production
 
 

@@ -4,6 +4,8 @@ written once, as a function of a connection; each kind of database runs it in it
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine
@@ -12,6 +14,9 @@ from typing import Any, Final, TypeVar
 from sqlalchemy import URL, Connection, inspect, select, text
 from sqlalchemy.exc import DBAPIError
 
+from openresponses_bridge.errors import WireError
+from openresponses_bridge.protocol.codec import decode_json
+from openresponses_server.isolated import isolated_command
 from openresponses_server.store.base import StoreError
 from openresponses_server.store.presence import Presence
 from openresponses_server.store.sql.failures import FAILURES, outdated, store_error
@@ -134,9 +139,27 @@ def check_usable(connection: Connection, revision: str) -> None:
 
 
 def make_tables(url: URL) -> None:
-    """Run the missing migrations, in an empty database all. Blocks. Raises StoreError."""
-    from openresponses_server.store.sql.migrate import (
-        upgrade,  # Alembic takes a while to load, and is seldom needed
-    )
+    """Run the missing migrations, in an empty database all. Blocks. Raises StoreError.
 
-    upgrade(url)
+    They run in a process of their own, unless this one has loaded Alembic before: with what that loads, 13 MB
+    more would stay.
+    """
+    if "alembic" in sys.modules:
+        from openresponses_server.store.sql.migrate import upgrade
+
+        upgrade(url)
+        return
+    done = subprocess.run(
+        isolated_command("openresponses_server.store.sql.migrate"),
+        input=url.render_as_string(hide_password=False).encode(),
+        capture_output=True,
+        check=False,
+    )
+    if done.returncode == 0:
+        return
+    try:
+        failure = decode_json(done.stdout)
+        raise StoreError(failure["code"], failure["message"], failure["details"])
+    except (WireError, KeyError, TypeError) as error:
+        last = done.stderr.decode(errors="replace").strip().rpartition("\n")[2]
+        raise StoreError(StoreError.FAILED, "The session store's tables can't be made.", last) from error

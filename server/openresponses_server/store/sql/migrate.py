@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -12,7 +13,19 @@ from alembic import command
 from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.util import CommandError
-from sqlalchemy import URL, Connection, Engine, Index, bindparam, create_engine, event, inspect, select, text
+from sqlalchemy import (
+    URL,
+    Connection,
+    Engine,
+    Index,
+    bindparam,
+    create_engine,
+    event,
+    inspect,
+    make_url,
+    select,
+    text,
+)
 from sqlalchemy.pool import NullPool
 
 from openresponses_bridge.errors import WireError
@@ -97,6 +110,17 @@ def upgrade(url: URL) -> tuple[str | None, str]:
         raise StoreError(StoreError.OUTDATED, f"The session store is of another version: {error}.") from error
     except FAILURES as error:
         raise store_error(error) from error
+
+
+def main() -> None:
+    """Upgrade the database whose URL is on standard input. A StoreError is written to standard output as
+    JSON, and the process then ends with status 1."""
+    try:
+        upgrade(make_url(sys.stdin.read()))
+    except StoreError as error:
+        failure = {"code": error.code, "message": error.message, "details": error.details}
+        sys.stdout.buffer.write(encode(failure))
+        sys.exit(1)
 
 
 def remove_secrets(url: URL) -> int:

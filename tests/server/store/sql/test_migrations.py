@@ -13,7 +13,8 @@ from sqlalchemy import Engine, create_engine, text
 from sqlalchemy.pool import NullPool
 
 from openresponses_server.store.base import StoreError
-from openresponses_server.store.sql import migrate
+from openresponses_server.store.sql import database, migrate
+from openresponses_server.store.sql.database import make_tables
 from openresponses_server.store.sql.locations import database_url
 from openresponses_server.store.sql.migrate import _config, upgrade
 from openresponses_server.store.sql.migrations.versions import (
@@ -73,6 +74,33 @@ async def test_database_of_before_the_baseline_is_refused_and_stays_as_it_is(
         upgrade(engine.url)
     with engine.connect() as connection:
         assert connection.scalar(text(f"SELECT version_num FROM {VERSION_TABLE}")) == revision
+
+
+@pytest.mark.parametrize("revision", ["0001", "9999"])
+def test_what_another_process_refuses_is_raised_here(
+    engine: Engine, revision: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with engine.begin() as connection:
+        connection.execute(text(f"UPDATE {VERSION_TABLE} SET version_num = '{revision}'"))
+    with pytest.raises(StoreError) as here:
+        make_tables(engine.url)
+    monkeypatch.delitem(sys.modules, "alembic")
+    with pytest.raises(StoreError) as apart:
+        make_tables(engine.url)
+    assert (apart.value.code, apart.value.in_full) == (here.value.code, here.value.in_full)
+
+
+def test_a_process_that_ends_without_a_reason_is_a_failure(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(sys.modules, "alembic")
+    monkeypatch.setattr(
+        database, "isolated_command", lambda module: [sys.executable, "-c", f"import {module}s"]
+    )
+    with pytest.raises(StoreError, match="can't be made") as failed:
+        make_tables(engine.url)
+    assert failed.value.code == StoreError.FAILED
+    assert "ModuleNotFoundError" in failed.value.details
 
 
 async def test_database_that_seven_steps_led_to_is_used_as_it_is(engine: Engine) -> None:
