@@ -85,7 +85,10 @@ class SSEDecoder:
         if self._error is not None:
             raise self._error
         if self._at_start:
-            data = self._skip_bom(data)
+            if self._buffer or data[:1] in _BOM:
+                data = self._skip_bom(data)
+            else:
+                self._at_start = False
         if self._after_cr or _CR in data:
             data = self._to_lf(data)
         buffer = self._buffer
@@ -183,9 +186,6 @@ class SSEDecoder:
         return Frame(event.decode("utf-8", "replace"), b"\n".join(lines), id_, retry) if lines else None
 
     def _skip_bom(self, data: bytes) -> bytes:
-        if not self._buffer and data[:1] not in _BOM:  # as almost always
-            self._at_start = False
-            return data
         data = bytes(self._buffer) + data
         if len(data) < len(_BOM) and _BOM.startswith(data):
             self._buffer[:] = data

@@ -120,7 +120,8 @@ class OpenPart:
 
     def delta(self, delta: str, logprobs: list[LogProb] | None = None) -> list[Event]:
         """The next piece; nothing while all of it is held back. Probabilities go with any text."""
-        delta = self.joiner.feed(delta)
+        if self.joiner.pending or not delta.isascii():
+            delta = self.joiner.feed(delta)
         if not delta and not logprobs:
             return []
         self.state = PART[self.state]["delta"]

@@ -7,7 +7,7 @@ from operator import attrgetter
 from typing import Any, TypeVar
 
 from msgspec import UNSET, UnsetType
-from msgspec.structs import replace as replace_fields
+from msgspec.structs import replace
 
 from openresponses_bridge.diagnostics import Diagnostics
 from openresponses_bridge.emitter.arguments import extension_type, for_wire
@@ -34,7 +34,6 @@ from openresponses_bridge.protocol.response import (
     Response,
     TextField,
     TextFormat,
-    replace,
 )
 from openresponses_bridge.protocol.secrets import without_secrets
 from openresponses_bridge.protocol.unknown import UnknownFormat, UnknownTool, UnknownToolChoice
@@ -120,24 +119,22 @@ def _reasoning_for_wire(used: Reasoning, asked: Reasoning | None, wire: Wire) ->
     if asked is not None:
         effort, summary = effort or asked.effort, summary or asked.summary
     shown = _reasoning(effort, summary, wire)
-    return replace_fields(shown, extra=used.extra)
+    return replace(shown, extra=used.extra)
 
 
 def echo_for_wire(response: Response, wire: Wire) -> Response:
     """What another server echoed, as this wire spells it (law E10), without secrets."""
     if wire.openai_items:
         tools = [without_secrets(tool) for tool in response.tools]
-        return response if tools == response.tools else replace_fields(response, tools=tools)
+        return response if tools == response.tools else replace(response, tools=tools)
     reasoning, shape = response.reasoning, response.text.format
     if isinstance(shape, JsonSchemaFormat):
-        shape = replace_fields(shape, schema=None)
-    return replace_fields(
+        shape = replace(shape, schema=None)
+    return replace(
         response,
         tools=[tool if isinstance(tool, tl.FunctionTool) else _tool(tool, wire) for tool in response.tools],
         tool_choice=_choice(response.tool_choice, wire),
-        text=replace_fields(
-            response.text, format=TextFormat() if isinstance(shape, UnknownFormat) else shape
-        ),
+        text=replace(response.text, format=TextFormat() if isinstance(shape, UnknownFormat) else shape),
         reasoning=reasoning and _reasoning(reasoning.effort, reasoning.summary, wire),
     )
 
@@ -255,7 +252,9 @@ class LiveResponse:
         self._clock = clock
         self._wire = wire
         self._output = output
-        self._fields = initial_response(repair_surrogates(model), request, response_id, int(clock()), wire)
+        self._fields = initial_response(
+            model if model.isascii() else repair_surrogates(model), request, response_id, int(clock()), wire
+        )
         self._echoed = self._fields.extra or {}
         self.phase = ResponseStreamPhase.IDLE
         self.usage: Usage | None = None
@@ -313,7 +312,7 @@ class LiveResponse:
             if response.extra.get(_PROMPT):  # it says which version it took
                 facts["extra"][_PROMPT] = response.extra[_PROMPT]
         if response.text.extra:
-            facts["text"] = replace_fields(own.text, extra=response.text.extra)
+            facts["text"] = replace(own.text, extra=response.text.extra)
         name = response.upstream_model or response.model
         if name and name != own.model:
             facts["upstream_model"] = name

@@ -368,8 +368,11 @@ class ResponseStreamStateMachine:
         the response incomplete, and `reason` is kept as it is. When the upstream ended by itself but
         something was cut, the reason names what was cut."""
         self.require("finish")
-        self._blocks.check_named()
-        reason = reason_of("finish", reason) or self._deferred
+        if self._blocks.waiting:
+            self._blocks.check_named()
+        if reason.__class__ is not str or not reason.isascii():
+            reason = reason_of("finish", reason)
+        reason = reason or self._deferred
         why, known = outcome(reason)
         if incomplete and why is None:
             why = upstream_reason(reason) or UNKNOWN
@@ -421,8 +424,9 @@ class ResponseStreamStateMachine:
         delta: str,
         logprobs: Sequence[LogProb | Mapping[str, Any]] | None,
     ) -> list[Event]:
-        delta = text_of(method, delta)
-        probabilities = logprobs_of(logprobs)
+        if delta.__class__ is not str:
+            delta = text_of(method, delta)
+        probabilities = logprobs_of(logprobs) if logprobs else []
         if not delta and not probabilities:
             return []
         return self._blocks.append_text(kind, delta, probabilities)

@@ -38,11 +38,11 @@ class OpenBlocks:
         "_grown_open",
         "_grown_waiting",
         "_identities",
+        "_items",
         "_output",
         "_wire",
         "calls",
         "cut",
-        "items",
         "open",
         "phase",
         "raw_part",
@@ -55,7 +55,7 @@ class OpenBlocks:
     ) -> None:
         self._output = output
         self._wire = wire
-        self.items = ItemEmitter(output, wire, diagnostics)
+        self._items: ItemEmitter | None = None
         self.cut: str | None = None
         self._identities = identities
         self._diagnostics = diagnostics
@@ -69,6 +69,13 @@ class OpenBlocks:
         self.text_part: OpenPart | None = None
         self.raw_part: OpenPart | None = None
         self.phase: MessagePhase | UnsetType = UNSET
+
+    @property
+    def items(self) -> ItemEmitter:
+        """Emits whole items; made when the first one comes."""
+        if self._items is None:
+            self._items = ItemEmitter(self._output, self._wire, self._diagnostics)
+        return self._items
 
     def append_text(self, kind: PartKind, delta: str, logprobs: list[LogProb]) -> list[Event]:
         """The next piece of text or refusal."""
@@ -249,7 +256,7 @@ class OpenBlocks:
     def close_all(self, stopped: bool, abandoned: bool) -> list[Event]:
         """Close everything in output_index order. `stopped`: upstream ended by itself, not by a
         limit; `abandoned`: whatever is open counts as cut."""
-        events = self._end_waiting(stopped, abandoned)
+        events = self._end_waiting(stopped, abandoned) if self.waiting else []
         for _, block in sorted(self._output.blocks.items()):
             closed, cut = self._output.close(block, stopped, abandoned)
             events += closed
@@ -261,7 +268,7 @@ class OpenBlocks:
     def _close_others(self) -> list[Event]:
         # a call that waits to be whole keeps its place before what comes after it
         closed = [] if self.open is None else self.close_open()
-        return closed + self.release(waiting_only=True)
+        return closed + self.release(waiting_only=True) if self._grown_waiting else closed
 
     def _announce(self, block: ToolCallBlock, arguments: str = "") -> list[Event]:
         del self.waiting[block.index]
@@ -291,8 +298,6 @@ class OpenBlocks:
     def _end_waiting(self, stopped: bool, abandoned: bool) -> list[Event]:
         """End the calls that were never announced, those that are cut behind the others; nameless ones can't
         be shown at all."""
-        if not self.waiting:
-            return []
         held = sorted((each for each in self.waiting.values() if each.waits), key=attrgetter("number_begun"))
         if len(held) < len(self.waiting):
             self._diagnostics.loss("tool_call", "never got a name")

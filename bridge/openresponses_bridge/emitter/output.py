@@ -4,7 +4,7 @@ order of first appearance, and never reused (law E4)."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, cast
 
 from msgspec import UNSET
 
@@ -150,7 +150,7 @@ class Output:
 
     def live(self, status: ItemStatus = "in_progress") -> list[Item]:
         """All items as they stand, open ones with this status."""
-        return [
-            self.blocks[index].item(status) if item is None else item
-            for index, item in enumerate(self._items)
-        ]
+        found = self._items.copy()
+        for index, block in self.blocks.items():
+            found[index] = block.item(status)
+        return cast(list[Item], found)

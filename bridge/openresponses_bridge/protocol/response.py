@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
-import msgspec
 from msgspec import UNSET, Struct, UnsetType, field
 
 from openresponses_bridge.protocol.content import OutputTextContent
@@ -187,8 +186,3 @@ class CompactResource(Struct, frozen=True, kw_only=True):
     output: list[Item]
     created_at: int
     usage: Usage
-
-
-def replace(response: Response, **changes: Any) -> Response:
-    """A copy of `response` with these fields changed."""
-    return msgspec.structs.replace(response, **changes)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from enum import Enum, auto
+from functools import lru_cache
 from operator import itemgetter
 from typing import Final
 
@@ -36,6 +37,21 @@ _first_of: Final = itemgetter(0)
 _WITHIN: Final = (_At.OPENED, _At.THINKING)
 
 
+@lru_cache(maxsize=64)
+def _known(tags: tuple[tuple[str, str], ...]) -> tuple[dict[str, str], re.Pattern[str], int, str, str]:
+    """(opening → closing, what matches an opening, the longest one's length, the characters that they begin
+    with, the first closing one)."""
+    closing = dict(tags)
+    openings = re.compile("|".join(map(re.escape, closing)))
+    return (
+        closing,
+        openings,
+        max(map(len, closing)),
+        "".join(map(_first_of, closing)),
+        next(iter(closing.values())),
+    )
+
+
 class ThinkTags:
     """Splits fragments into pieces of reasoning and of text. `tags` are pairs, an opening and a closing one.
     `opened`: the model's template has opened the first, so that the text begins within it. `later`: tags
@@ -61,14 +77,11 @@ class ThinkTags:
     def __init__(
         self, tags: Sequence[tuple[str, str]] = THINK_TAGS, *, opened: bool = False, later: bool = False
     ) -> None:
-        self._tags = dict(tags)
-        self._openings = re.compile("|".join(map(re.escape, self._tags)))
-        self._longest = max(map(len, self._tags))
+        self._tags, self._openings, self._longest, begins, self._close = _known(tuple(tags))
         self._opened = opened
         self._later = later
         # how tags begin, until the text has begun, where only one at its head counts
-        self._begins = "" if opened or later else "".join(map(_first_of, self._tags))
-        self._close = next(iter(self._tags.values()))
+        self._begins = "" if opened or later else begins
         self._at = _At.HEAD
         self._held = ""
         self._blank: list[str] = []  # white space at the head, before what is held

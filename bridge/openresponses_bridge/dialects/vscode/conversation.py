@@ -13,6 +13,8 @@ from hashlib import sha256
 from itertools import groupby
 from typing import Any
 
+from msgspec.structs import replace
+
 from openresponses_bridge.decoder import CALL_ID_PREFIX, PartDecoder
 from openresponses_bridge.diagnostics import Diagnostics
 from openresponses_bridge.dialects.vscode.to_items import ItemBuilder
@@ -28,7 +30,6 @@ from openresponses_bridge.protocol.input_items import (
     ReasoningParam,
 )
 from openresponses_bridge.protocol.items import Item, KnownItem
-from openresponses_bridge.protocol.response import replace
 from openresponses_bridge.protocol.unknown import UnknownItem
 
 _EMPTY = replace(decode_response(b"{}"), status="completed")

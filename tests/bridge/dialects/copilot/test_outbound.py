@@ -4,6 +4,7 @@ import itertools
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from openresponses_bridge.dialects.copilot import CallbackChunk, FinishedCompletion, Outbound, as_dict
 from openresponses_bridge.dialects.copilot.types import TextPrefix
@@ -12,7 +13,6 @@ from openresponses_bridge.protocol import events as ev
 from openresponses_bridge.protocol.codec import event_from
 from openresponses_bridge.protocol.content import OutputTextContent, SummaryTextContent
 from openresponses_bridge.protocol.items import FunctionCall, Message, ReasoningItem
-from openresponses_bridge.protocol.response import replace
 from openresponses_bridge.protocol.unknown import UnknownEvent
 from tests.support.machines import Run
 

@@ -192,7 +192,8 @@ class DeltaReader:
     def close(self) -> list[Event]:
         """Nothing more comes."""
         events = self.flush()
-        self._drop_probabilities()
+        if self._probabilities:
+            self._drop_probabilities()
         return events
 
     def _content(self, delta: ChatDelta, logprobs: ChatLogProbs | None, events: list[Event]) -> None:
@@ -229,7 +230,8 @@ class DeltaReader:
         events: list[Event] = []
         for thinking, text in pieces:
             if thinking:
-                self._drop_probabilities()
+                if self._probabilities:
+                    self._drop_probabilities()
                 events += self._machine.reasoning(text)
             elif text:
                 if self._details is not None:
@@ -312,13 +314,16 @@ class DeltaReader:
         self._probabilities += logprobs_of(logprobs.content or [], self._diagnostics)
         if self._probabilities:
             self.text = self._buffered_text
-        if (delta.tool_calls or delta.reasoning_content or delta.reasoning) and not delta.content:
+        if (
+            self._probabilities
+            and not delta.content
+            and (delta.tool_calls or delta.reasoning_content or delta.reasoning)
+        ):
             self._drop_probabilities()  # tokens of arguments or of reasoning
 
     def _drop_probabilities(self) -> None:
-        if self._probabilities:
-            self._probabilities = []
-            self._diagnostics.loss("logprobs", "not of visible text")
+        self._probabilities = []
+        self._diagnostics.loss("logprobs", "not of visible text")
 
     def _reasoning(self, delta: ChatDelta, events: list[Event]) -> None:
         said = False

@@ -188,6 +188,8 @@ class Inbound(BaseInbound):
         if not self._live:
             return self._feed_outside(data)
         self._frames += 1
+        if data == _DONE:
+            return self._end(said_done=True)
         try:
             chunk = decode_strict(data)
             choice = chunk.choices[0]
@@ -306,11 +308,9 @@ class Inbound(BaseInbound):
             self._whole = True
             self._deltas.message(message, logprobs, events)
 
-    def _read_deferred_message(self) -> list[Event]:
+    def _read_deferred_message(self, message: ChatDelta) -> list[Event]:
         """Read the message that came beside deltas: it repeats them, unless there were none."""
-        message, self._message = self._message, None
-        if message is None:
-            return []
+        self._message = None
         events: list[Event] = []
         said = self._machine.snapshot
         if not said.output:
@@ -332,12 +332,14 @@ class Inbound(BaseInbound):
         finish = self._finish
         try:
             events += self._deltas.close()
-            events += self._read_deferred_message()
+            if self._message is not None:
+                events += self._read_deferred_message(self._message)
             if finish.failure is None and finish.reason is None:
                 finish.conclude(said_done, self._position, self._machine)
             if finish.failure is not None:
                 return events + self._fail(finish.failure)
-            self._report_usage()
+            if self._usage is not None:
+                self._report_usage(self._usage)
             if self._deltas.sources is not None and outcome(finish.reason)[0] is None:
                 # behind all else; behind what was cut nothing may stand
                 for item in self._deltas.sources.items():
@@ -353,23 +355,24 @@ class Inbound(BaseInbound):
         if self._usage is not None and not (
             (usage.prompt_tokens or usage.input_tokens) and (usage.completion_tokens or usage.output_tokens)
         ):
-            self._report_usage()  # what this one leaves out was counted before
+            self._report_usage(self._usage)  # what this one leaves out was counted before
         self._usage = usage
 
-    def _report_usage(self) -> None:
-        if self._usage is not None:
-            self._machine.usage(counted(usage_of(self._usage, self.diagnostics), self.diagnostics))
+    def _report_usage(self, usage: ChatUsage) -> None:
+        self._machine.usage(counted(usage_of(usage, self.diagnostics), self.diagnostics))
 
     def _mark_ended(self) -> None:
         self._live, self._ended = False, True
-        self.template.reset()
+        if self.template.learned:
+            self.template.reset()
 
     def _fail(self, error: ErrorPayload | BridgeError) -> list[Event]:
         self._mark_ended()
         if self._machine.phase in TERMINAL_PHASES:
             self.diagnostics.ignored("frame", "came after the response had ended")
             return []
-        self._report_usage()
+        if self._usage is not None:
+            self._report_usage(self._usage)
         return self._machine.fail(error)
 
 

@@ -5,6 +5,7 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from openresponses_bridge.calls.identity import ToolIdentityMap, ToolKind
 from openresponses_bridge.dialects.anthropic_messages import Outbound, encode_sse, error_body
@@ -19,7 +20,7 @@ from openresponses_bridge.protocol.events import (
     ResponseFailed,
     ResponseIncomplete,
 )
-from openresponses_bridge.protocol.response import IncompleteDetails, replace
+from openresponses_bridge.protocol.response import IncompleteDetails
 from openresponses_bridge.protocol.unknown import UnknownEvent, UnknownItem
 from openresponses_bridge.protocol.usage import Usage
 from openresponses_bridge.seal import Sealer
