@@ -219,19 +219,19 @@ SettleUsage = Callable[[Usage | None, Sequence[Item]], Usage | None]
 
 
 class LiveResponse:
-    """The response's fields other than its output, and its phase. `usage` is held back until the terminal
-    event, the only one that carries it (law E1); `settle_usage` may replace it there. A total without its
-    parts counts as input."""
+    """The response's `fields`, which have its output at the end only, and its phase. `usage` is held back
+    until the terminal event, the only one that carries it (law E1); `settle_usage` may replace it there. A
+    total without its parts counts as input."""
 
     __slots__ = (
         "_at_end",
         "_clock",
         "_diagnostics",
         "_echoed",
-        "_fields",
         "_output",
         "_usage_reported",
         "_wire",
+        "fields",
         "phase",
         "settle_usage",
         "stop_sequence",
@@ -252,10 +252,10 @@ class LiveResponse:
         self._clock = clock
         self._wire = wire
         self._output = output
-        self._fields = initial_response(
+        self.fields = initial_response(
             model if model.isascii() else repair_surrogates(model), request, response_id, int(clock()), wire
         )
-        self._echoed = self._fields.extra or {}
+        self._echoed = self.fields.extra or {}
         self.phase = ResponseStreamPhase.IDLE
         self.usage: Usage | None = None
         self.settle_usage: SettleUsage | None = None
@@ -264,22 +264,18 @@ class LiveResponse:
         self._usage_reported: Usage | None = None
 
     @property
-    def id(self) -> str:
-        return self._fields.id
-
-    @property
     def snapshot(self) -> Response:
         """The response as it stands, open blocks with their partial text. Costs its own size."""
         if self.phase is not ResponseStreamPhase.IN_PROGRESS:
-            return self._fields
-        return replace(self._fields, output=self._output.live())
+            return self.fields
+        return replace(self.fields, output=self._output.live())
 
     def adopt(self, response: Response) -> None:
         """Take over an upstream's response: before the start all its fields, after it only what the terminal
         event may carry."""
         response = self._readable(response)
         if self.phase is ResponseStreamPhase.IDLE:
-            self._fields = replace(
+            self.fields = replace(
                 echo_for_wire(response, self._wire),
                 status="queued",
                 output=[],
@@ -303,7 +299,7 @@ class LiveResponse:
         """Take over what an upstream's response says of itself: before the start for all events, after it for
         the terminal event."""
         response = self._readable(response)
-        own = self._fields
+        own = self.fields
         facts: dict[str, Any] = {"service_tier": response.service_tier}
         if response.reasoning is not None:
             facts["reasoning"] = _reasoning_for_wire(response.reasoning, own.reasoning, self._wire)
@@ -317,7 +313,7 @@ class LiveResponse:
         if name and name != own.model:
             facts["upstream_model"] = name
         if self.phase is ResponseStreamPhase.IDLE:
-            self._fields = replace(own, **facts)
+            self.fields = replace(own, **facts)
         else:
             self._at_end |= facts
             self._usage_reported = response.usage
@@ -325,9 +321,9 @@ class LiveResponse:
     def begin(self) -> list[Event]:
         """`response.created` and `response.in_progress`."""
         self._enter("start", "in_progress")
-        self._fields = replace(self._fields, status="in_progress")
-        created = ev.ResponseCreated(self._output.number(), self._fields)
-        return [created, ev.ResponseInProgress(self._output.number(), self._fields)]
+        self.fields = replace(self.fields, status="in_progress")
+        created = ev.ResponseCreated(self._output.number(), self.fields)
+        return [created, ev.ResponseInProgress(self._output.number(), self.fields)]
 
     def end(self, method: str, incomplete: str | None) -> Event:
         """The terminal event that this method causes; `incomplete` is why it is not completed, if so."""
@@ -348,7 +344,7 @@ class LiveResponse:
         facts |= self._at_end
         if status == "completed":
             # clocks go back, and an upstream's may differ from ours
-            facts["completed_at"] = max(facts["completed_at"], self._fields.created_at)
+            facts["completed_at"] = max(facts["completed_at"], self.fields.created_at)
             facts["stop_sequence"] = self.stop_sequence or UNSET
         else:
             facts.pop("completed_at", None)
@@ -358,8 +354,8 @@ class LiveResponse:
             self.usage = Usage.of(self.usage.total_tokens, 0, estimated=self.usage.estimated is True)
         if self.usage is not None and self._usage_reported is not None:
             self.usage = with_extra_of(self.usage, self._usage_reported)
-        self._fields = replace(self._fields, status=status, usage=self.usage, output=output, **facts)
-        event: Event = TERMINAL_EVENT[status](self._output.number(), self._fields)
+        self.fields = replace(self.fields, status=status, usage=self.usage, output=output, **facts)
+        event: Event = TERMINAL_EVENT[status](self._output.number(), self.fields)
         return event
 
     def _enter(self, method: str, status: str) -> None:

@@ -127,12 +127,13 @@ class ResponseStreamStateMachine:
 
     @property
     def response_id(self) -> str:
-        return self._live.id
+        return self._live.fields.id
 
     @property
     def snapshot(self) -> Response:
         """The response as it stands, open blocks with their partial text. Costs its own size."""
-        return self._live.snapshot
+        live = self._live
+        return live.snapshot if live.phase is _IN_PROGRESS else live.fields
 
     @property
     def in_one_form(self) -> Response:

@@ -162,7 +162,7 @@ def decode_exact(
     request: T = decoder.decode(data)
     unknown = _REQUESTS.get(struct) or unknown_of(struct)
     if not unknown.may_be_in(data):
-        return with_beyond(request, [])
+        return request
     value = msgspec.json.decode(data) if value is None else value
     kept, found = unknown.kept(value)
     if kept is not value:

@@ -19,7 +19,7 @@ from openresponses_server.errors import MESSAGES_PATH, HttpError, error_body, su
 from openresponses_server.http.access import KeysWanted
 from openresponses_server.http.headers import fields_of
 from openresponses_server.limits.gate import Gate
-from openresponses_server.limits.memory import release_received
+from openresponses_server.limits.memory import RECEIVED
 from openresponses_server.limits.requests import check_headers
 from openresponses_server.observation.metrics import Metrics
 from openresponses_server.settings import Limits
@@ -134,7 +134,8 @@ class RequestLog:
             await _error_response(_DEFECT, scope)(scope, receive, send_labelled)
         finally:
             self._metrics.streams -= streams
-            release_received()
+            if (received := RECEIVED.get()) is not None:
+                received.release()
             seconds = time.perf_counter() - started
             _log.info(
                 "request",

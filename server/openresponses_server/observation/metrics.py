@@ -115,7 +115,8 @@ class RunMetrics(Watch):
             self._noticed_of(*labels, case.kind).inc(case.times)
         if timing.first is not None:
             self._first_of(*labels).observe(timing.first)
-            self._gaps_of(*labels).add(timing.gaps, timing.seconds)
+            if any(timing.gaps):
+                self._gaps_of(*labels).add(timing.gaps, timing.seconds)
 
     refused = end
 

@@ -33,7 +33,7 @@ from openresponses_server.http.client.upload import Upload
 from openresponses_server.http.headers import HeaderFields, fields_of
 from openresponses_server.http.multipart import MultipartScanner, boundary_of, content_type_of, model_part
 from openresponses_server.limits.memory import RECEIVED
-from openresponses_server.observation.responses import EndedRun, LoggedEnd, RunWatch, TokenTiming, Watch
+from openresponses_server.observation.responses import EndedRun, LoggedEnd, TokenTiming, Watch
 from openresponses_server.requests.bodies import body_pieces, read_json
 from openresponses_server.requests.service import Service
 from openresponses_server.runs.outcome import LogLine, RunOutcome
@@ -299,19 +299,16 @@ class ForwardedAnswer:
         self.snapshot = replace(self.snapshot, status=status, usage=usage)
 
 
-class _Count(RunWatch, Struct):
+class _Count(Watch, Struct):
     """Counts a forwarded request against the quotas of its key, and for `/v1/usage`."""
 
     service: Service
     owner: str
     model: str
 
-    def begin(self) -> None:
-        self.service.meters.book.start(self.owner, "", self.model, 0, 0)
-
     def end(self, ended: EndedRun, said: LoggedEnd) -> None:
         usage, failed = ended.response.usage, not ended.has_end or ended.response.status == "failed"
-        self.service.meters.book.end(self.owner, "", self.model, usage, failed=failed)
+        self.service.meters.book.add(self.owner, "", self.model, usage, failed=failed)
         if ended.first_bytes is not None:
             self.service.quotas.ended(self.owner, ended.response, partial(Usage.of, 0, 0), stored=False)
 

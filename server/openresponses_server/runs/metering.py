@@ -29,7 +29,7 @@ from openresponses_bridge.models.tokens import (
 )
 from openresponses_bridge.protocol.request import CreateResponse
 from openresponses_bridge.protocol.usage import Usage
-from openresponses_server.observation.responses import HANDED_OVER, EndedRun, LoggedEnd, RunWatch
+from openresponses_server.observation.responses import HANDED_OVER, EndedRun, LoggedEnd, Watch
 from openresponses_server.store.usage_book import UsageBook
 from openresponses_server.upstreams.targets import Target
 from openresponses_server.upstreams.tokenizers import ExactCounter
@@ -129,7 +129,7 @@ class _KeysCounter(Struct, frozen=True):
         return self.meters.counter_now(self.owner).request(request, history, model)
 
 
-class Meter(RunWatch):
+class Meter(Watch):
     """The tokens of one response, recorded once. `model` is what the client named. `share`: if one request to
     the upstream makes several responses, their number for the first, 0 for the others."""
 
@@ -148,12 +148,6 @@ class Meter(RunWatch):
         """The target that accepted the request."""
         self.answers = 0
         """The requests that were accepted: the usage is that of all."""
-
-    def begin(self) -> None:
-        """Record that the request is sent."""
-        book = self._meters.book
-        tokens = self._input_tokens() if book.callbacks else 0
-        book.start(self._owner, self._agent, self._model, tokens, input_room_of(self._target))
 
     def settle(
         self, usage: Usage | None, output: Sequence[AnyItem], more: Sequence[AnyItem] = ()
@@ -189,7 +183,8 @@ class Meter(RunWatch):
         usage, failed = ended.response.usage, ended.response.status == "failed"
         if not ended.has_end:
             usage, failed = None, True
-        self._meters.book.end(self._owner, self._agent, self._model, usage, failed=failed)
+        room = input_room_of(self._target)
+        self._meters.book.add(self._owner, self._agent, self._model, usage, room=room, failed=failed)
         accepting = self.accepting
         if (
             usage is not None

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
@@ -19,7 +18,6 @@ from typing import Any, Final
 import structlog
 from msgspec.structs import asdict
 
-from openresponses_bridge.models.usage import AgentUsage, UsageTracker
 from openresponses_bridge.protocol.usage import Usage, numbers_of
 from openresponses_server.errors import Outage
 from openresponses_server.store.usage import (
@@ -40,9 +38,6 @@ from openresponses_server.upstreams.prices import Prices, dollars
 
 _LONGEST: Final = 200  # characters of a model's or agent's name
 
-OnUsage = Callable[[str, AgentUsage], None]
-"""Called with an owner and the new state of one of its agents, to show it."""
-
 
 class UsageBook:
     """Counts the usage of all keys of an application. With `any_key` every key that a client sends is an
@@ -52,42 +47,23 @@ class UsageBook:
         self, clock: Callable[[], float] = time.time, *, max_owners: int = MAX_OWNERS, any_key: bool = False
     ) -> None:
         self._clock = clock
-        self._max_owners = max_owners
         self._any_key = any_key
         self._sums = UsageSums(max_owners)
-        self._trackers: OrderedDict[str, UsageTracker] = OrderedDict()
-        self.callbacks: list[OnUsage] = []
-        """Called for each change; if there are any, starting requests have to be reported too."""
 
-    def on_change(self, callback: OnUsage) -> Callable[[], None]:
-        """Register a callback for each change; returns the function that unregisters it."""
-        self.callbacks.append(callback)
-
-        def remove() -> None:
-            if callback in self.callbacks:
-                self.callbacks.remove(callback)
-
-        return remove
-
-    def start(self, owner: str, agent: str, model: str, input_tokens: int, max_input_tokens: int) -> None:
-        """Count a request that is sent upstream. The numbers are estimates, 0 if they are not known."""
-        state = self._tracker(owner).start_request(_name(agent), input_tokens, max_input_tokens, _name(model))
-        if self.callbacks:
-            self._changed(owner, state)
-
-    def end(self, owner: str, agent: str, model: str, usage: Usage | None, *, failed: bool) -> None:
-        """Count the end of the request: of its response, or without one, if it was refused or cancelled."""
-        agent, model, tracker = _name(agent), _name(model), self._tracker(owner)
-        if failed:
-            state = tracker.fail_request(agent, model, usage)
+    def add(
+        self, owner: str, agent: str, model: str, usage: Usage | None, *, room: int = 0, failed: bool
+    ) -> None:
+        """Count a request that has ended: by its response, or without one, if it was refused or cancelled.
+        `room` is how many input tokens the model accepts, 0 if that is not known."""
+        agent, model, now = _name(agent), _name(model), self._clock()
+        if usage is None:
+            last, counts = 0, Counts(1, int(failed))
         else:
-            state = tracker.complete_request(agent, usage, model)
-        if self.callbacks:
-            self._changed(owner, state)
-        now, counts = self._clock(), _counts(usage, failed)
-        latest = (state.model_id, state.input_tokens, state.max_input_tokens)
+            last = usage.input_tokens
+            counts = Counts(1, int(failed), int(usage.estimated is True), **numbers_of(usage))
         self._sums.add_response(
-            DayCounts(owner, day_of(now), model, counts), AgentCounts(owner, agent, *latest, now, counts)
+            DayCounts(owner, day_of(now), model, counts),
+            AgentCounts(owner, agent, model, last, room, now, counts),
         )
 
     def of(self, owner: str, since: str = "") -> UsageRows:
@@ -105,19 +81,6 @@ class UsageBook:
             drained.agents += found.agents
         return drained
 
-    def _tracker(self, owner: str) -> UsageTracker:
-        tracker = self._trackers.get(owner)
-        if tracker is None:
-            tracker = self._trackers[owner] = UsageTracker()
-            while len(self._trackers) > self._max_owners:
-                self._trackers.popitem(last=False)
-        self._trackers.move_to_end(owner)
-        return tracker
-
-    def _changed(self, owner: str, agent: AgentUsage) -> None:
-        for callback in list(self.callbacks):
-            callback(owner, agent)
-
 
 @lru_cache(maxsize=256)
 def _name(given: str) -> str:
@@ -127,13 +90,6 @@ def _name(given: str) -> str:
     if len(given) <= _LONGEST and given.isascii() and "\0" not in given:
         return given
     return given[:_LONGEST].replace("\0", "\ufffd").encode(errors="replace").decode()
-
-
-def _counts(usage: Usage | None, failed: bool) -> Counts:
-    """The counts of one response."""
-    if usage is None:
-        return Counts(1, int(failed))
-    return Counts(1, int(failed), int(usage.estimated is True), **numbers_of(usage))
 
 
 _EVERY: Final = 5.0  # seconds between two batches

@@ -13,13 +13,11 @@ import structlog
 
 from openresponses_bridge.emitter import ResponseStreamStateMachine
 from openresponses_bridge.models.tokens import MAX_FAMILIES
-from openresponses_bridge.models.usage import AgentUsage
 from openresponses_bridge.protocol.codec import decode_request
 from openresponses_bridge.protocol.content import OutputTextContent
 from openresponses_bridge.protocol.items import Item, Message
 from openresponses_bridge.protocol.usage import Usage
 from openresponses_bridge.seal import Sealer
-from openresponses_server.api.app import create_app
 from openresponses_server.observation.responses import EndedRun, LoggedEnd, TokenTiming
 from openresponses_server.runs import metering
 from openresponses_server.runs.metering import SAMPLE, MeasuredInput, Meter, Meters
@@ -32,7 +30,7 @@ from openresponses_server.store.endings import cancelled, interrupted
 from openresponses_server.store.usage import OTHERS, MemoryUsage, UsageRows
 from openresponses_server.store.usage_book import UsageBook, UsageKeeper
 from openresponses_server.upstreams.routing import build_router
-from tests.support.serving import Reply, call, respond, serving, serving_app, stream
+from tests.support.serving import Reply, call, respond, serving, stream
 from tests.support.stores import record
 from tests.support.upstream import CUT, DONE, Script, ScriptedUpstream, chunk, frame, text
 
@@ -238,24 +236,6 @@ def test_a_day_that_is_not_one_is_named(served: str, day: str) -> None:
     assert (reply.status, reply.error["param"]) == (400, "since")
 
 
-def test_a_status_display_hears_of_the_start_and_of_the_end(upstream: ScriptedUpstream) -> None:
-    upstream.scripts["gpt-4o"] = Script(text("Hi"))
-    heard: list[tuple[str, AgentUsage]] = []
-    app = create_app(Settings(upstreams=[UpstreamSettings(url=upstream.url)]))
-    remove = app.state.service.meters.book.on_change(lambda owner, agent: heard.append((owner, agent)))
-    with serving_app(app) as base:
-        assert respond(base, model="gpt-4o", input="Hello there").status == 200
-        (_, started), (_, ended) = heard
-        assert started.usage is None
-        assert 3 <= started.input_tokens <= 10
-        assert started.max_input_tokens == 128_000 - 16_384
-        assert ended.usage == Usage.of(3, 1)
-        remove()
-        remove()
-        respond(base, model="gpt-4o", input="Hello there")
-        assert len(heard) == 2
-
-
 def test_a_message_begins_with_the_input_it_is_likely_to_have(
     served: str, upstream: ScriptedUpstream
 ) -> None:
@@ -454,22 +434,22 @@ def test_s10_a_book_is_bounded_whatever_models_and_days_there_are(monkeypatch: p
     now = [0.0]
     book = UsageBook(lambda: now[0], max_owners=2)
     for model in ("a", "b", "c", "d", "e" * 10_000):
-        book.end("me", "", model, Usage.of(1, 1), failed=False)
+        book.add("me", "", model, Usage.of(1, 1), failed=False)
     rows = {row.model: row.counts.requests for row in book.of("me").days}
     assert rows == {"a": 1, "b": 1, "c": 1, OTHERS: 2}
     now[0] = 24 * 3600.0
-    book.end("me", "", "f", Usage.of(1, 1), failed=False)
+    book.add("me", "", "f", Usage.of(1, 1), failed=False)
     assert [(row.day, row.model) for row in book.of("me").days] == [("1970-01-02", "f")]
     for owner in ("you", "they"):
-        book.end(owner, "", "a", None, failed=True)
+        book.add(owner, "", "a", None, failed=True)
     assert [len(book.of(owner).days) for owner in ("me", "you", "they")] == [0, 1, 1]
 
 
 def test_s10_keys_that_anybody_makes_up_are_not_stored() -> None:
     book = UsageBook(any_key=True)
     for owner in ("made up", "real"):
-        book.end(owner, "", "m", None, failed=True)
-    book.end("real", "", "m", Usage.of(1, 1), failed=False)
+        book.add(owner, "", "m", None, failed=True)
+    book.add("real", "", "m", Usage.of(1, 1), failed=False)
     assert [(row.owner, row.counts.requests) for row in book.drain().days] == [("real", 2)]
     assert book.of("made up").days
     assert not book.of("real")
@@ -477,7 +457,7 @@ def test_s10_keys_that_anybody_makes_up_are_not_stored() -> None:
 
 def test_s10_names_that_no_database_takes_are_made_ones_that_each_does() -> None:
     book = UsageBook()
-    book.end("me", "a\0" * 300, "m\0\ud800", Usage.of(1, 1), failed=False)
+    book.add("me", "a\0" * 300, "m\0\ud800", Usage.of(1, 1), failed=False)
     found = book.drain()
     assert found.days[0].model == "m\ufffd?"
     assert found.agents[0].agent == "a\ufffd" * 100
@@ -509,12 +489,12 @@ def requests_in(spent: UsageRows) -> int:
 async def test_what_a_store_did_not_take_is_shown_and_stored_once_later(down: str) -> None:
     store, book = Failing(), UsageBook()
     keeper = UsageKeeper(book, store, None)
-    book.end("me", "a", "m", Usage.of(1, 1), failed=False)
+    book.add("me", "a", "m", Usage.of(1, 1), failed=False)
     store.down = down
     for _ in range(2):
         with pytest.raises(StoreError):
             await keeper.store_all()
-        book.end("me", "a", "m", Usage.of(1, 1), failed=False)
+        book.add("me", "a", "m", Usage.of(1, 1), failed=False)
     store.down = ""
     await keeper.store_all()
     for _ in range(2):
@@ -537,15 +517,15 @@ async def test_sums_are_stored_now_and_then_and_old_ones_forgotten(monkeypatch: 
     store, now = Failing(), [1000.0]
     book = UsageBook(lambda: now[0])
     keeper = UsageKeeper(book, store, 3600.0)
-    book.end("me", "", "old", Usage.of(1, 1), failed=False)
+    book.add("me", "", "old", Usage.of(1, 1), failed=False)
     await keeper.store_all()
     now[0] = time.time()
     async with keeper.going():
-        book.end("me", "", "new", Usage.of(1, 1), failed=False)
+        book.add("me", "", "new", Usage.of(1, 1), failed=False)
         while [row.model for row in (await store.usage_of("me")).days] != ["new"]:
             await asyncio.sleep(0.005)
         store.down = "before"
-        book.end("me", "", "new", Usage.of(1, 1), failed=False)
+        book.add("me", "", "new", Usage.of(1, 1), failed=False)
         while store.calls < 4:
             await asyncio.sleep(0.005)
         store.down = ""
@@ -557,7 +537,7 @@ async def test_a_process_that_leaves_without_its_store_says_what_it_loses() -> N
     store.down = "before"
     with structlog.testing.capture_logs() as logs:
         async with UsageKeeper(book, store, None).going():
-            book.end("me", "", "m", Usage.of(1, 1), failed=False)
+            book.add("me", "", "m", Usage.of(1, 1), failed=False)
     assert [(line["event"], line["log_level"]) for line in logs] == [("usage.lost", "warning")]
 
 

@@ -58,7 +58,7 @@ class DeltaReader:
         "_extra",
         "_machine",
         "_probabilities",
-        "_resolver",
+        "_resolved",
         "_sealer",
         "_text_calls",
         "_think",
@@ -77,7 +77,7 @@ class DeltaReader:
         self._diagnostics = machine.diagnostics
         self.sources = None if options.web_search == "none" else FoundSources()
         """What the chunks say of searches; None where the server is not asked for any."""
-        self._resolver = ToolCallResolver(machine.diagnostics)
+        self._resolved: ToolCallResolver | None = None
         self._think: ThinkTags | None = None
         if options.think != "off":
             opened = options.think == "opened"
@@ -88,6 +88,13 @@ class DeltaReader:
         self._probabilities: list[LogProb] = []
         buffers = self._think is not None or self._text_calls is not None
         self.text: Text = self._buffered_text if buffers else machine.text
+
+    @property
+    def _resolver(self) -> ToolCallResolver:
+        """Made when the first call comes."""
+        if self._resolved is None:
+            self._resolved = ToolCallResolver(self._diagnostics)
+        return self._resolved
 
     def continued(self, delta: StrictDelta) -> list[Event] | None:
         """Read a delta that has exactly one of text, reasoning and a call's fragment. Returns None, and does
@@ -105,7 +112,8 @@ class DeltaReader:
             return None
         fragment, function = calls[0], calls[0].function
         if function is not None:
-            call = self._resolver.find_continued(fragment, function, function.arguments)
+            resolver = self._resolved or self._resolver
+            call = resolver.find_continued(fragment, function, function.arguments)
             if call is not None:
                 return self._machine.tool_call(call.slot, None, None, call.last)
         return self.call(fragment)
@@ -115,7 +123,7 @@ class DeltaReader:
     ) -> list[Event] | None:
         """Append the arguments to a call that is known; None, and no change, when the fragment needs a closer
         look."""
-        call = self._resolver.find_continued(fragment, function, arguments)
+        call = (self._resolved or self._resolver).find_continued(fragment, function, arguments)
         return None if call is None else self._machine.tool_call(call.slot, None, None, call.last)
 
     def string_of(self, delta: StrictDelta) -> FrameString | None:
@@ -150,7 +158,7 @@ class DeltaReader:
 
     def call(self, call: ChatToolCall) -> list[Event]:
         """Read one fragment of a tool call. The caller has flushed the text."""
-        fragment = self._resolver.resolve(call)
+        fragment = (self._resolved or self._resolver).resolve(call)
         if call.extra_content:
             return self._call(fragment, call)
         return [] if fragment is None else self._machine.tool_call(*fragment)

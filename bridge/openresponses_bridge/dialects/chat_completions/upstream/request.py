@@ -248,7 +248,7 @@ def to_chat(
         fields |= _reasoning(request, options, efforts, diagnostics)
     if options.forward_store and request.store:
         fields |= {"store": True, "metadata": request.metadata}
-    else:
+    elif request.beyond:
         fields |= kept_there(request)
     if request.stream:
         usage = {"include_usage": True} if options.stream_usage else None
