@@ -117,8 +117,11 @@ class BodyReader:
         pieces: list[bytes] = []
         size = 0
         while size < limit:
-            async with asyncio.timeout(None if self._pieces or self.ended else idle):
+            if idle is None or self._pieces or self.ended:
                 piece = await self.read()
+            else:
+                async with asyncio.timeout(idle):
+                    piece = await self.read()
             if not piece:
                 break
             pieces.append(piece)

@@ -34,14 +34,12 @@ _COPIED: Final = 32  # bytes of referenced items that may be stored for each byt
 def expand_prompt(request: PreparedRequest, service: Service) -> None:
     """Add what the prompt gives that the request names. Raises InvalidRequestError with the path of a
     variable, and HttpError 404."""
-    request.lead, request.has_template = (), False
-    if request.body.prompt is not None:
-        found = expanded(service.prompts, request.body, service.settings.max_body_bytes)
-        if found is not None:
-            request.body, request.lead = found
-            request.has_template = True
-        elif request.body.model is None and service.settings.default_model is None:
-            raise unknown_prompt(request.body)  # an upstream may have it, but which one?
+    found = expanded(service.prompts, request.body, service.settings.max_body_bytes)
+    if found is not None:
+        request.body, request.lead = found
+        request.has_template = True
+    elif request.body.model is None and service.settings.default_model is None:
+        raise unknown_prompt(request.body)  # an upstream may have it, but which one?
 
 
 def check_fields(request: PreparedRequest, service: Service) -> None:

@@ -18,7 +18,7 @@ from openresponses_server.requests.reasoning import FORMS
 from openresponses_server.requests.service import Service
 from openresponses_server.settings import WireKeys
 from openresponses_server.settings.files import is_among
-from openresponses_server.upstreams.base import conversation_of
+from openresponses_server.upstreams.base import CONVERSATION_HEADER
 from openresponses_server.upstreams.targets import Target
 
 # `anthropic-beta`: passed on to upstreams of Anthropic's API.
@@ -71,6 +71,7 @@ def session_key(owner: str, user: str | None, headers: Mapping[str, str]) -> str
     return hashlib.sha256(f"{owner}\0{session}".encode(errors="replace")).hexdigest()[:_LONGEST_KEY]
 
 
+_LONGEST_CONVERSATION: Final = 200  # characters
 REASONING_HEADER: Final = "openresponses-reasoning-as"
 
 
@@ -93,7 +94,7 @@ def read_headers(request: PreparedRequest, service: Service) -> None:
         is_codex(headers),
         betas_of(headers[BETA_HEADER]) if BETA_HEADER in headers else [],
         form,
-        conversation_of(headers),
+        headers[CONVERSATION_HEADER][:_LONGEST_CONVERSATION] if CONVERSATION_HEADER in headers else "",
         wire,
         shows_only_summaries(headers, streamed=bool(request.body.stream)),
     )

@@ -32,7 +32,8 @@ from openresponses_server.store.keys import KeyKeeper
 from openresponses_server.store.measured import measured_store
 from openresponses_server.store.readiness import StoreMonitor
 from openresponses_server.store.stores import serving_store
-from openresponses_server.store.usage_book import UsageBook, UsageKeeper
+from openresponses_server.store.usage import UsageBook
+from openresponses_server.store.usage_keeper import UsageKeeper
 from openresponses_server.tasks import end_tasks
 from openresponses_server.upstreams.catalog import is_pattern
 from openresponses_server.upstreams.choice import Routes

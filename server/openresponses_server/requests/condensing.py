@@ -44,8 +44,10 @@ def _measured(request: PreparedRequest, items: Sequence[Any], counter: TokenCoun
 
 
 async def plan_compaction(request: PreparedRequest, service: Service) -> None:
-    """Find out whether the conversation, which has a threshold, is to be condensed before the request is
+    """Find out whether the conversation, if it has a threshold, is to be condensed before the request is
     sent. Raises InvalidRequestError for a compaction in it that can't be opened."""
+    if request.threshold is None:
+        return
     counter, begun = service.meters.counter(request.owner), request.leased is not None
     measured = await on_thread(lambda: _measured(request, (), counter), begun=begun)
     request.is_due = measured.is_due

@@ -6,7 +6,7 @@ import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from copy import copy
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import structlog
 from msgspec.structs import replace
@@ -83,39 +83,43 @@ _IMAGE: Final = b'"image'  # in every dialect, an image's type or its address is
 _log = structlog.get_logger(__name__)
 
 OnAccepted = Callable[[Attempt, UpstreamReply], None]
-Pass = Callable[[PreparedRequest, Service], Awaitable[None] | None]
+Step = Callable[[PreparedRequest, Service], Awaitable[None] | None]
 """One step of preparing a request: it checks it or adds to it. Raises HttpError or InvalidRequestError, with
 `param`, for what can't be honoured."""
 
 
-def condense(request: PreparedRequest, service: Service) -> Awaitable[None] | None:
-    """`plan_compaction`, for a request that has a threshold."""
-    return None if request.threshold is None else plan_compaction(request, service)
+class Pass(NamedTuple):
+    """A step, and the field of the body without which it has nothing to do; "" if it always has."""
+
+    step: Step
+    field: str = ""
 
 
-PASSES: Final[tuple[Pass, ...]] = (
-    read_headers,
-    expand_prompt,
-    check_fields,
-    check_store,
-    choose_upstream,
-    count_request,
-    load_history,
-    apply_updates,
-    translate,
-    check_patterns,
-    condense,
-    continue_upstream,
-    reserve,
-    report_losses,
+PASSES: Final = (
+    Pass(read_headers),
+    Pass(expand_prompt, "prompt"),
+    Pass(check_fields),
+    Pass(check_store),
+    Pass(choose_upstream),
+    Pass(count_request),
+    Pass(load_history),
+    Pass(apply_updates),
+    Pass(translate),
+    Pass(check_patterns, "text"),
+    Pass(plan_compaction, "context_management"),
+    Pass(continue_upstream),
+    Pass(reserve),
+    Pass(report_losses),
 )
 
 
 async def prepare(request: PreparedRequest, service: Service) -> PreparedRequest:
     """Pass the request through all of `PASSES`, and return it. Raises what a pass raises."""
     try:
-        for each in PASSES:
-            rest = each(request, service)
+        for step, field in PASSES:
+            if field and getattr(request.body, field) is None:
+                continue
+            rest = step(request, service)
             if rest is not None:
                 await rest
     except BridgeError as error:

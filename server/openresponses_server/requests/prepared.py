@@ -74,8 +74,8 @@ class TranslatedRequest(Struct, frozen=True):
 class PreparedRequest:
     """One request, from its body to its run, or to its runs when it asks for several choices.
 
-    The first fields are given. Each pass (`prepare.PASSES`) sets some of the others, which are not readable
-    before.
+    The first fields are given. Each pass (`prepare.PASSES`) sets some of the others, most of which are not
+    readable before.
     """
 
     body: CreateResponse
@@ -107,9 +107,9 @@ class PreparedRequest:
     """The names of the rate-limit headers."""
 
     client: ClientTraits = field(init=False)
-    lead: Sequence[InputItem] = field(init=False)
+    lead: Sequence[InputItem] = field(init=False, default=())
     """The messages of its prompt, which come before all items and hold for this request alone."""
-    has_template: bool = field(init=False)
+    has_template: bool = field(init=False, default=False)
     """Its prompt is one of this server's."""
     target: Target = field(init=False)
     """The upstream that is asked first."""

@@ -27,7 +27,7 @@ from openresponses_server.settings import Settings
 from openresponses_server.store.base import ResponseStore
 from openresponses_server.store.keys import KeyKeeper
 from openresponses_server.store.readiness import StoreMonitor
-from openresponses_server.store.usage_book import UsageKeeper
+from openresponses_server.store.usage_keeper import UsageKeeper
 from openresponses_server.upstreams.listing import Listing, ListVersions
 from openresponses_server.upstreams.prices import Prices
 from openresponses_server.upstreams.refusals import ImageRefusals

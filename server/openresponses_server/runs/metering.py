@@ -30,7 +30,7 @@ from openresponses_bridge.models.tokens import (
 from openresponses_bridge.protocol.request import CreateResponse
 from openresponses_bridge.protocol.usage import Usage
 from openresponses_server.observation.responses import HANDED_OVER, EndedRun, LoggedEnd, Watch
-from openresponses_server.store.usage_book import UsageBook
+from openresponses_server.store.usage import UsageBook
 from openresponses_server.upstreams.targets import Target
 from openresponses_server.upstreams.tokenizers import ExactCounter
 

@@ -321,6 +321,9 @@ class Pipeline:
         self.last: list[Event] = []
         """The last events, once they are known."""
         self._unsent: Batch | None = None  # is being stored or sent
+        self._arrived: list[bytes] = []  # meanwhile, of a source that was not paused yet
+        self._late_end: tuple[Exception | None] | None = None  # its end, which came meanwhile
+        self._is_paused = False  # the source
         self._storing: Awaitable[None] | None = None  # to be awaited before it is sent
         self._sending: Awaitable[None] | None = None  # to be awaited until it is sent
         self._waiter: asyncio.Future[None] | None = None  # of the run's task
@@ -329,6 +332,10 @@ class Pipeline:
 
     def feed(self, data: bytes) -> None:
         """Receive bytes of the upstream's answer."""
+        if self._unsent is not None:
+            self._arrived.append(data)
+            self._pause()
+            return
         try:
             if self.stage is not Stage.OPEN and not self._begins(data):
                 return
@@ -351,6 +358,9 @@ class Pipeline:
         """The upstream's answer has ended, with this error if it is not complete."""
         if self._is_read:
             return  # nothing more of it was wanted
+        if self._unsent is not None:
+            self._late_end = (error,)
+            return
         if error is None and not self._has_received:
             what = "the upstream answered with an empty stream"
             code, cause = UpstreamError.INVALID_RESPONSE, "its stream was empty"
@@ -452,11 +462,12 @@ class Pipeline:
             self._send(events, persistence.batch.data)
             return
         self._unsent = Batch(events, persistence.batch.data)
-        self._pause()
         if isinstance(kept, asyncio.Future):
+            # mostly the log answers before anything more arrives, which would pause the source
             kept.add_done_callback(self._send_stored)
         else:
             self._storing = kept
+            self._pause()
             self._wake()
 
     def _send(self, events: list[Event], frames: bytes | None) -> bool:
@@ -487,8 +498,21 @@ class Pipeline:
         if self._send(batch.events, batch.frames):
             if self._reply is None or self._is_read:
                 self._wake()  # the task waits for this
-            else:
-                self._reply.resume()
+            elif self._arrived or self._late_end is not None or self._is_paused:
+                self._go_on(self._reply)
+
+    def _go_on(self, reply: UpstreamReply) -> None:
+        """Read on after a batch was sent, beginning with what arrived meanwhile."""
+        arrived, self._arrived = self._arrived, []
+        if arrived:
+            self.feed(b"".join(arrived))
+        if self._unsent is None and not self._is_read:
+            if self._late_end is not None:
+                (error,), self._late_end = self._late_end, None
+                self.end(error)
+            elif self._error is None and self._refusal is None:
+                self._is_paused = False
+                reply.resume()
 
     async def follow(self, attempts: Attempts) -> list[Event]:
         """Wait for the end of the answer, and of those that follow the calls in it; the last events, which
@@ -509,8 +533,8 @@ class Pipeline:
                     while not self._is_read or self._unsent is not None:
                         if self._unsent is not None and (self._storing or self._sending):
                             await self._finish_batch()
-                            if not self._is_read:
-                                self._reply.resume()  # type: ignore[union-attr]
+                            if not self._is_read and self._reply is not None:
+                                self._go_on(self._reply)
                         elif self._refusal is not None:
                             await self._ask_otherwise(self._refusal, following)
                         elif self._error is not None:
@@ -610,7 +634,8 @@ class Pipeline:
     def _open(self, reply: UpstreamReply, attempts: Attempts) -> None:
         self._preamble = None if attempts.replaceable is None else Preamble()
         self._reply, self._whole, self._has_received = reply, reply.whole, False
-        self._end_error = None
+        self._end_error = self._late_end = None
+        self._arrived, self._is_paused = [], False
         self._commit = attempts.commit
         reply.start(self)
 
@@ -628,7 +653,7 @@ class Pipeline:
             return
         self.feed(data)
         if reply is not None and not self.is_busy and not self._is_read:
-            reply.resume()
+            self._go_on(reply)
 
     async def _finish_batch(self) -> None:
         """Wait until the batch is stored and sent."""
@@ -669,6 +694,7 @@ class Pipeline:
 
     def _pause(self) -> None:
         if self._reply is not None:
+            self._is_paused = True
             self._reply.pause()
 
     def _move(self, stage: Stage) -> None:

@@ -1,18 +1,22 @@
-"""The usage of keys as sums by day and model and by agent, the interface of their stores, and the store in
-memory.
+"""The usage of keys as sums by day and model and by agent, what a process has counted, the interface of the
+stores of sums, and the store in memory.
 
-Each process adds batches of its own sums to the store; adding a batch again has no effect.
+No response waits for the store: `UsageBook` counts in bounded memory, and each process adds batches of its
+own sums later; adding a batch again has no effect.
 """
 
 from __future__ import annotations
 
+import time
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Final, Protocol
 
 from msgspec import Struct, field
+
+from openresponses_bridge.protocol.usage import Usage, numbers_of
 
 MAX_OWNERS: Final = 1000
 """The most keys whose sums are held in memory: those used last."""
@@ -214,6 +218,62 @@ class _Account:
         self.agents.move_to_end(row.agent)
         while len(self.agents) > MAX_AGENTS:
             self.agents.popitem(last=False)
+
+
+_LONGEST: Final = 200  # characters of a model's or agent's name
+
+
+class UsageBook:
+    """Counts the usage of all keys of an application. With `any_key` every key that a client sends is an
+    owner: anybody can make up keys, so that owners without any tokens are not stored."""
+
+    def __init__(
+        self, clock: Callable[[], float] = time.time, *, max_owners: int = MAX_OWNERS, any_key: bool = False
+    ) -> None:
+        self._clock = clock
+        self._any_key = any_key
+        self._sums = UsageSums(max_owners)
+
+    def add(
+        self, owner: str, agent: str, model: str, usage: Usage | None, *, room: int = 0, failed: bool
+    ) -> None:
+        """Count a request that has ended: by its response, or without one, if it was refused or cancelled.
+        `room` is how many input tokens the model accepts, 0 if that is not known."""
+        agent, model, now = _name(agent), _name(model), self._clock()
+        if usage is None:
+            last, counts = 0, Counts(1, int(failed))
+        else:
+            last = usage.input_tokens
+            counts = Counts(1, int(failed), int(usage.estimated is True), **numbers_of(usage))
+        self._sums.add_response(
+            DayCounts(owner, day_of(now), model, counts),
+            AgentCounts(owner, agent, model, last, room, now, counts),
+        )
+
+    def of(self, owner: str, since: str = "") -> UsageRows:
+        """One owner's sums since the last `drain`."""
+        return self._sums.of(owner, since)
+
+    def drain(self) -> UsageRows:
+        """Remove and return the sums that are to be stored."""
+        drained = UsageRows([], [])
+        for owner in self._sums.owners():
+            if self._any_key and not any(row.counts.total_tokens for row in self._sums.of(owner).days):
+                continue
+            found = self._sums.pop(owner)
+            drained.days += found.days
+            drained.agents += found.agents
+        return drained
+
+
+@lru_cache(maxsize=256)
+def _name(given: str) -> str:
+    """The name in a form that every store accepts."""
+    if not given:
+        return given
+    if len(given) <= _LONGEST and given.isascii() and "\0" not in given:
+        return given
+    return given[:_LONGEST].replace("\0", "\ufffd").encode(errors="replace").decode()
 
 
 class MemoryUsage:

@@ -23,7 +23,6 @@ DRAIN_SECONDS: Final = 0.2
 CONVERSATION_HEADER: Final = "openresponses-conversation"
 """The header of a request with the client's name for its conversation, for upstreams that keep
 conversations."""
-_LONGEST_CONVERSATION: Final = 200  # characters
 
 UNNAMED: Final = "upstream"
 """The name of an upstream without a name in the settings."""
@@ -32,13 +31,6 @@ UNNAMED: Final = "upstream"
 def called(name: str) -> str:
     """The upstream's name in messages: `upstream` and its name, if it has one."""
     return UNNAMED if name == UNNAMED else f"upstream {name}"
-
-
-def conversation_of(headers: Mapping[str, str]) -> str:
-    """The client's name for its conversation; empty if it gives none."""
-    if CONVERSATION_HEADER not in headers:
-        return ""
-    return headers[CONVERSATION_HEADER][:_LONGEST_CONVERSATION]
 
 
 class UpstreamRequest(Struct, frozen=True):

@@ -403,10 +403,10 @@ class HttpUpstream:
             return request.clean(self.clean(text, request.client_key))
 
         accepted = 200 <= response.status < 300
+        reading = BodyReader(response.content).collect(_MAX_REFUSAL, self._timeouts.idle)
         try:
             # an answer may take long, as long as bytes arrive
-            async with asyncio.timeout(None if accepted else self._timeouts.idle):
-                body = await BodyReader(response.content).collect(_MAX_REFUSAL, self._timeouts.idle)
+            body = await (reading if accepted else asyncio.wait_for(reading, self._timeouts.idle))
         except FAILURES as error:
             raise self._failure(error) from error
         if not accepted:

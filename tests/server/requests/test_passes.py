@@ -4,11 +4,12 @@ import pytest
 
 from openresponses_bridge.errors import InvalidRequestError
 from openresponses_bridge.protocol.codec import decode_request
-from openresponses_server.requests.admission import check_fields, expand_prompt, load_history, reserve
+from openresponses_bridge.protocol.request import CreateResponse
+from openresponses_server.requests.admission import check_fields, load_history, reserve
 from openresponses_server.requests.client_traits import read_headers
 from openresponses_server.requests.composition import compose
 from openresponses_server.requests.outgoing import choose_upstream, translate
-from openresponses_server.requests.prepare import PASSES, prepare
+from openresponses_server.requests.prepare import PASSES, Pass, prepare
 from openresponses_server.requests.prepared import PreparedRequest
 from openresponses_server.requests.service import Service
 from openresponses_server.settings import Settings
@@ -30,7 +31,6 @@ async def test_a_pass_is_run_alone(service: Service) -> None:
     request = asked(authorization="Bearer secret")
     read_headers(request, service)
     assert request.client.key == "secret"
-    expand_prompt(request, service)
     choose_upstream(request, service)
     assert request.target.model == "demo"
     await load_history(request, service)
@@ -47,7 +47,26 @@ async def test_all_passes_prepare_a_request(service: Service) -> None:
     assert b'"Hi"' in request.translated.outgoing.body
     assert service.available.budget.bytes == len(request.translated.outgoing.body)
     assert request.answer_headers == {}
-    assert PASSES.index(check_fields) < PASSES.index(load_history) < PASSES.index(translate)
+    steps = [each.step for each in PASSES]
+    assert steps.index(check_fields) < steps.index(load_history) < steps.index(translate)
+
+
+async def test_a_pass_of_a_field_is_for_requests_that_have_it(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = []
+    noted = Pass(lambda request, _service: seen.append(request.id), "metadata")
+    monkeypatch.setattr("openresponses_server.requests.prepare.PASSES", (*PASSES, noted))
+    await prepare(asked(), service)
+    assert seen == []
+    await prepare(asked(PLAIN[:-1] + b', "metadata": {"a": "b"}}'), service)
+    assert seen == ["req_1"]
+
+
+def test_the_fields_of_passes_are_those_of_requests() -> None:
+    named = {each.field for each in PASSES if each.field}
+    assert named <= set(CreateResponse.__struct_fields__)
+    assert all(getattr(decode_request(PLAIN), each) is None for each in named)
 
 
 async def test_a_refused_request_takes_no_memory(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -56,7 +75,7 @@ async def test_a_refused_request_takes_no_memory(service: Service, monkeypatch: 
     def refuse(_request: PreparedRequest, _service: Service) -> None:
         raise InvalidRequestError(InvalidRequestError.INVALID_VALUE, "no")
 
-    monkeypatch.setattr("openresponses_server.requests.prepare.PASSES", (*PASSES, refuse))
+    monkeypatch.setattr("openresponses_server.requests.prepare.PASSES", (*PASSES, Pass(refuse)))
     request = asked()
     with pytest.raises(InvalidRequestError, match="no"):
         await prepare(request, service)

@@ -333,11 +333,25 @@ async def test_s4_what_comes_meanwhile_is_not_read(far: Bench) -> None:
     assert far.persistence is not None
     for text in (b"b", b"c", b"d"):
         far.body.feed(text)
-    assert far.body._size == 2
+    assert far.body._size == 1  # the second piece has paused it
     await far.have_it()
-    assert far.body._size == 0
-    assert len(far.persistence.asked) == 2
+    assert (far.body._size, len(far.persistence.asked)) == (1, 2)
+    await far.have_it()
+    assert (far.body._size, len(far.persistence.asked)) == (0, 3)
     far.body.end()
+    await far.have_it()
+    await far.end()
+    assert far.text == "abcd"
+
+
+async def test_s4_source_is_not_paused_while_nothing_more_arrives(far: Bench) -> None:
+    for text in (b"b", b"c"):
+        far.body.feed(text)
+        assert far.connection.paused == 0
+        await far.have_it()
+    far.body.feed(b"d")
+    far.body.end()  # before the log has answered
+    assert not far.pipeline.last
     await far.have_it()
     await far.end()
     assert far.text == "abcd"

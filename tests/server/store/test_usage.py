@@ -24,11 +24,11 @@ from openresponses_server.runs.metering import SAMPLE, MeasuredInput, Meter, Met
 from openresponses_server.settings import Settings, UpstreamSettings, load_settings
 from openresponses_server.settings.files import hashed
 from openresponses_server.store import usage as bounds
-from openresponses_server.store import usage_book
+from openresponses_server.store import usage_keeper
 from openresponses_server.store.base import StoreError
 from openresponses_server.store.endings import cancelled, interrupted
-from openresponses_server.store.usage import OTHERS, MemoryUsage, UsageRows
-from openresponses_server.store.usage_book import UsageBook, UsageKeeper
+from openresponses_server.store.usage import OTHERS, MemoryUsage, UsageBook, UsageRows
+from openresponses_server.store.usage_keeper import UsageKeeper
 from openresponses_server.upstreams.routing import build_router
 from tests.support.serving import Reply, call, respond, serving, stream
 from tests.support.stores import record
@@ -513,7 +513,7 @@ async def test_nothing_is_written_where_nothing_was_spent() -> None:
 
 
 async def test_sums_are_stored_now_and_then_and_old_ones_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(usage_book, "_EVERY", 0.01)
+    monkeypatch.setattr(usage_keeper, "_EVERY", 0.01)
     store, now = Failing(), [1000.0]
     book = UsageBook(lambda: now[0])
     keeper = UsageKeeper(book, store, 3600.0)
@@ -545,7 +545,7 @@ def test_workers_show_the_sums_of_all_and_a_restart_forgets_none(
     upstream: ScriptedUpstream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two servers over one store; what one has not yet stored, it shows itself."""
-    monkeypatch.setattr(usage_book, "_EVERY", 0.05)
+    monkeypatch.setattr(usage_keeper, "_EVERY", 0.05)
     upstream.scripts["m"] = Script(text("Hi"))
     settings = Settings(
         store=f"sqlite:///{tmp_path / 's.sqlite3'}",

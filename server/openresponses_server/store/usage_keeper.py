@@ -9,22 +9,20 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
-from functools import lru_cache
 from typing import Any, Final
 
 import structlog
 from msgspec.structs import asdict
 
-from openresponses_bridge.protocol.usage import Usage, numbers_of
 from openresponses_server.errors import Outage
 from openresponses_server.store.usage import (
-    MAX_OWNERS,
     AgentCounts,
     Counts,
     DayCounts,
+    UsageBook,
     UsageRows,
     UsageStore,
     UsageSums,
@@ -32,65 +30,6 @@ from openresponses_server.store.usage import (
 )
 from openresponses_server.tasks import end_tasks, in_time
 from openresponses_server.upstreams.prices import Prices, dollars
-
-# No response waits for the store: `UsageBook` counts in bounded memory, and `UsageKeeper` adds the counts to
-# the store later.
-
-_LONGEST: Final = 200  # characters of a model's or agent's name
-
-
-class UsageBook:
-    """Counts the usage of all keys of an application. With `any_key` every key that a client sends is an
-    owner: anybody can make up keys, so that owners without any tokens are not stored."""
-
-    def __init__(
-        self, clock: Callable[[], float] = time.time, *, max_owners: int = MAX_OWNERS, any_key: bool = False
-    ) -> None:
-        self._clock = clock
-        self._any_key = any_key
-        self._sums = UsageSums(max_owners)
-
-    def add(
-        self, owner: str, agent: str, model: str, usage: Usage | None, *, room: int = 0, failed: bool
-    ) -> None:
-        """Count a request that has ended: by its response, or without one, if it was refused or cancelled.
-        `room` is how many input tokens the model accepts, 0 if that is not known."""
-        agent, model, now = _name(agent), _name(model), self._clock()
-        if usage is None:
-            last, counts = 0, Counts(1, int(failed))
-        else:
-            last = usage.input_tokens
-            counts = Counts(1, int(failed), int(usage.estimated is True), **numbers_of(usage))
-        self._sums.add_response(
-            DayCounts(owner, day_of(now), model, counts),
-            AgentCounts(owner, agent, model, last, room, now, counts),
-        )
-
-    def of(self, owner: str, since: str = "") -> UsageRows:
-        """One owner's sums since the last `drain`."""
-        return self._sums.of(owner, since)
-
-    def drain(self) -> UsageRows:
-        """Remove and return the sums that are to be stored."""
-        drained = UsageRows([], [])
-        for owner in self._sums.owners():
-            if self._any_key and not any(row.counts.total_tokens for row in self._sums.of(owner).days):
-                continue
-            found = self._sums.pop(owner)
-            drained.days += found.days
-            drained.agents += found.agents
-        return drained
-
-
-@lru_cache(maxsize=256)
-def _name(given: str) -> str:
-    """The name in a form that every store accepts."""
-    if not given:
-        return given
-    if len(given) <= _LONGEST and given.isascii() and "\0" not in given:
-        return given
-    return given[:_LONGEST].replace("\0", "\ufffd").encode(errors="replace").decode()
-
 
 _EVERY: Final = 5.0  # seconds between two batches
 _FORGOTTEN_EVERY: Final = 3600.0  # seconds
