@@ -27,11 +27,14 @@ OTHERS: Final = "(others)"
 _DAY: Final = 86_400  # seconds
 MOST: Final = 2**53 - 1
 """The greatest sum: every client's numbers are exact up to it."""
+MOST_COST: Final = 2**62
+"""The greatest sum of costs: some four million dollars, within the 64 bits of a column."""
 
 
 class Counts(Struct):
     """`requests` that have ended; `failed` is the number of failed ones, `estimated_requests` of those whose
-    tokens were not all counted by the upstream. The other numbers are tokens, as in `Usage`."""
+    tokens were not all counted by the upstream, `priced` of those whose cost is known, and `cost` the sum of
+    that in 10⁻¹² US dollars. The other numbers are tokens, as in `Usage`."""
 
     requests: int = 0
     failed: int = 0
@@ -42,6 +45,8 @@ class Counts(Struct):
     reasoning_tokens: int = 0
     total_tokens: int = 0
     cache_write_tokens: int = 0
+    priced: int = 0
+    cost: int = 0
 
     def add(self, other: Counts) -> None:
         """Add the other counts to these."""
@@ -54,15 +59,22 @@ class Counts(Struct):
         self.reasoning_tokens += other.reasoning_tokens
         self.total_tokens += other.total_tokens
         self.cache_write_tokens += other.cache_write_tokens
+        self.priced += other.priced
+        self.cost = min(self.cost + other.cost, MOST_COST)
         tokens = self.input_tokens + self.output_tokens + self.total_tokens + self.cached_tokens
         tokens += self.reasoning_tokens + self.cache_write_tokens
         # only then can one of them be greater
         if self.requests + self.failed + self.estimated_requests + tokens > MOST:
             for name in NAMES:
-                setattr(self, name, min(getattr(self, name), MOST))
+                setattr(self, name, min(getattr(self, name), most_of(name)))
 
 
 NAMES: Final = Counts.__struct_fields__
+
+
+def most_of(name: str) -> int:
+    """The greatest sum of the count with this name."""
+    return MOST_COST if name == "cost" else MOST
 
 
 class DayCounts(Struct):

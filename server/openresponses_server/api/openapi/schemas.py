@@ -117,7 +117,8 @@ class SearchAnswer(Struct, frozen=True):
 
 
 class UsageTotals(Struct, frozen=True):
-    """The usage of ended requests."""
+    """The usage of ended requests. `cost_usd` is a decimal number, null if the cost of one of them is not
+    known."""
 
     requests: int
     failed: int
@@ -128,16 +129,16 @@ class UsageTotals(Struct, frozen=True):
     reasoning_tokens: int
     total_tokens: int
     estimated: bool
+    cost_usd: str | None
 
 
 class UsageRow(UsageTotals, frozen=True):
     """The usage of one day and one model, in tokens. `estimated`: not all counts were reported by the
-    upstream. `cost_usd` is a decimal number, null for a model without a price."""
+    upstream."""
 
     day: str
     model: str
     estimated_requests: int
-    cost_usd: str | None
 
 
 class AgentUsage(UsageTotals, frozen=True):
@@ -151,13 +152,11 @@ class AgentUsage(UsageTotals, frozen=True):
 
 
 class UsageReport(UsageTotals, frozen=True):
-    """Totals, rows by day and model, and agents. `since` is Unix seconds. `cost_usd` is null if one row's
-    is."""
+    """Totals, rows by day and model, and agents. `since` is Unix seconds."""
 
     object: Literal["usage"]
     since: int
     estimated_requests: int
-    cost_usd: str | None
     data: list[UsageRow]
     agents: list[AgentUsage]
 
