@@ -30,6 +30,7 @@ from openresponses_bridge.protocol.request import (
 )
 from openresponses_bridge.protocol.response import CompactResource, ErrorBody, Response
 from openresponses_bridge.protocol.unknown import EXTRA, OURS
+from openresponses_server.api.inspector.routes import CostRequest
 
 # Docstrings of these classes are descriptions in the document.
 
@@ -394,6 +395,15 @@ class MeasuredContext(Struct, frozen=True, kw_only=True):
     entries: list[dict[str, Any]]
 
 
+class Cost(Struct, frozen=True):
+    """A cost in US dollars, as a decimal number, and that of the tokens of each round; null if it is not
+    known."""
+
+    object: Literal["cost"]
+    cost_usd: str | None
+    rounds: list[str]
+
+
 Schema = dict[str, Any]
 BEYOND: Final = f"{OURS}beyond"
 NATIVE: Final = f"{OURS}native"
@@ -424,6 +434,8 @@ ROOTS: Final[tuple[type[Any], ...]] = (
     SearchAnswer,
     ListedResponses,
     MeasuredContext,
+    CostRequest,
+    Cost,
     Status,
     ForwardedRequest,
     ChatCompletionRequest,
