@@ -141,8 +141,8 @@ class MoneyBudget:
 
 @lru_cache(1024)
 def units(dollars: float, exponent: int = 0) -> int:
-    """Dollars for 10 to the power of `exponent` as whole units of 10⁻¹² for one. Raises ValueError for what
-    is no number."""
+    """Dollars for 10 to the power of `exponent` as whole units of 10⁻¹² for one. Raises ValueError if they
+    are not finite."""
     if not math.isfinite(dollars):
         raise ValueError("not a number")
     return int(Decimal(repr(dollars)).scaleb(UNIT - exponent).to_integral_value())
