@@ -356,7 +356,7 @@ def as_toml(value: Any) -> str:
         return f"{{ {', '.join(f'{name} = {as_toml(each)}' for name, each in value.items())} }}"
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(as_toml, value))}]"
-    return json.dumps(value)
+    return json.dumps(value, ensure_ascii=False)
 
 
 _FILE: Final = "models.toml"
