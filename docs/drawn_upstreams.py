@@ -94,7 +94,7 @@ def upstreams_page() -> str:
         "What the server knows of models (limits, images, levels of effort) is found by their names, however",
         "a provider writes them. `openresponses-bridge models sync api.json` brings that up to date from a",
         "dump of models.dev that you have, in a file that the setting `models_file` names, and fetches",
-        "nothing.",
+        "nothing. The file also has [prices](server.md#costs), which count for exactly these names.",
         "",
         "```sh",
         "openresponses-bridge doctor --upstream ollama --model qwen3  # does it answer, has it the model?",

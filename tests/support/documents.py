@@ -115,6 +115,7 @@ HOW: Final[dict[str, dict[str, str]]] = {
     },
     "docs/server.md": {
         "Prompts": "tests/server/requests/test_prompts.py::test_the_example_of_the_page_works",
+        "Costs": "tests/server/upstreams/test_prices.py::test_the_config_of_the_page_can_be_used",
         "Keys that are managed": (
             "tests/server/api/test_managed_keys.py::test_the_commands_of_the_page_can_be_given"
         ),

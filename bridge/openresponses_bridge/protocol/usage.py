@@ -52,6 +52,10 @@ class RoundUsage(Struct, frozen=True):
     estimated: bool | UnsetType = UNSET
 
 
+COUNTS: Final = tuple(name for name in RoundUsage.__struct_fields__ if name != "estimated")
+"""The names of the counts of `Usage.of`."""
+
+
 class Usage(Extensible, frozen=True):
     """Schema Usage: the counts of one response. Our `estimated` is true when the upstream left out at least
     one of them; our `rounds` are those of each answer, if it is the sum of several."""

@@ -83,6 +83,7 @@ _ROUTES: list[BaseRoute] = [
     Route("/inspector", inspector.page, methods=["GET"]),
     Route("/inspector/v1/captures", inspector.capture, methods=["POST"]),
     Route("/inspector/v1/context", inspector.context, methods=["POST"]),
+    Route("/inspector/v1/cost", inspector.cost, methods=["POST"]),
     Route("/inspector/v1/responses", inspector.create, methods=["POST"]),
     Route("/inspector/v1/responses", inspector.listed, methods=["GET"]),
     Route("/inspector/v1/responses/{id}/request", inspector.request_of, methods=["GET"]),

@@ -124,7 +124,7 @@ class ForwardingResponder:
             size += len(data)
             if size > most:
                 raise too_long(most)
-            forwarded.usage.feed(data)
+            forwarded.feed(data)
             await send({"type": "http.response.body", "body": data, "more_body": True})
             data = await reader.read()
         self._ended = True

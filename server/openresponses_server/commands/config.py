@@ -85,8 +85,9 @@ def models() -> None:
     help="Take this provider's models, before those of the next one. [default: the makers of models]",
 )
 def sync(file: Path, into: Path, providers: tuple[str, ...]) -> None:
-    """Write limits, abilities and levels of effort from FILE, an `api.json` of models.dev that you have, into
-    a file that the setting `models_file` names; print what changes. Models that FILE does not have stay.
+    """Write limits, abilities, levels of effort and prices from FILE, an `api.json` of models.dev that you
+    have, into a file that the setting `models_file` names; print what changes. Models that FILE does not have
+    stay. A price of nothing is left out: it says that a plan includes the model, or that nobody knows.
 
     Nothing is fetched. Exit code 0: it is written or was up to date, 2: a file can't be used.
     """
@@ -120,9 +121,18 @@ def sync(file: Path, into: Path, providers: tuple[str, ...]) -> None:
 
 
 def _change(name: str, before: Any, after: Any) -> str:
-    fields = after.__struct_fields__
+    now = _facts(after)
     if before is None:
-        facts = (f"{field} {getattr(after, field)}" for field in fields if getattr(after, field) is not None)
-        return f"+ {name}: {', '.join(facts)}"
-    pairs = ((field, getattr(before, field), getattr(after, field)) for field in fields)
+        return f"+ {name}: {', '.join(f'{field} {fact}' for field, fact in now.items() if fact is not None)}"
+    pairs = ((field, old, now[field]) for field, old in _facts(before).items())
     return f"~ {name}: {', '.join(f'{field} {old} → {new}' for field, old, new in pairs if old != new)}"
+
+
+def _facts(model: Any) -> dict[str, Any]:
+    from msgspec import to_builtins
+
+    from openresponses_server.upstreams.catalog import as_toml
+
+    facts = {field: getattr(model, field) for field in model.__struct_fields__}
+    price = facts["price"]
+    return facts | {"price": None if price is None else as_toml(to_builtins(price))}

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
+
+from msgspec import to_builtins
 
 from openresponses_bridge.text import printable
 from openresponses_server.commands.flags import parameter_of
 from openresponses_server.settings import EMBEDDED_STORE, KEYS_VARIABLES, Settings, WireKeys
 from openresponses_server.settings.files import lines_of, masked
 from openresponses_server.store.stores import shown_store
+from openresponses_server.upstreams.catalog import as_toml
 from openresponses_server.upstreams.dialects import without_password
 from openresponses_server.upstreams.profiles import profile
 
@@ -94,7 +96,7 @@ def _of_profile(settings: Settings, given: dict[str, Any], name: str) -> Iterato
 def _lines(fields: Mapping[str, Any], path: str, places: ValueSources, everything: bool) -> Iterator[str]:
     for where, key, value in _leaves(fields, path, ""):
         place = places.of(where)
-        if place == _DEFAULT and (not everything or value in ([], {})):
+        if place == _DEFAULT and (not everything or value in ([], (), {})):
             continue
         if where == "$.store" and value == EMBEDDED_STORE:
             place = f"{place}: {shown_store(value)}"
@@ -147,4 +149,4 @@ def _masked(value: Any) -> Any:
 
 
 def _json(value: Any) -> str:
-    return printable(json.dumps(value, ensure_ascii=False))
+    return printable(as_toml(to_builtins(value)))

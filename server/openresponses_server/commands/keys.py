@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
+_NUMBER: Final = re.compile(r"[0-9]{1,12}(\.[0-9]{1,12})?", re.ASCII)
 _AGE: Final = re.compile(r"[0-9]{1,6}[smhdw]")
 _DEFAULT: Final = "default"
 _LONGEST: Final = 200  # characters of a name or pattern
@@ -28,6 +29,7 @@ _FLAGS: Final = {
     "tokens": "tokens_per_minute",
     "concurrent": "concurrent",
     "calls": "calls_per_day",
+    "usd_per_day": "usd_per_day",
 }
 
 
@@ -43,6 +45,22 @@ class _Limit(click.ParamType[Any]):
         if int(text) == 0:
             self.fail("a limit is at least 1; `keys revoke` ends a key", param, ctx)
         return int(text)
+
+
+class _Dollars(click.ParamType[Any]):
+    name = "dollars|default"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float | str:
+        from openresponses_server.limits.owners import LEAST_USD, MOST_USD, is_limit
+
+        text = str(value)
+        if text == _DEFAULT:
+            return text
+        if not _NUMBER.fullmatch(text):
+            self.fail(f"{text!r} is neither a number of dollars nor {_DEFAULT!r}", param, ctx)
+        if not is_limit("usd_per_day", float(text)):
+            self.fail(f"a limit is {LEAST_USD} to {MOST_USD:.0f}; `keys revoke` ends a key", param, ctx)
+        return float(text)
 
 
 class _Expiry(click.ParamType[Any]):
@@ -76,6 +94,11 @@ _limits = [
     click.option("--tokens", type=_Limit(), help="Tokens a minute."),
     click.option("--concurrent", type=_Limit(), help="Responses in progress at once."),
     click.option("--calls", type=_Limit(), help="Calls of the server's own tools in a day (UTC)."),
+    click.option(
+        "--usd-per-day",
+        type=_Dollars(),
+        help="US dollars in a day (UTC), by the prices of the server; models without one are refused then.",
+    ),
     click.option(
         "--model",
         "models",
@@ -195,6 +218,7 @@ async def _change(
 
 
 def _columns(key: ManagedKey, now: float) -> Iterable[str]:
+    from openresponses_server.limits.money import plain
     from openresponses_server.limits.owners import LIMIT_NAMES
 
     yield key.id
@@ -203,7 +227,7 @@ def _columns(key: ManagedKey, now: float) -> Iterable[str]:
     yield f"{key.name} for {key.owner}"
     for name in LIMIT_NAMES:
         if (value := getattr(key.limits, name)) is not None:
-            yield f"{name}={value}"
+            yield f"{name}={plain(value) if isinstance(value, float) else value}"
     if key.models is not None:
         yield f"models={','.join(key.models)}"
     if key.expires_at is not None:

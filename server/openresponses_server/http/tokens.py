@@ -26,7 +26,7 @@ from openresponses_server.http.access import Access, KeysWanted, refused
 from openresponses_server.http.client.connect_options import ConnectOptions
 from openresponses_server.http.client.pool import ConnectionPool, Connector
 from openresponses_server.http.flow import BodyReader
-from openresponses_server.limits.owners import MOST, KeyLimits, OwnerLimits
+from openresponses_server.limits.owners import KeyLimits, OwnerLimits, is_limit
 from openresponses_server.settings import OidcSettings, Timeouts
 from openresponses_server.tasks import end_tasks
 
@@ -145,12 +145,12 @@ class TokenIssuer:
             if not isinstance(given, list) or not all(isinstance(each, str) for each in given):
                 raise ValueError("the models")
             models = tuple(given)  # none of them where the claim is missing
-        limits = {}
+        limits: dict[str, Any] = {}
         for limit, claim in settings.limits_claims.items():
             value = claims.get(claim)
             if value is None:
                 continue
-            if type(value) is not int or not 0 < value <= MOST:
+            if not is_limit(limit, value):
                 raise ValueError("a limit")
             limits[limit] = value
         expires_at = float(claims["exp"]) + settings.leeway

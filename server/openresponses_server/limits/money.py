@@ -4,27 +4,49 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Sequence
 from decimal import Decimal
-from typing import Final, Protocol
+from functools import lru_cache
+from typing import Final, Literal, Protocol
 
 from openresponses_server.errors import HttpError
 from openresponses_server.limits.day_counts import DAY, DayCounts
+from openresponses_server.limits.owners import OwnerLimits
 from openresponses_server.settings import SettingsError
 
-_UNIT: Final = 12  # decimal places of a dollar
+UNIT: Final = 12
+"""The decimal places of a dollar that are counted."""
 _WHERE: Final = "$.limits.usd_per_day_per_key"
+_MOST_PAID: Final = 10**18  # of one response: sums of these stay within 64 bits
+Counted = Literal["tokens", "images", "requests"]
+"""What of a request is counted at the latest when it has been answered."""
+_NEEDED: Final[dict[Counted, str]] = {
+    "tokens": "`input` and `output`",
+    "images": "`per_image` or `per_request`, as its answers need not count tokens",
+    "requests": "`per_request`, as its answers need not count tokens",
+}
 
 
 class PriceList(Protocol):
-    """What models cost, in whole numbers of 10⁻¹² US dollars."""
+    """What models cost."""
 
-    def has(self, model: str) -> bool:
-        """Whether there is a price for this model."""
+    def has(self, model: str, upstream_models: Iterable[str], what: Counted) -> bool:
+        """Whether the cost of a request is known once that is counted, for this name of a client and
+        whichever of these names upstream."""
         ...
 
-    def cost(self, model: str, counts: Mapping[str, int]) -> int | None:
-        """The cost of tokens, counted under the names of `Usage.of`; None if it is not known."""
+
+class UpstreamModel(Protocol):
+    """Where a request goes."""
+
+    @property
+    def model(self) -> str:
+        """The model's name there."""
+        ...
+
+    @property
+    def fallbacks(self) -> Sequence[UpstreamModel]:
+        """Where it may go instead."""
         ...
 
 
@@ -41,68 +63,91 @@ class AllSpending(Protocol):
 
 
 class MoneyBudget:
-    """What each key spends today, in UTC: new requests are refused when that is `dollars` or more. A response
-    is paid when it has ended, so that those in progress may spend more. Workers that have `others` count
-    together; while those do not answer, each counts by itself, and makes up for it afterwards.
+    """What each key spends today, in UTC: new requests are refused when that is `dollars` or more, None for
+    any number, unless the owner has a limit of its own. A response is paid when it has ended, so that those
+    in progress may spend more. Workers that have `others` count together; while those do not answer, each
+    counts by itself, and makes up for it afterwards.
 
-    Raises SettingsError without `prices`, and for a number of dollars that is not one or is less than 10⁻¹².
+    Raises SettingsError for `dollars` without `prices`, and for a number of dollars that is not one or is
+    less than 10⁻¹².
     """
 
     def __init__(
         self,
-        dollars: float,
+        dollars: float | None,
         prices: PriceList | None,
         others: AllSpending | None = None,
         clock: Callable[[], float] = time.time,
+        owners: OwnerLimits | None = None,
     ) -> None:
-        if prices is None:
-            raise SettingsError("a budget in dollars needs the models' [prices]", _WHERE)
-        self._most = int(Decimal(repr(dollars)).scaleb(_UNIT)) if math.isfinite(dollars) else 0
-        if not self._most:
+        if dollars is not None and prices is None:
+            raise SettingsError(
+                "a budget in dollars needs the models' [prices], or a `models_file` with prices", _WHERE
+            )
+        if dollars is not None and not (math.isfinite(dollars) and units(dollars)):
             raise SettingsError("a budget is a number of dollars, more than nothing", _WHERE)
-        self._dollars = f"{Decimal(repr(dollars)).normalize():f}"
+        self._dollars = dollars
+        self._owners = OwnerLimits() if owners is None else owners
         self._prices = prices
         self._others = others
         self._clock = clock
         self._spent = DayCounts()
 
-    async def accept(self, owner: str, model: str) -> None:
-        """Raises HttpError 400 for a model without a price, which would make the budget void, and 429 if this
-        key has spent what it may."""
-        if not self._prices.has(model):
+    async def accept(
+        self, owner: str, model: str, target: UpstreamModel, counted: Counted = "tokens"
+    ) -> None:
+        """Raises HttpError 400 for a model without a price for what is counted, which would make the budget
+        void, and 429 if this key has spent what it may."""
+        own = self._owners.of(owner).usd_per_day
+        dollars = self._dollars if own is None else own
+        if dollars is None:
+            return
+        names = [target.model, *(each.model for each in target.fallbacks)]
+        if self._prices is None or not self._prices.has(model, names, counted):
             raise HttpError(
                 400,
-                "One API key may spend a limited amount a day (limits.usd_per_day_per_key), and this model "
-                "has no price in [prices]: what it costs could not be counted.",
+                "This API key may spend a limited amount a day, and what this model costs could not be "
+                f"counted: it has no price in [prices] with {_NEEDED[counted]}.",
                 code="model_without_price",
                 param="model",
             )
+        most = units(dollars)
         now = self._clock()
         spent = self._spent.at(now).get(owner, 0)
         full = self._spent.has_no_room(owner)
-        if spent < self._most and not full and self._others is not None:
+        if spent < most and not full and self._others is not None:
             spent = max(spent, await self._others.spent(owner, self._spent.day) or 0)
-        if spent < self._most and not full:
+        if spent < most and not full:
             return
         raise HttpError(
             429,
-            f"One API key may spend {self._dollars} US dollars a day (UTC), and this one has: try again "
+            f"One API key may spend {plain(dollars)} US dollars a day (UTC), and this one has: try again "
             "tomorrow.",
             code="budget_exceeded",
             headers={"retry-after": str(DAY - int(now) % DAY), "x-should-retry": "false"},
         )
 
-    def pay(self, owner: str, model: str, counts: Mapping[str, int]) -> None:
-        """Count what a response has cost. Tokens of which only the total is known are paid as output. What
-        one response costs beyond a day's budget is not counted."""
-        cost = self._prices.cost(model, counts)
-        if cost is None:
-            all_output = dict.fromkeys(counts, 0) | {"output_tokens": counts["total_tokens"]}
-            cost = self._prices.cost(model, all_output) or 0
-        cost = min(max(cost, 0), self._most)
+    def pay(self, owner: str, cost: int) -> None:
+        """Count what a response has cost, in 10⁻¹² US dollars, a million dollars at most: also for owners
+        without a budget, who may get one before the day is over."""
+        cost = min(cost, _MOST_PAID)
         here = self._spent.at(self._clock())
-        if not cost or self._spent.has_no_room(owner):
+        if cost <= 0 or self._spent.has_no_room(owner):
             return
         here[owner] = here.get(owner, 0) + cost
         if self._others is not None:
             self._others.pay(owner, self._spent.day, cost)
+
+
+@lru_cache(1024)
+def units(dollars: float, exponent: int = 0) -> int:
+    """Dollars for 10 to the power of `exponent` as whole units of 10⁻¹² for one. Raises ValueError if they
+    are not finite."""
+    if not math.isfinite(dollars):
+        raise ValueError("not a number")
+    return int(Decimal(repr(dollars)).scaleb(UNIT - exponent).to_integral_value())
+
+
+def plain(dollars: float) -> str:
+    """A number of dollars as a decimal number without an exponent."""
+    return f"{Decimal(repr(dollars)).normalize():f}"

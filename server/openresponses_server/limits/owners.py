@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
-from typing import Final
+from typing import Any, Final
 
 from msgspec import Struct
 
@@ -22,11 +22,16 @@ class KeyLimits(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=T
     """Responses in progress."""
     calls_per_day: int | None = None
     """Calls of tools that the server runs itself."""
+    usd_per_day: float | None = None
+    """US dollars that its responses cost, in UTC."""
 
 
 LIMIT_NAMES: Final = KeyLimits.__struct_fields__
 MOST: Final = 2**40
 """The greatest limit."""
+MOST_USD: Final = 1e6
+LEAST_USD: Final = 1e-12
+"""The limits of one in dollars: what is counted is whole numbers of the least."""
 DEFAULT: Final = KeyLimits()
 
 
@@ -54,9 +59,16 @@ class OwnerLimits:
                 self._claimed.popitem(last=False)
 
 
+def is_limit(name: str, value: object) -> bool:
+    """Whether this is a value for the limit with this name."""
+    if name == "usd_per_day":
+        return type(value) in (int, float) and LEAST_USD <= value <= MOST_USD  # type: ignore[operator]
+    return type(value) is int and 0 < value <= MOST
+
+
 def lowest(several: Iterable[KeyLimits]) -> KeyLimits:
     """Of each limit the lowest that any of these sets."""
-    found: dict[str, int] = {}
+    found: dict[str, Any] = {}
     for each in several:
         for name in LIMIT_NAMES:
             limit = getattr(each, name)

@@ -17,11 +17,11 @@ import structlog
 
 from openresponses_bridge.protocol.codec import encode
 from openresponses_bridge.protocol.response import Response
-from openresponses_bridge.protocol.usage import Usage, numbers_of
+from openresponses_bridge.protocol.usage import Usage
 from openresponses_server.errors import HttpError, Outage
 from openresponses_server.limits.call_budget import CallBudget
 from openresponses_server.limits.gate import Gate
-from openresponses_server.limits.money import MoneyBudget, PriceList
+from openresponses_server.limits.money import Counted, MoneyBudget, PriceList, UpstreamModel
 from openresponses_server.limits.owners import DEFAULT, OwnerLimits
 from openresponses_server.limits.rates import Buckets, Decision, LimitState, Rates, decision, rates_of
 from openresponses_server.settings import Settings
@@ -169,7 +169,9 @@ class Quotas:
                 self._shared.count(kind, limit)
         self._calls = CallBudget(settings.tools.calls_per_day_per_key, self._shared, owners=self._owners)
         dollars = limits.usd_per_day_per_key
-        self._money = None if dollars is None else MoneyBudget(dollars, prices, self._shared)
+        self._money = None
+        if dollars is not None or settings.managed_keys or settings.oidc:
+            self._money = MoneyBudget(dollars, prices, self._shared, owners=self._owners)
 
     def rates(self, owner: str) -> Rates:
         """The rates of this owner."""
@@ -198,18 +200,21 @@ class Quotas:
         owner: str,
         *,
         model: str | None = None,
+        target: UpstreamModel | None = None,
+        counted: Counted = "tokens",
         size: Callable[[], int] | None = None,
         form: Form = openai_headers,
     ) -> dict[str, str]:
         """Count one more request of this owner. `model` is None for one that needs none, and so costs
-        nothing; `size` returns how many bytes of it will be stored, None: it is not stored. Returns the
-        headers of its answer. Raises HttpError 429 that names the limit, and 400 for a model without a price
-        where there is a budget."""
+        nothing; `target` has its names upstream, and its price has to be for what is `counted`. `size`
+        returns how many bytes of it will be stored, None: it is not stored. Returns the headers of its
+        answer. Raises HttpError 429 that names the limit, and 400 for a model without a price where there is
+        a budget."""
         if owner == _WITHOUT_KEY:
             return {}
-        if self._money is not None and model is not None:
+        if self._money is not None and model is not None and target is not None:
             try:
-                await self._money.accept(owner, model)
+                await self._money.accept(owner, model, target, counted)
             except HttpError as error:
                 if error.http_status == 429:
                     self._refused("usd")
@@ -268,17 +273,23 @@ class Quotas:
             return decision(rates, self._buckets.begin(owner), admitted=True)
         return here
 
-    def ended(self, owner: str, response: Response, tokens: Callable[[], Usage], *, stored: bool) -> None:
+    def ended(
+        self,
+        owner: str,
+        response: Response,
+        tokens: Callable[[], Usage],
+        *,
+        stored: bool,
+        cost: int | None = None,
+    ) -> None:
         """Count a response that has ended and that an upstream had begun. `tokens` estimates its tokens if
-        the upstream did not count them."""
+        the upstream did not count them; `cost` is in 10⁻¹² US dollars, None if it is not known."""
         if owner == _WITHOUT_KEY:
             return
-        limited = self.rates(owner).tokens is not None
-        if limited or self._money is not None:
+        if self._money is not None and cost is not None:
+            self._money.pay(owner, cost)
+        if self.rates(owner).tokens is not None:
             used = tokens() if response.usage is None else response.usage
-            if self._money is not None:
-                self._money.pay(owner, response.model, numbers_of(used))
-        if limited:
             spent = max(used.input_tokens, 0) + max(used.output_tokens, 0)
             self._buckets.spend(owner, spent)
             if self._shared is not None:

@@ -61,7 +61,7 @@ class EndedRun(NamedTuple):
     `noticed` are the losses and repairs, `seconds` is the duration of the run, and `first_bytes` that until
     an upstream's answer began, None if none did. `has_end`: the response has ended; otherwise it was refused,
     its client has disconnected, or another worker ends it. `rounds` has the usage of each answer where the
-    server ran tools between them."""
+    server ran tools between them. `cost` is in 10⁻¹² US dollars, None if it is not known."""
 
     upstream: str
     model: str
@@ -72,6 +72,7 @@ class EndedRun(NamedTuple):
     first_bytes: float | None
     has_end: bool
     rounds: Sequence[Usage] = ()
+    cost: int | None = None
 
 
 class LoggedEnd(NamedTuple):

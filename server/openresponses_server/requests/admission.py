@@ -82,8 +82,11 @@ async def count_request(request: PreparedRequest, service: Service, *, asks_mode
         return
     body, form = request.body, request.limits_form
     size = None if body.store is False else lambda: len(encode(own_input(body)))
-    model = (body.model or request.target.model) if asks_model else None
-    request.answer_headers = await service.quotas.accept(request.owner, model=model, size=size, form=form)
+    target = request.target if asks_model else None  # it has none yet
+    model = None if target is None else body.model or target.model
+    request.answer_headers = await service.quotas.accept(
+        request.owner, model=model, target=target, size=size, form=form
+    )
 
 
 async def load_history(request: PreparedRequest, service: Service) -> None:
@@ -177,4 +180,4 @@ class QuotaCount(Watch, Struct):
             output = sum(tokens.item(item, self.model) for item in response.output)
             return Usage.of(self.size // _BYTES_PER_TOKEN, output, estimated=True)
 
-        self.service.quotas.ended(self.owner, response, estimated, stored=self.stored)
+        self.service.quotas.ended(self.owner, response, estimated, stored=self.stored, cost=ended.cost)

@@ -50,12 +50,13 @@ if TYPE_CHECKING:
 def compose(settings: Settings) -> Service:
     """Build the service. Raises SettingsError for settings that can't be used."""
     sealer = ServerSealer(settings.sealing_key_env)
-    prices = Prices(settings.prices) if settings.prices else None
     owners = OwnerLimits()
     keys = client_keys(settings, owners)
     gate = Gate(settings.limits, owners)
     available = available_for(settings.limits)
     router = build_router(settings, sealer)
+    filed = router.catalog.filed_prices
+    prices = Prices(settings.prices, filed) if settings.prices or filed else None
     metrics = Metrics(gate, named_models(settings))
     circuits = {each.name: each.settings.circuit for each in router.configured()}
     routes = RouteTable(Routes(settings.balance, circuits), list(circuits), moved=metrics.moved)
@@ -88,7 +89,7 @@ def compose(settings: Settings) -> Service:
         keeper=runs.keeper,
         judge=SchemaJudge(settings.limits.schema_seconds),
         meters=Meters(book, settings.tokenizers),
-        usage=UsageKeeper(book, store.usage, seconds_of(settings.usage_retention), prices),
+        usage=UsageKeeper(book, store.usage, seconds_of(settings.usage_retention)),
         prices=prices,
         sealer=sealer,
         keys=keys,

@@ -12,7 +12,7 @@ import asyncio
 import json
 import re
 import time
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from functools import partial
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -33,6 +33,7 @@ from openresponses_server.http.client.upload import Upload
 from openresponses_server.http.headers import HeaderFields, fields_of
 from openresponses_server.http.multipart import MultipartScanner, boundary_of, content_type_of, model_part
 from openresponses_server.limits.memory import RECEIVED
+from openresponses_server.limits.money import Counted
 from openresponses_server.observation.responses import EndedRun, LoggedEnd, TokenTiming, Watch
 from openresponses_server.requests.bodies import body_pieces, read_json
 from openresponses_server.requests.service import Service
@@ -40,11 +41,13 @@ from openresponses_server.runs.outcome import LogLine, RunOutcome
 from openresponses_server.settings import Forwarded, Retries
 from openresponses_server.upstreams.attempts import Attempt, Attempts
 from openresponses_server.upstreams.base import UpstreamReply, UpstreamRequest, called
+from openresponses_server.upstreams.prices import Prices
 from openresponses_server.upstreams.targets import Target
 
 _BYTES_PER_TOKEN: Final = 4
 _FORM: Final = "multipart/form-data"
 _MODEL: Final = "model"
+_MOST_IMAGES: Final = 1000  # that one request can ask for
 _MOST_KEPT: Final = 256 * 1024  # bytes of a form that is kept, to be sent again if its upstream is down
 
 
@@ -58,6 +61,13 @@ class Endpoint(NamedTuple):
     operation: str
     tokens: bool = False
     forms: bool = False
+
+    @property
+    def counted(self) -> Counted:
+        """What is counted at the latest when it has been answered."""
+        if self.tokens:
+            return "tokens"
+        return "images" if self.setting == "images" else "requests"
 
 
 ENDPOINTS: Final = {
@@ -84,6 +94,8 @@ class ForwardedBody(Protocol):
     can_be_repeated: bool
     text_bytes: int
     """From which tokens are estimated."""
+    images: int
+    """How many it asks for, if it is for images; 1 where that is not known."""
     received: asyncio.Event
     """Set when nothing of it is read any more."""
 
@@ -104,6 +116,7 @@ class _JsonBody(Struct):
     fields: dict[str, Raw]
     model: str | None
     text_bytes: int
+    images: int
     can_be_repeated: bool = True
     received: asyncio.Event = field(default_factory=_set)
 
@@ -119,6 +132,7 @@ class _Form(Struct):
     model: str | None
     at: tuple[int, int]
     text_bytes: int = 0
+    images: int = 1
     can_be_repeated: bool = True
     received: asyncio.Event = field(default_factory=_set)
 
@@ -143,6 +157,7 @@ class _ArrivingForm(Struct):
     """The bytes of all of it, if the client said so."""
     model: str | None
     text_bytes: int = 0
+    images: int = 1
     can_be_repeated: bool = False
     received: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -183,7 +198,15 @@ def _decoded(body: bytes) -> _JsonBody:
     if others:  # some servers read names whatever their case is, and take the last one
         what = f"{others[0]}: the field is called model"
         raise InvalidRequestError(InvalidRequestError.INVALID_VALUE, what, param=_MODEL)
-    return _JsonBody(fields, model, len(body))
+    return _JsonBody(fields, model, len(body), _images_of(fields.get("n", b"")))
+
+
+def _images_of(given: bytes) -> int:
+    try:
+        number = msgspec.json.decode(given, type=int)
+    except (msgspec.MsgspecError, UnicodeError):
+        return 1
+    return number if 1 <= number <= _MOST_IMAGES else 1
 
 
 async def _read_form(
@@ -215,6 +238,11 @@ _MOST_TRIED: Final = 4
 _USAGE: Final = re.compile(rb'"usage"[ \t\r\n]{0,8}:[ \t\r\n]{0,8}(?=\{)')
 _JSON: Final = json.JSONDecoder()
 _FRAME: Final = b"data:"
+# the images of an answer, each by its key or address; of a stream also those that are not finished
+_IMAGE: Final = re.compile(
+    rb'"(?:(b64_json)|(url)|type)"[ \t\r\n]{0,8}:[ \t\r\n]{0,8}"(image_\w{1,20}\.partial_image")?'
+)
+_LONGEST_IMAGE: Final = 80  # bytes of what is looked for
 
 
 class _Answer(Struct):
@@ -222,6 +250,29 @@ class _Answer(Struct):
 
     usage: Any = None
     meta: Any = None
+
+
+class ImageCounter:
+    """Counts the images of an answer as it passes."""
+
+    def __init__(self) -> None:
+        self._end = b""
+        self._found = [0, 0, 0]
+
+    def feed(self, data: bytes) -> None:
+        """The next bytes of the answer."""
+        data = self._end + data
+        for found in _IMAGE.finditer(data):
+            if found.end() > len(self._end):
+                for number, group in enumerate(found.groups()):
+                    self._found[number] += group is not None
+        self._end = data[-_LONGEST_IMAGE:]
+
+    @property
+    def images(self) -> int:
+        """Their number so far."""
+        inline, linked, partial = self._found
+        return max(inline - partial, linked)
 
 
 class UsageFinder:
@@ -305,12 +356,20 @@ class _Count(Watch, Struct):
     service: Service
     owner: str
     model: str
+    used: Callable[[], Usage | None]
+    """What it has used until now."""
 
     def end(self, ended: EndedRun, said: LoggedEnd) -> None:
         usage, failed = ended.response.usage, not ended.has_end or ended.response.status == "failed"
-        self.service.meters.book.add(self.owner, "", self.model, usage, failed=failed)
+        self.service.meters.book.add(self.owner, "", self.model, usage, failed=failed, cost=ended.cost)
         if ended.first_bytes is not None:
-            self.service.quotas.ended(self.owner, ended.response, partial(Usage.of, 0, 0), stored=False)
+            self.service.quotas.ended(
+                self.owner,
+                ended.response,
+                lambda: self.used() or Usage.of(0, 0),
+                stored=False,
+                cost=ended.cost,
+            )
 
 
 class ForwardedRequest:
@@ -330,7 +389,9 @@ class ForwardedRequest:
         self.received = body.received
         self.owner: str = request.state.owner
         self.answer = ForwardedAnswer(request.state.request_id, body.model or target.model)
-        self.usage = UsageFinder()
+        self._usage = UsageFinder()
+        self._images = ImageCounter() if endpoint.counted == "images" else None
+        self._images_wanted = body.images
         self.timing = TokenTiming()
         self._endpoint = endpoint
         self._sent_bytes = body.text_bytes
@@ -340,8 +401,8 @@ class ForwardedRequest:
             parent = service.spans.parent(fields_of(request.scope))
             model, request_id = self.answer.snapshot.model, request.state.request_id
             watches.append(service.spans.response(parent, model, request_id, endpoint.operation))
-        line = LogLine(request.state.request_id, self.attempts, request.scope["path"], service.prices)
-        count = _Count(service, self.owner, self.answer.snapshot.model)
+        line = LogLine(request.state.request_id, self.attempts, request.scope["path"])
+        count = _Count(service, self.owner, self.answer.snapshot.model, self._used)
         self.outcome = RunOutcome(
             self.answer,
             self.attempts,
@@ -349,16 +410,36 @@ class ForwardedRequest:
             self.timing,
             ended_elsewhere=False,
             losses=[],
+            cost_of=None if service.prices is None else partial(self._cost, service.prices),
         )
 
+    def feed(self, data: bytes) -> None:
+        """The next bytes of the answer."""
+        self._usage.feed(data)
+        if self._images is not None:
+            self._images.feed(data)
+
     def end(self, failure: BridgeError | None = None) -> None:
-        """The answer has ended, with a failure if it is not complete. Tokens that the upstream did not count
-        are estimated."""
-        usage = self.usage.usage()
-        if usage is None and self._endpoint.tokens:
-            read = self._sent_bytes // _BYTES_PER_TOKEN
-            usage = Usage.of(read, self.usage.frames, estimated=True)
-        self.answer.end(usage, failure)
+        """The answer has ended, with a failure if it is not complete."""
+        self.answer.end(self._used(), failure)
+
+    def _used(self) -> Usage | None:
+        """The tokens of the answer so far; those that the upstream did not count are estimated, or None where
+        it need not count any."""
+        usage = self._usage.usage()
+        if usage is not None and usage.total_tokens:
+            return usage
+        if not self._endpoint.tokens:
+            return None
+        return Usage.of(self._sent_bytes // _BYTES_PER_TOKEN, self._usage.frames, estimated=True)
+
+    def _cost(self, prices: Prices, upstream_model: str, response: Response) -> int | None:
+        """The cost of the answer; of images that were not all sent, that of those that were wanted."""
+        images = 0
+        if self._images is not None:
+            wanted = 1 if response.status == "completed" else self._images_wanted
+            images = max(self._images.images, wanted)
+        return prices.cost(response.model, upstream_model, response.usage or self._used(), images)
 
 
 def _attempts(
@@ -412,5 +493,7 @@ async def prepare_forwarding(request: Request, service: Service, endpoint: Endpo
         target = first._replace(fallbacks=tuple(each for each in able if each is not first))
     else:
         target = first._replace(fallbacks=(), retries=Retries())
-    headers = await service.quotas.accept(owner, model=body.model or target.model)
+    headers = await service.quotas.accept(
+        owner, model=body.model or target.model, target=target, counted=endpoint.counted
+    )
     return ForwardedRequest(endpoint, body, target, request, service, headers)

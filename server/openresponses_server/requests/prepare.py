@@ -288,11 +288,12 @@ def new_run(request: PreparedRequest, service: Service, choice: int | None = Non
     outcome = RunOutcome(
         translation,
         attempts,
-        _watches(request, service, traced, LogLine(request.id, attempts, prices=service.prices), meter),
+        _watches(request, service, traced, LogLine(request.id, attempts), meter),
         TokenTiming() if traced is None else traced.timing(),
         ended_elsewhere=persistence is not None,
         losses=losses,
         rounds=() if rounds is None else rounds.usage,
+        cost_of=None if service.prices is None else partial(meter.cost, service.prices),
     )
     memory = request.reservation if choice is None else service.available.budget.reserve(request.owner)
     return Run(

@@ -28,9 +28,11 @@ from openresponses_bridge.models.tokens import (
     measured_request,
 )
 from openresponses_bridge.protocol.request import CreateResponse
+from openresponses_bridge.protocol.response import Response
 from openresponses_bridge.protocol.usage import Usage
 from openresponses_server.observation.responses import HANDED_OVER, EndedRun, LoggedEnd, Watch
 from openresponses_server.store.usage import UsageBook
+from openresponses_server.upstreams.prices import Prices
 from openresponses_server.upstreams.targets import Target
 from openresponses_server.upstreams.tokenizers import ExactCounter
 
@@ -183,8 +185,15 @@ class Meter(Watch):
         usage, failed = ended.response.usage, ended.response.status == "failed"
         if not ended.has_end:
             usage, failed = None, True
-        room = input_room_of(self._target)
-        self._meters.book.add(self._owner, self._agent, self._model, usage, room=room, failed=failed)
+        self._meters.book.add(
+            self._owner,
+            self._agent,
+            self._model,
+            usage,
+            room=input_room_of(self._target),
+            failed=failed,
+            cost=ended.cost,
+        )
         accepting = self.accepting
         if (
             usage is not None
@@ -196,6 +205,12 @@ class Meter(Watch):
             and self.answers == 1
         ):
             self._meters.learn(self._owner, accepting.model, self._given, usage)
+
+    def cost(self, prices: Prices, upstream_model: str, response: Response) -> int | None:
+        """The cost of the response in 10⁻¹² US dollars; that of one without an end is estimated. None if it
+        is not known."""
+        usage = response.usage or self.settle(None, response.output)
+        return 0 if usage is None else prices.cost(response.model, upstream_model, usage)
 
     def _input_tokens(self, more: Sequence[AnyItem] = ()) -> int:
         tokens = self._meters.tokens(self._given.measured, self._target.model, self._owner)

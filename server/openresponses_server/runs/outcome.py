@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, Protocol
 
 import structlog
@@ -18,7 +18,7 @@ from openresponses_bridge.diagnostics import Diagnostic
 from openresponses_bridge.dialects.base import CUT, EMPTY, INVALID_JSON, INVALID_SHAPE
 from openresponses_bridge.errors import BridgeError
 from openresponses_bridge.protocol.response import Response
-from openresponses_bridge.protocol.usage import Usage, numbers_of
+from openresponses_bridge.protocol.usage import Usage
 from openresponses_server.errors import HttpError, Outage, UpstreamError
 from openresponses_server.observation.responses import (
     HANDED_OVER,
@@ -30,7 +30,7 @@ from openresponses_server.observation.responses import (
 )
 from openresponses_server.store.endings import is_cancelled
 from openresponses_server.upstreams.attempts import Attempts
-from openresponses_server.upstreams.prices import Prices, dollars
+from openresponses_server.upstreams.prices import dollars
 
 _LONGEST: Final = 200  # characters of a name that a client or an upstream gives
 _LONGEST_CODE: Final = 64
@@ -70,11 +70,16 @@ class Ending(Protocol):
         ...
 
 
+CostOf = Callable[[str, Response], int | None]
+"""The cost of a response that was made by an upstream's model of this name, in 10⁻¹² US dollars; None if it
+is not known."""
+
+
 class RunOutcome:
     """How one run ends, for its `watches`: they begin in this order and end in the reverse one. `timing` is
     that of its tokens. `ended_elsewhere`: if the run is cancelled, another worker ends the response. `losses`
     are filled with what the request lost in translation for the upstream that accepts it, `rounds` with the
-    usage of its answers."""
+    usage of its answers. Without `cost_of` the cost is not known."""
 
     def __init__(
         self,
@@ -86,6 +91,7 @@ class RunOutcome:
         ended_elsewhere: bool,
         losses: list[Diagnostic],
         rounds: Sequence[Usage] = (),
+        cost_of: CostOf | None = None,
     ) -> None:
         self._translation = translation
         self._attempts = attempts
@@ -96,6 +102,7 @@ class RunOutcome:
         self._first: float | None = None
         self._losses = losses
         self._rounds = rounds
+        self._cost_of = cost_of
 
     def first_bytes_received(self) -> None:
         """The first bytes of the upstream's answer have arrived."""
@@ -120,17 +127,21 @@ class RunOutcome:
             watch.end(ended, said)
 
     def _ended(self) -> EndedRun:
-        target = self._attempts.target
+        target, response = self._attempts.target, self._translation.snapshot
+        cost = None
+        if self._cost_of is not None:
+            cost = 0 if self._first is None else self._cost_of(target.model, response)
         return EndedRun(
             self._attempts.chosen,
             target.model if self._attempts.chosen else "",
-            self._translation.snapshot,
+            response,
             self.timing,
             [*self._losses, *self._translation.diagnostics],
             time.perf_counter() - self._started,
             None if self._first is None else self._first - self._started,
             self._translation.ended,
             self._rounds,
+            cost,
         )
 
     def _said(self, ended: EndedRun, raised: BaseException | None) -> LoggedEnd:
@@ -156,8 +167,6 @@ class LogLine(Watch, Struct):
     attempts: Attempts
     path: str = ""
     """The endpoint, if its answer is not a response of this server's own."""
-    prices: Prices | None = None
-    """What models cost."""
 
     def end(self, ended: EndedRun, said: LoggedEnd) -> None:
         if said == HANDED_OVER:
@@ -179,10 +188,8 @@ class LogLine(Watch, Struct):
             ]
         if self.path:
             fields["path"] = self.path
-        usage = ended.response.usage
-        if self.prices is not None and usage is not None:
-            cost = dollars(self.prices.cost(ended.response.model, numbers_of(usage)))
-            fields |= {} if cost is None else {"cost_usd": cost}
+        if ended.cost is not None and ended.first_bytes is not None:
+            fields["cost_usd"] = dollars(ended.cost)
         if said.cause is not None:
             fields |= {"address": target.upstream.address, "cause": said.cause}
         _write(ended.response, said.status, said.code, fields)

@@ -49,6 +49,7 @@ __all__ = [
     "OidcSettings",
     "Playback",
     "Price",
+    "PriceTier",
     "Retries",
     "Settings",
     "SettingsError",
@@ -232,7 +233,7 @@ class OidcSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     models_claim: str | None = None
     """The claim with those names instead, a list or separated by spaces. A token without it is for none."""
     limits_claims: dict[
-        Literal["requests_per_minute", "tokens_per_minute", "concurrent", "calls_per_day"], str
+        Literal["requests_per_minute", "tokens_per_minute", "concurrent", "calls_per_day", "usd_per_day"], str
     ] = {}
     """Limits of a token's owner, each with the claim that has it. Default: those of `limits`."""
 
@@ -426,9 +427,11 @@ LogLevel = Literal["debug", "info"]
 Dollars = Annotated[float, Meta(ge=0, le=1e6)]
 
 
-class Price(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a model's tokens cost, in US dollars for a million."""
+class PriceTier(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What tokens cost in requests with long input, in US dollars for a million."""
 
+    above: Count
+    """The input tokens beyond which all tokens of a request cost this."""
     input: Dollars
     """Input."""
     cached_input: Dollars | None = None
@@ -439,6 +442,27 @@ class Price(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Output."""
     reasoning: Dollars | None = None
     """Reasoning. Default: as output."""
+
+
+class Price(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What a model costs: its tokens in US dollars for a million, the rest in US dollars."""
+
+    input: Dollars | None = None
+    """Input tokens."""
+    cached_input: Dollars | None = None
+    """Input from the upstream's cache. Default: as input."""
+    cache_write: Dollars | None = None
+    """Input that the upstream put into its cache. Default: as input."""
+    output: Dollars | None = None
+    """Output tokens."""
+    reasoning: Dollars | None = None
+    """Reasoning. Default: as output."""
+    tiers: Annotated[tuple[PriceTier, ...], Meta(max_length=8)] = ()
+    """Other prices of tokens, for requests with long input."""
+    per_image: Dollars | None = None
+    """An image of `/v1/images/…`, where the answer does not count tokens or tokens have no price."""
+    per_request: Dollars | None = None
+    """Each request, beside its tokens or images."""
 
 
 class Capabilities(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -554,8 +578,8 @@ class Limits(Struct, frozen=True, forbid_unknown_fields=True):
     tokens_per_minute_per_key: Annotated[int, Meta(ge=1, le=10**12)] | None = None
     """Tokens in and out, of one key, counted when a response has ended. Default: any number."""
     usd_per_day_per_key: Dollars | None = None
-    """US dollars that the responses of one key cost in a day (UTC) by `prices`, counted when a response has
-    ended. A model without a price is refused. Default: any number."""
+    """US dollars that the responses of one key cost in a day (UTC) by `prices` and `models_file`, counted
+    when a response has ended. A model without a price is refused. Default: any number."""
     stored_bytes_per_key: Count | None = None
     """Stored responses with their input and events, and conversations, of one key. Default: any number."""
 
@@ -614,12 +638,12 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     models: dict[str, Capabilities] = {}
     """The capabilities of models, by their names, with `*` and `?` as wildcards."""
     prices: dict[str, Price] = {}
-    """The prices of models, by the names that clients give them, with `*` and `?` as wildcards. What a model
-    without one costs is not known."""
+    """The prices of models, by the names that clients give them, with `*` and `?` as wildcards, before those
+    of `models_file`. What a model without one costs is not known."""
     models_file: str | None = None
     """A file of more models, as `openresponses-bridge models sync` writes it, relative to the file's folder.
     It is read at the start. `[models]` and what upstreams report go before it, the table that ships with the
-    server behind it."""
+    server behind it. Its prices are by the names that upstreams give models."""
     tokenizers: dict[str, str] = {}
     """The tokenizers of models, by their names, with `*` and `?` as wildcards: the path of a
     `tokenizer.json`, or an encoding as `tiktoken:o200k_base`. They need the extra `[tokenizers]`. Nothing is

@@ -21,7 +21,7 @@ from openresponses_bridge.protocol.request import Metadata
 from openresponses_bridge.protocol.response import Response
 from openresponses_bridge.state import TERMINAL_EVENT
 from openresponses_server.http.managed_keys import ManagedKey
-from openresponses_server.limits.owners import LIMIT_NAMES, MOST, KeyLimits
+from openresponses_server.limits.owners import LIMIT_NAMES, KeyLimits, is_limit
 from openresponses_server.store.base import Lease, StoredConversation
 from openresponses_server.store.frames import Frames, joined
 from openresponses_server.store.records import (
@@ -258,8 +258,8 @@ def _key(line: _KeyLine) -> ManagedKey:
         raise BadLine("has a text that can't be one of a key")
     if len(line.hash) != _HASH or not set(line.hash) <= set("0123456789abcdef"):
         raise BadLine("hash is not a SHA-256")
-    limits = [getattr(line.limits, name) for name in LIMIT_NAMES]
-    if not all(limit is None or 0 < limit <= MOST for limit in limits):
+    limits = {name: getattr(line.limits, name) for name in LIMIT_NAMES}
+    if not all(limit is None or is_limit(name, limit) for name, limit in limits.items()):
         raise BadLine("limits has one that can't be a limit")
     _check_times(line)
     fields = {name: getattr(line, name) for name in line.__struct_fields__ if name != "key"}

@@ -31,11 +31,14 @@ OTHERS: Final = "(others)"
 _DAY: Final = 86_400  # seconds
 MOST: Final = 2**53 - 1
 """The greatest sum: every client's numbers are exact up to it."""
+MOST_COST: Final = 2**62
+"""The greatest sum of costs: some four million dollars, within the 64 bits of a column."""
 
 
 class Counts(Struct):
     """`requests` that have ended; `failed` is the number of failed ones, `estimated_requests` of those whose
-    tokens were not all counted by the upstream. The other numbers are tokens, as in `Usage`."""
+    tokens were not all counted by the upstream, `priced` of those whose cost is known, and `cost` the sum of
+    that in 10⁻¹² US dollars. The other numbers are tokens, as in `Usage`."""
 
     requests: int = 0
     failed: int = 0
@@ -46,6 +49,8 @@ class Counts(Struct):
     reasoning_tokens: int = 0
     total_tokens: int = 0
     cache_write_tokens: int = 0
+    priced: int = 0
+    cost: int = 0
 
     def add(self, other: Counts) -> None:
         """Add the other counts to these."""
@@ -58,15 +63,22 @@ class Counts(Struct):
         self.reasoning_tokens += other.reasoning_tokens
         self.total_tokens += other.total_tokens
         self.cache_write_tokens += other.cache_write_tokens
+        self.priced += other.priced
+        self.cost = min(self.cost + other.cost, MOST_COST)
         tokens = self.input_tokens + self.output_tokens + self.total_tokens + self.cached_tokens
         tokens += self.reasoning_tokens + self.cache_write_tokens
         # only then can one of them be greater
         if self.requests + self.failed + self.estimated_requests + tokens > MOST:
             for name in NAMES:
-                setattr(self, name, min(getattr(self, name), MOST))
+                setattr(self, name, min(getattr(self, name), most_of(name)))
 
 
 NAMES: Final = Counts.__struct_fields__
+
+
+def most_of(name: str) -> int:
+    """The greatest sum of the count with this name."""
+    return MOST_COST if name == "cost" else MOST
 
 
 class DayCounts(Struct):
@@ -235,16 +247,24 @@ class UsageBook:
         self._sums = UsageSums(max_owners)
 
     def add(
-        self, owner: str, agent: str, model: str, usage: Usage | None, *, room: int = 0, failed: bool
+        self,
+        owner: str,
+        agent: str,
+        model: str,
+        usage: Usage | None,
+        *,
+        room: int = 0,
+        failed: bool,
+        cost: int | None = None,
     ) -> None:
         """Count a request that has ended: by its response, or without one, if it was refused or cancelled.
-        `room` is how many input tokens the model accepts, 0 if that is not known."""
+        `room` is how many input tokens the model accepts, 0 if that is not known; `cost` is in 10⁻¹² US
+        dollars, None if it is not known."""
         agent, model, now = _name(agent), _name(model), self._clock()
-        if usage is None:
-            last, counts = 0, Counts(1, int(failed))
-        else:
-            last = usage.input_tokens
-            counts = Counts(1, int(failed), int(usage.estimated is True), **numbers_of(usage))
+        last = 0 if usage is None else usage.input_tokens
+        estimated, numbers = (0, {}) if usage is None else (int(usage.estimated is True), numbers_of(usage))
+        priced, paid = (0, 0) if cost is None else (1, max(cost, 0))
+        counts = Counts(1, int(failed), estimated, **numbers, priced=priced, cost=paid)
         self._sums.add_response(
             DayCounts(owner, day_of(now), model, counts),
             AgentCounts(owner, agent, model, last, room, now, counts),

@@ -21,7 +21,6 @@ from openresponses_server.errors import Outage
 from openresponses_server.store.usage import (
     AgentCounts,
     Counts,
-    DayCounts,
     UsageBook,
     UsageRows,
     UsageStore,
@@ -29,7 +28,7 @@ from openresponses_server.store.usage import (
     day_of,
 )
 from openresponses_server.tasks import end_tasks, in_time
-from openresponses_server.upstreams.prices import Prices, dollars
+from openresponses_server.upstreams.prices import dollars
 
 _EVERY: Final = 5.0  # seconds between two batches
 _FORGOTTEN_EVERY: Final = 3600.0  # seconds
@@ -39,13 +38,10 @@ _log = structlog.get_logger(__name__)
 
 class UsageKeeper:
     """Adds the counts of an application to the store while `going` lasts. `retention` is the number of
-    seconds that sums are kept, None for ever. Reports say what was spent at `prices`."""
+    seconds that sums are kept, None for ever."""
 
-    def __init__(
-        self, book: UsageBook, store: UsageStore, retention: float | None, prices: Prices | None = None
-    ) -> None:
+    def __init__(self, book: UsageBook, store: UsageStore, retention: float | None) -> None:
         self.book = book
-        self._prices = prices
         self._store = store
         self._retention = retention
         self._writer = secrets.token_hex(8)
@@ -90,7 +86,7 @@ class UsageKeeper:
                 [row for row in spent.days if row.owner == owner and row.day >= since],
                 [agent for agent in spent.agents if agent.owner == owner],
             )
-        return _report(sums.of(owner), self._prices)
+        return _report(sums.of(owner))
 
     async def _send(self) -> None:
         await self._store.add_usage(self._writer, self._number, self._batch)
@@ -117,21 +113,17 @@ class UsageKeeper:
             self._forgotten_at = now
 
 
-def _report(spent: UsageRows, prices: Prices | None) -> dict[str, Any]:
+def _report(spent: UsageRows) -> dict[str, Any]:
     total = Counts()
-    cost = None if prices is None else 0
     for row in spent.days:
         total.add(row.counts)
-        of_row = _cost(row, prices)
-        cost = None if cost is None or of_row is None else cost + of_row
     rows = sorted(spent.days, key=lambda row: (row.day, row.model))
     agents = sorted(spent.agents, key=lambda agent: (agent.used_at, agent.agent))
     return {
         "object": "usage",
         "since": _start_of(rows[0].day if rows else day_of(time.time())),
         **_shown_counts(total),
-        "cost_usd": dollars(cost),
-        "data": [_day(row, prices) for row in rows],
+        "data": [{"day": row.day, "model": row.model, **_shown_counts(row.counts)} for row in rows],
         "agents": [_agent(agent) for agent in agents],
     }
 
@@ -139,16 +131,6 @@ def _report(spent: UsageRows, prices: Prices | None) -> dict[str, Any]:
 def _start_of(day: str) -> int:
     """The beginning of the day in Unix seconds."""
     return int(datetime.fromisoformat(day).replace(tzinfo=UTC).timestamp())
-
-
-def _day(row: DayCounts, prices: Prices | None) -> dict[str, Any]:
-    cost = dollars(_cost(row, prices))
-    return {"day": row.day, "model": row.model, **_shown_counts(row.counts), "cost_usd": cost}
-
-
-def _cost(row: DayCounts, prices: Prices | None) -> int | None:
-    """The cost of a day's responses of a model at the prices of now, None if it is not known."""
-    return None if prices is None else prices.cost(row.model, asdict(row.counts))
 
 
 def _agent(agent: AgentCounts) -> dict[str, Any]:
@@ -162,4 +144,7 @@ def _agent(agent: AgentCounts) -> dict[str, Any]:
 
 
 def _shown_counts(counts: Counts) -> dict[str, Any]:
-    return {**asdict(counts), "estimated": counts.estimated_requests > 0}
+    shown = asdict(counts)
+    priced, cost = shown.pop("priced"), shown.pop("cost")
+    known = dollars(cost) if priced == counts.requests else None
+    return {**shown, "estimated": counts.estimated_requests > 0, "cost_usd": known}

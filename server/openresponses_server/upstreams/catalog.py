@@ -20,7 +20,7 @@ from openresponses_bridge.dialects.base import LEVELS
 from openresponses_bridge.errors import WireError
 from openresponses_bridge.models.identity import model_identity, nearest_model
 from openresponses_bridge.protocol.codec import decode_json
-from openresponses_server.settings import Capabilities, SettingsError
+from openresponses_server.settings import Capabilities, Price, PriceTier, SettingsError
 from openresponses_server.settings.files import did_you_mean, located, read_config, wrong_fields
 
 # Servers' lists agree on `data[].id` and on little else: each has its own names for limits and abilities.
@@ -195,11 +195,30 @@ _DUMPED_LIMITS: Final = {
 _DUMPED_FLAGS: Final = {"tools": ("tool_call",), "reasoning": ("reasoning",)}
 
 
+_MOST_DOLLARS: Final = 1e6
+_LEAST_DOLLARS: Final = 1e-6  # less, for a million tokens, would be nothing for one
+_MOST_TIERS: Final = 8
+_OLD_TIER: Final = 200_000  # tokens
+_PRICES: Final = {
+    "input": "input",
+    "cached_input": "cache_read",
+    "cache_write": "cache_write",
+    "output": "output",
+    "reasoning": "reasoning",
+}
+
+
+class FiledModel(Capabilities, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A model in a file of them: its capabilities and its price."""
+
+    price: Price | None = None
+
+
 class UnusableDump(ValueError):
     """A dump that can't be read; the message says why."""
 
 
-def dumped_models(body: bytes, providers: Sequence[str]) -> dict[str, Capabilities]:
+def dumped_models(body: bytes, providers: Sequence[str]) -> dict[str, FiledModel]:
     """The text models of these providers of a dump, by name; of one name's facts those of the first provider
     count. Names that can't be one and values of other types are left out. Raises UnusableDump."""
     try:
@@ -212,31 +231,78 @@ def dumped_models(body: bytes, providers: Sequence[str]) -> dict[str, Capabiliti
     if len(missing) == len(providers):
         close = did_you_mean(missing[0], map(str, islice(dump, MOST_MODELS)))
         raise UnusableDump(f"it has no provider {', '.join(map(repr, missing))}{close}")
-    found: dict[str, Capabilities] = {}
+    found: dict[str, FiledModel] = {}
     for provider in providers:
         models = dump.get(provider, {}).get("models")
         for name, entry in models.items() if isinstance(models, dict) else ():
-            facts = _dumped(entry) if _DUMPED_NAME.fullmatch(name) else _NOTHING
-            if facts != _NOTHING:
+            facts = _dumped(entry) if _DUMPED_NAME.fullmatch(name) else _UNKNOWN
+            if facts != _UNKNOWN:
                 found.setdefault(name, facts)
             if len(found) > MOST_DUMPED:
                 raise UnusableDump(f"it has more than {MOST_DUMPED} models: name fewer providers")
     return found
 
 
-def _dumped(entry: Any) -> Capabilities:
+def _dumped(entry: Any) -> FiledModel:
     if not isinstance(entry, dict):
-        return _NOTHING
+        return _UNKNOWN
+    price = _dumped_price(entry.get("cost"))
     written, read = (_at(entry, ("modalities", which)) for which in ("output", "input"))
     if isinstance(written, list) and "text" not in written:
-        return _NOTHING
+        return FiledModel(price=price)
     facts: dict[str, Any] = {name: _tokens(_at(entry, path)) for name, path in _DUMPED_LIMITS.items()}
     for name, path in _DUMPED_FLAGS.items():
         value = _at(entry, path)
         facts[name] = value if isinstance(value, bool) else None
     facts["images"] = "image" in read if isinstance(read, list) else None
     facts["efforts"] = _dumped_efforts(entry.get("reasoning_options"))
-    return Capabilities(**facts)
+    return FiledModel(**facts, price=price)
+
+
+def _dumped_price(cost: Any) -> Price | None:
+    """The price of tokens; None if one of its numbers can't be one, and if all of them are 0: that is what a
+    plan includes, or what nobody knows, and would make a budget void."""
+    if not isinstance(cost, dict):
+        return None
+    rates, tiers = _dumped_rates(cost), _dumped_tiers(cost)
+    if rates is None or tiers is None:
+        return None
+    if not rates.input and not rates.output and not any(each.input or each.output for each in tiers):
+        return None
+    return msgspec.structs.replace(rates, tiers=tiers)
+
+
+def _dumped_rates(cost: Mapping[str, Any]) -> Price | None:
+    given = {name: cost[field] for name, field in _PRICES.items() if cost.get(field) is not None}
+    if not given.keys() >= {"input", "output"} or not all(map(_is_price, given.values())):
+        return None
+    return msgspec.convert({name: float(value) for name, value in given.items()}, Price)
+
+
+def _is_price(value: Any) -> bool:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return value == 0 or _LEAST_DOLLARS <= value <= _MOST_DOLLARS
+
+
+def _dumped_tiers(cost: Mapping[str, Any]) -> tuple[PriceTier, ...] | None:
+    """The prices of long requests, from the newer of the two fields that dumps have for them; None if one of
+    them can't be used: the others would be too low for it."""
+    listed = cost.get("tiers")
+    if listed is None:
+        old = cost.get("context_over_200k")
+        listed = [] if old is None else [{**old, "tier": _TIER}] if isinstance(old, dict) else None
+    if not isinstance(listed, list) or len(listed) > _MOST_TIERS:
+        return None
+    found: dict[int, PriceTier] = {}
+    for each in listed:
+        size = _tokens(_at(each, ("tier", "size"))) if isinstance(each, dict) else None
+        rates = None if size is None or _at(each, ("tier", "type")) != "context" else _dumped_rates(each)
+        if size is None or rates is None or size in found:
+            return None
+        fields = {name: getattr(rates, name) for name in _PRICES}
+        found[size] = PriceTier(above=size, **fields)
+    return tuple(found[size] for size in sorted(found))
 
 
 def _dumped_efforts(options: Any) -> list[Any] | None:
@@ -251,7 +317,7 @@ def _dumped_efforts(options: Any) -> list[Any] | None:
     return levels or None
 
 
-def read_models(path: Path) -> dict[str, Capabilities]:
+def read_models(path: Path) -> dict[str, FiledModel]:
     """The models of a file as `written_models` writes it. Raises SettingsError with the file and the line."""
     try:
         if path.stat().st_size > _MOST_FILE_BYTES:
@@ -265,28 +331,39 @@ def read_models(path: Path) -> dict[str, Capabilities]:
     return found
 
 
-def _filed(name: str, fields: Any) -> Capabilities:
+def _filed(name: str, fields: Any) -> FiledModel:
     try:
-        return msgspec.convert(fields, Capabilities)
+        return msgspec.convert(fields, FiledModel)
     except msgspec.ValidationError as error:
-        wrong = wrong_fields(error, Capabilities)
+        wrong = wrong_fields(error, FiledModel)
         wrong.at = f"$.{name}{wrong.at.removeprefix('$')}"
         raise wrong from error
 
 
-def written_models(models: Mapping[str, Capabilities]) -> bytes:
+def written_models(models: Mapping[str, FiledModel]) -> bytes:
     """A file of models, in the order of their names."""
     lines = ["# Written by `openresponses-bridge models sync`, which replaces the models of its dump here."]
     for name in sorted(models):
         lines += ["", f"[{json.dumps(name)}]"]
         facts = msgspec.to_builtins(models[name])
-        lines += [f"{field} = {json.dumps(value)}" for field, value in facts.items() if value is not None]
+        lines += [f"{field} = {as_toml(value)}" for field, value in facts.items() if value is not None]
     return ("\n".join(lines) + "\n").encode()
+
+
+def as_toml(value: Any) -> str:
+    """The value on one line; a table is an inline one."""
+    if isinstance(value, dict):
+        return f"{{ {', '.join(f'{name} = {as_toml(each)}' for name, each in value.items())} }}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(as_toml, value))}]"
+    return json.dumps(value, ensure_ascii=False)
 
 
 _FILE: Final = "models.toml"
 _WILD: Final = "*?["
 _NOTHING: Final = Capabilities()
+_UNKNOWN: Final = FiledModel()
+_TIER: Final = {"type": "context", "size": _OLD_TIER}
 _MOST_NAMES: Final = 4096  # whose capabilities are kept
 
 
@@ -294,10 +371,14 @@ class Catalog:
     """The capabilities of all models. `report` adds an upstream's list, by the upstream's name."""
 
     def __init__(
-        self, configured: Mapping[str, Capabilities], filed: Mapping[str, Capabilities] | None = None
+        self, configured: Mapping[str, Capabilities], filed: Mapping[str, FiledModel] | None = None
     ) -> None:
         """`configured`: the config's entries. `filed`: those of the operator's file of models."""
         self._configured = configured
+        self.filed_prices = {
+            name: each.price for name, each in (filed or {}).items() if each.price is not None
+        }
+        """The prices of the operator's file, by the names that upstreams give models."""
         self._filed = FiledModels(filed or {})
         self._reported: dict[str, dict[str, ReportedModel]] = {}
         self._found: dict[tuple[str, str], Capabilities] = {}
@@ -331,10 +412,10 @@ class Catalog:
 class FiledModels:
     """The models of a file, to be found by the family of their names."""
 
-    def __init__(self, models: Mapping[str, Capabilities]) -> None:
-        self._models = models
+    def __init__(self, models: Mapping[str, FiledModel]) -> None:
+        self._models = {name: each for name, each in models.items() if each != FiledModel(price=each.price)}
         self._of_family: dict[str, list[str]] = {}
-        for name in models:
+        for name in self._models:
             self._of_family.setdefault(model_identity(name).family, []).append(name)
 
     def facts_of(self, model: str) -> Capabilities:

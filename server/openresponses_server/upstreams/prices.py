@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 from functools import lru_cache
-from typing import Final
+from types import MappingProxyType
+from typing import Any, Final
 
-from msgspec import Struct
+from msgspec import UNSET, Struct
+from msgspec.structs import asdict
 
-from openresponses_server.settings import Price, SettingsError
+from openresponses_bridge.protocol.usage import Usage, numbers_of
+from openresponses_server.limits.money import UNIT, Counted, units
+from openresponses_server.settings import Price, PriceTier, SettingsError
 from openresponses_server.upstreams.catalog import best_match
 
 _MOST_NAMES: Final = 1024  # names of models whose prices are kept, which clients may make up
-_UNIT: Final = 12  # decimal places of a dollar
 _PER_MILLION: Final = 6
 
 
@@ -27,60 +29,141 @@ class _Rates(Struct, frozen=True):
     output: int
     reasoning: int
 
-
-class Prices:
-    """The prices of the settings, by the names that clients give models."""
-
-    def __init__(self, prices: Mapping[str, Price]) -> None:
-        """Raises SettingsError for a price that is not a number."""
-        self._rates = {name: _rates(name, price) for name, price in prices.items()}
-        self._of = lru_cache(_MOST_NAMES)(self._find)
-
-    def has(self, model: str) -> bool:
-        """Whether there is a price for this model."""
-        return self._of(model) is not None
-
-    def cost(self, model: str, counts: Mapping[str, int]) -> int | None:
-        """The cost in units of tokens, counted under the names of `Usage.of`; None for a model without a
-        price, and for tokens of which only the total is known. Tokens from the cache and written to it are
-        part of the input, those of reasoning part of the output."""
+    def cost(self, counts: Mapping[str, int]) -> int:
+        """The cost of tokens that are counted under the names of `Usage.of`. Those from the cache and written
+        to it are part of the input, those of reasoning part of the output."""
         given, output = counts["input_tokens"], counts["output_tokens"]
         if not given and not output:
-            return None if counts["total_tokens"] else 0
-        rates = self._of(model)
-        if rates is None:
-            return None
+            return counts["total_tokens"] * max(self.input, self.output)
         cached = min(counts["cached_tokens"], given)
         written = min(counts["cache_write_tokens"], given - cached)
         reasoning = min(counts["reasoning_tokens"], output)
         return (
-            (given - cached - written) * rates.input
-            + cached * rates.cached
-            + written * rates.cache_write
-            + (output - reasoning) * rates.output
-            + reasoning * rates.reasoning
+            (given - cached - written) * self.input
+            + cached * self.cached
+            + written * self.cache_write
+            + (output - reasoning) * self.output
+            + reasoning * self.reasoning
         )
 
-    def _find(self, model: str) -> _Rates | None:
-        pattern = best_match(model, self._rates)
-        return None if pattern is None else self._rates[pattern]
+
+class _Tariff(Struct, frozen=True):
+    """The prices of one model, in units. `tokens` are the rates of requests with more input tokens than each
+    number, the highest number first, those of all others last; it is empty if tokens have no price."""
+
+    tokens: tuple[tuple[int, _Rates], ...]
+    image: int | None
+    request: int | None
+
+    def counts(self, what: Counted) -> bool:
+        """Whether the cost of a request is known once its tokens, its images or nothing is counted."""
+        if self.request is not None:
+            return True
+        return bool(self.tokens) if what == "tokens" else what == "images" and self.image is not None
+
+    def cost(self, usage: Usage | None, images: int) -> int | None:
+        """The cost of what was counted, None if it is not known."""
+        fee = self.request or 0
+        if usage is not None and self.tokens:
+            return fee + sum(map(self._cost_of_tokens, rounds_of(usage)))
+        if images and self.image is not None:
+            return fee + images * self.image
+        return self.request
+
+    def round_costs(self, usage: Usage) -> list[int]:
+        """The cost of the tokens of each answer that a usage is the sum of."""
+        return [self._cost_of_tokens(each) for each in rounds_of(usage)] if self.tokens else []
+
+    def _cost_of_tokens(self, counts: Mapping[str, int]) -> int:
+        given = counts["input_tokens"] or counts["total_tokens"]
+        rates = next((rates for above, rates in self.tokens if given > above), self.tokens[-1][1])
+        return rates.cost(counts)
+
+
+class Prices:
+    """The prices of the settings, by the names that clients give models, before those of the operator's file,
+    by the names that upstreams give them."""
+
+    def __init__(
+        self, prices: Mapping[str, Price], filed: Mapping[str, Price] = MappingProxyType({})
+    ) -> None:
+        """Raises SettingsError for a price that is not a number, and for one that prices nothing."""
+        self._given = {name: _tariff(price, f"$.prices.{name}") for name, price in prices.items()}
+        self._filed = {name: _tariff(price, f"$.{name}.price") for name, price in filed.items()}
+        self._of = lru_cache(_MOST_NAMES)(self._find)
+
+    def has(self, model: str, upstream_models: Iterable[str], what: Counted = "tokens") -> bool:
+        """Whether there is a price for this model, whichever of these names it has upstream."""
+        tariffs = (self._of(model, each) for each in upstream_models)
+        return all(tariff is not None and tariff.counts(what) for tariff in tariffs)
+
+    def cost(self, model: str, upstream_model: str, usage: Usage | None, images: int = 0) -> int | None:
+        """The cost in units of a response with this usage, None if nothing counted tokens, or of so many
+        images; None if there is no price for that. Each round of the usage has the prices of its own length.
+        Tokens of which only the total is known cost as the dearer of input and output."""
+        tariff = self._of(model, upstream_model)
+        return None if tariff is None else tariff.cost(usage, images)
+
+    def shown(self, model: str, upstream_models: Sequence[str], usage: Usage) -> CostShown:
+        """The cost of a response of which only the names are known that its model may have upstream: it is
+        known if all of them have the same prices."""
+        tariffs = {self._of(model, each) for each in upstream_models}
+        tariff = tariffs.pop() if len(tariffs) == 1 else None
+        if tariff is None:
+            return CostShown()
+        rounds = tariff.round_costs(usage) if usage.rounds is not UNSET else []
+        return CostShown(dollars(tariff.cost(usage, 0)), [dollars(each) or "" for each in rounds])
+
+    def _find(self, model: str, upstream_model: str) -> _Tariff | None:
+        pattern = best_match(model, self._given)
+        return self._filed.get(upstream_model) if pattern is None else self._given[pattern]
+
+
+class CostShown(Struct, frozen=True):
+    """A cost in US dollars, and that of the tokens of each round; None if it is not known."""
+
+    usd: str | None = None
+    rounds: list[str] = []
+
+
+def rounds_of(usage: Usage) -> list[dict[str, Any]]:
+    """The counts of each answer that a usage is the sum of."""
+    return [numbers_of(usage)] if usage.rounds is UNSET else [asdict(each) for each in usage.rounds]
 
 
 def dollars(cost: int | None) -> str | None:
     """A cost in US dollars, exactly, as a decimal number; None if it is not known."""
     if cost is None:
         return None
-    text = f"{Decimal(cost).scaleb(-_UNIT):f}"
+    text = f"{Decimal(cost).scaleb(-UNIT):f}"
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
-def _rates(name: str, price: Price) -> _Rates:
-    cached = price.input if price.cached_input is None else price.cached_input
-    written = price.input if price.cache_write is None else price.cache_write
-    reasoning = price.output if price.reasoning is None else price.reasoning
-    given = (price.input, cached, written, price.output, reasoning)
-    if not all(map(math.isfinite, given)):
-        raise SettingsError("a price is a number", f"$.prices.{name}")
-    return _Rates(
-        *(int(Decimal(repr(each)).scaleb(_UNIT - _PER_MILLION).to_integral_value()) for each in given)
-    )
+def _tariff(price: Price, where: str) -> _Tariff:
+    try:
+        tokens = [] if price.input is None or price.output is None else [(0, _rates(price))]
+        tiers = [(tier.above, _rates(tier)) for tier in price.tiers]
+        image, request = (
+            None if each is None else units(each) for each in (price.per_image, price.per_request)
+        )
+    except ValueError:
+        raise SettingsError("a price is a number", where) from None
+    if (price.input is None) != (price.output is None) or (not tokens and (tiers or _parts_of(price))):
+        raise SettingsError("the price of tokens has `input` and `output`", where)
+    if not tokens and image is None and request is None:
+        raise SettingsError("it has no price: `input` and `output`, `per_image` or `per_request`", where)
+    if len({above for above, _ in tiers}) != len(tiers):
+        raise SettingsError("two tiers begin at the same number of tokens", where)
+    return _Tariff(tuple(sorted([*tokens, *tiers], key=lambda each: -each[0])), image, request)
+
+
+def _parts_of(price: Price) -> bool:
+    return any(each is not None for each in (price.cached_input, price.cache_write, price.reasoning))
+
+
+def _rates(price: Price | PriceTier) -> _Rates:
+    given, output = price.input or 0.0, price.output or 0.0
+    cached = given if price.cached_input is None else price.cached_input
+    written = given if price.cache_write is None else price.cache_write
+    reasoning = output if price.reasoning is None else price.reasoning
+    return _Rates(*(units(each, _PER_MILLION) for each in (given, cached, written, output, reasoning)))

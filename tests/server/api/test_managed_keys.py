@@ -14,10 +14,12 @@ from websockets.sync.client import connect
 
 from openresponses_server.api.app import create_app
 from openresponses_server.commands.cli import main
-from openresponses_server.settings import Settings, SettingsError, UpstreamSettings
+from openresponses_server.settings import Limits, Price, Settings, SettingsError, UpstreamSettings
 from openresponses_server.settings.files import hashed
+from tests.server.limits.test_quotas import used
 from tests.support.documents import blocks_of, commands_of
 from tests.support.serving import call, respond, serving
+from tests.support.upstream import ScriptedUpstream
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -114,6 +116,75 @@ def test_limits_are_changed_while_the_server_runs(managed: Managed) -> None:
         time.sleep(0.02)
 
 
+def test_a_key_has_a_budget_of_its_own_while_the_server_runs(
+    upstream: ScriptedUpstream, tmp_path: Path
+) -> None:
+    upstream.scripts["m"] = used(1_000_000, 1_000_000)
+    upstream.scripts["other"] = used(1_000_000, 1_000_000)
+    store = f"sqlite:///{tmp_path}/s.sqlite3"
+    given = Settings(
+        store=store,
+        managed_keys=True,
+        upstreams=[UpstreamSettings(url=upstream.url)],
+        prices={"m": Price(input=1.0, output=3.0)},
+        limits=Limits(usd_per_day_per_key=4.0),
+    )
+    with serving(given) as base:
+        managed = Managed(base, store)
+        key_id, headers = managed.add("--usd-per-day", "9.5")
+        _, other = managed.add()
+        managed.becomes(other, 200)
+        ask = {"model": "m", "input": "x", "store": False}
+        path = "/v1/responses"
+        found = [call(base, "POST", path, ask, headers).status for _ in range(4)]
+        assert found == [200, 200, 200, 429]
+        assert [call(base, "POST", path, ask, other).status for _ in range(2)] == [200, 429]
+        assert "usd_per_day=9.5" in managed.keys("list").output
+        assert "usd_per_day=12.5" in managed.keys("limit", key_id, "--usd-per-day", "12.5").output
+        managed.becomes(headers, 200, path, **ask)
+        assert call(base, "POST", path, ask, headers).status == 429
+        over = managed.becomes(headers, 429, path, **ask)
+        assert (over.error["code"], over.error["message"][:41]) == (
+            "budget_exceeded",
+            "One API key may spend 12.5 US dollars a d",
+        )
+        assert managed.keys("limit", key_id, "--usd-per-day", "default").exit_code == 0
+        while "4 US dollars" not in call(base, "POST", path, ask, headers).error["message"]:
+            time.sleep(0.02)
+        assert call(base, "POST", path, {**ask, "model": "other"}, headers).error["code"] == (
+            "model_without_price"
+        )
+
+
+def test_keys_of_one_owner_share_the_lowest_budget(upstream: ScriptedUpstream, tmp_path: Path) -> None:
+    upstream.scripts["m"] = used(1_000_000, 1_000_000)
+    store = f"sqlite:///{tmp_path}/s.sqlite3"
+    given = Settings(
+        store=store,
+        managed_keys=True,
+        upstreams=[UpstreamSettings(url=upstream.url)],
+        prices={"m": Price(input=1.0, output=3.0)},
+    )
+    with serving(given) as base:
+        managed = Managed(base, store)
+        keys = [managed.add("--owner", "alice", "--usd-per-day", dollars)[1] for dollars in ("8", "100")]
+        _, free = managed.add()
+        managed.becomes(free, 200)
+        ask = {"model": "m", "input": "x", "store": False}
+        found = [call(base, "POST", "/v1/responses", ask, each).status for each in (*keys, *keys, free)]
+        assert found == [200, 200, 429, 429, 200]
+
+
+def test_a_budget_is_never_void_without_prices(managed: Managed) -> None:
+    _, headers = managed.add("--usd-per-day", "0.000000000001")
+    managed.becomes(headers, 200)
+    refused = respond(managed.base, headers, model="demo", store=False)
+    assert (refused.status, refused.error["code"]) == (400, "model_without_price")
+    listed = managed.keys("list", "--json").output
+    assert '"usd_per_day":1e-12' in listed
+    assert "usd_per_day=0.000000000001" in managed.keys("list").output
+
+
 def test_a_key_is_for_its_models_on_every_surface(managed: Managed) -> None:
     key_id, headers = managed.add("--model", "demo", "--model", "other-*")
     listed = managed.becomes(headers, 200).json["data"]
@@ -190,6 +261,15 @@ def test_a_store_in_memory_and_pass_through_are_refused(tmp_path: Path) -> None:
         ["--requests", "-1"],
         ["--requests", "many"],
         ["--tokens", "1" * 30],
+        ["--usd-per-day", "0"],
+        ["--usd-per-day", "-1"],
+        ["--usd-per-day", "nan"],
+        ["--usd-per-day", "inf"],
+        ["--usd-per-day", "1e3"],
+        ["--usd-per-day", "1_0"],
+        ["--usd-per-day", "1000000.01"],
+        ["--usd-per-day", "0.0000000000001"],
+        ["--usd-per-day", "٣"],
         ["--expires", "soon"],
         ["--expires", "99999999d"],
         ["--name", ""],

@@ -275,3 +275,14 @@ def test_masked(text: str, shown: str) -> None:
 )
 def test_without_password(url: str, shown: str) -> None:
     assert without_password(url) == shown
+
+
+def test_prices_with_tiers_are_printed_as_they_were_given(tmp_path: Path) -> None:
+    tier = "{ above = 200000, input = 1.0, output = 3.0 }"
+    given = f'[prices."our-*"]\ninput = 0.5\noutput = 2.0\ntiers = [{tier}]\n'
+    (tmp_path / "bridge.toml").write_text(given)
+    done = checked("--all", str(tmp_path / "bridge.toml"))
+    assert done.exit_code == 0, done.output
+    assert f'"our-*".tiers = [{tier}]' in done.output
+    printed = tomllib.loads(done.output)["prices"]
+    assert printed == tomllib.loads(given)["prices"]

@@ -10,9 +10,22 @@ from click.testing import CliRunner, Result
 
 from openresponses_bridge.seal import Sealer
 from openresponses_server.commands.cli import main
-from openresponses_server.settings import Capabilities, SettingsError, load_settings, of_worker, to_workers
+from openresponses_server.settings import (
+    Price,
+    PriceTier,
+    SettingsError,
+    load_settings,
+    of_worker,
+    to_workers,
+)
 from openresponses_server.upstreams import catalog
-from openresponses_server.upstreams.catalog import Catalog, capabilities_of, read_models, written_models
+from openresponses_server.upstreams.catalog import (
+    Catalog,
+    FiledModel,
+    capabilities_of,
+    read_models,
+    written_models,
+)
 from openresponses_server.upstreams.routing import build_router
 
 KIMI: dict[str, Any] = {
@@ -23,7 +36,7 @@ KIMI: dict[str, Any] = {
     "modalities": {"input": ["text", "image"], "output": ["text"]},
     "limit": {"context": 300_000, "input": 250_000, "output": 50_000},
 }
-KNOWN = Capabilities(
+KNOWN = FiledModel(
     300_000, 250_000, 50_000, True, images=True, reasoning=True, efforts=["none", "low", "high"]
 )
 
@@ -77,12 +90,12 @@ def test_providers_go_in_their_order(tmp_path: Path) -> None:
     assert "it has no provider 'tow' (did you mean 'two'?)" in nobody.output
 
 
-FLAGS = Capabilities(reasoning=True, tools=True)
+FLAGS = FiledModel(reasoning=True, tools=True)
 # a part of an entry → what is known; values of other types say nothing
-ENTRIES: list[tuple[Any, Capabilities]] = [
+ENTRIES: list[tuple[Any, FiledModel]] = [
     ({"limit": {"context": -1, "output": True, "input": "9"}}, FLAGS),
     ({"limit": {"context": 10**30, "output": 1.5}}, FLAGS),
-    ({"limit": [1, 2], "tool_call": "yes", "reasoning": 1}, Capabilities()),
+    ({"limit": [1, 2], "tool_call": "yes", "reasoning": 1}, FiledModel()),
     ({"reasoning_options": []}, FLAGS),
     (
         {"reasoning_options": [{"type": "budget_tokens", "min": 0}, 7, None]},
@@ -93,16 +106,16 @@ ENTRIES: list[tuple[Any, Capabilities]] = [
         {"reasoning_options": [{"type": "effort", "values": [[], {}, "x"]}]},
         FLAGS,
     ),
-    ({"modalities": {"input": ["text"], "output": ["audio"]}}, Capabilities()),
+    ({"modalities": {"input": ["text"], "output": ["audio"]}}, FiledModel()),
     ({"modalities": 5}, FLAGS),
 ]
 
 
 @pytest.mark.parametrize(("entry", "known"), ENTRIES)
-def test_wrong_types_say_nothing(entry: dict[str, Any], known: Capabilities) -> None:
+def test_wrong_types_say_nothing(entry: dict[str, Any], known: FiledModel) -> None:
     given = {"tool_call": True, "reasoning": True, **entry}
     found = catalog.dumped_models(json.dumps(dump({"m": given})).encode(), ["moonshotai"])
-    assert found == ({} if known == Capabilities() else {"m": known})
+    assert found == ({} if known == FiledModel() else {"m": known})
 
 
 NAMES = [
@@ -206,7 +219,7 @@ def test_a_file_that_is_wrong_stops_the_start(tmp_path: Path) -> None:
 
 
 def test_a_file_of_many_models_costs_little_a_name() -> None:
-    filed = {f"vendor{number}x": Capabilities(context_window=1) for number in range(5_000)}
+    filed = {f"vendor{number}x": FiledModel(context_window=1) for number in range(5_000)}
     read = catalog.FiledModels(filed)
     assert max(map(len, read._of_family.values())) < 10
     assert capabilities_of("vendor3x", {}, filed=read).context_window == 1
@@ -214,6 +227,117 @@ def test_a_file_of_many_models_costs_little_a_name() -> None:
 
 
 def test_what_is_written_is_read_again(tmp_path: Path) -> None:
-    models = {"a/b:c": KNOWN, "é": Capabilities(), "n": Capabilities(efforts=[])}
+    tier = PriceTier(above=272_000, input=2.0, output=3.5, cached_input=0.0)
+    price = Price(input=1.0, output=1e-06, reasoning=0.1, tiers=(tier,))
+    models = {
+        "a/b:c": KNOWN,
+        "é": FiledModel(),
+        "n": FiledModel(efforts=[]),
+        "p": FiledModel(tools=True, price=price),
+        "image": FiledModel(price=Price(per_image=0.04)),
+    }
     (tmp_path / "m.toml").write_bytes(written_models(models))
     assert read_models(tmp_path / "m.toml") == models
+
+
+PRICED = {"input": 1.25, "output": 10, "cache_read": 0.125}
+TIER = {"input": 2.5, "output": 15, "tier": {"type": "context", "size": 272_000}}
+OVER = {"input": 3, "output": 16, "cache_read": 0.3, "cache_write": 4.0}
+KNOWN_PRICE = Price(input=1.25, output=10.0, cached_input=0.125)
+# what a dump says of costs → the price that is taken
+COSTS: dict[str, tuple[Any, Price | None]] = {
+    "plain": (PRICED, KNOWN_PRICE),
+    "all": (
+        PRICED | {"cache_write": 2, "reasoning": 12.0, "input_audio": 5, "new_field": {}},
+        Price(input=1.25, output=10.0, cached_input=0.125, cache_write=2.0, reasoning=12.0),
+    ),
+    "null is not there": ({"input": 1, "output": 2, "cache_read": None}, Price(input=1.0, output=2.0)),
+    "embeddings cost input": ({"input": 0.02, "output": 0}, Price(input=0.02, output=0.0)),
+    "tiers": (
+        PRICED | {"tiers": [TIER], "context_over_200k": OVER},
+        Price(
+            input=1.25,
+            output=10.0,
+            cached_input=0.125,
+            tiers=(PriceTier(above=272_000, input=2.5, output=15.0),),
+        ),
+    ),
+    "the older tier": (
+        PRICED | {"context_over_200k": OVER},
+        Price(
+            input=1.25,
+            output=10.0,
+            cached_input=0.125,
+            tiers=(PriceTier(above=200_000, input=3.0, output=16.0, cached_input=0.3, cache_write=4.0),),
+        ),
+    ),
+    "no tiers": (PRICED | {"tiers": [], "context_over_200k": None}, KNOWN_PRICE),
+    "nothing is no price": ({"input": 0, "output": 0, "cache_read": 0}, None),
+    "nothing but a tier": (
+        {"input": 0, "output": 0, "tiers": [TIER]},
+        Price(input=0.0, output=0.0, tiers=(PriceTier(above=272_000, input=2.5, output=15.0),)),
+    ),
+    "no output": ({"input": 1}, None),
+    "no object": ([1, 2], None),
+    "text": (PRICED | {"output": "10"}, None),
+    "a flag": (PRICED | {"output": True}, None),
+    "negative": (PRICED | {"input": -1}, None),
+    "negative cache": (PRICED | {"cache_read": -0.1}, None),
+    "too much": (PRICED | {"input": 1e7}, None),
+    "a huge integer": (PRICED | {"input": 10**400}, None),
+    "less than can be counted": (PRICED | {"input": 1e-7}, None),
+    "a cache that is an object": (PRICED | {"cache_read": {}}, None),
+    "a tier of another kind": (PRICED | {"tiers": [TIER | {"tier": {"type": "time", "size": 9}}]}, None),
+    "a tier without a price": (PRICED | {"tiers": [{"tier": TIER["tier"]}]}, None),
+    "a negative tier": (PRICED | {"tiers": [TIER | {"input": -2.5}]}, None),
+    "a tier without a size": (PRICED | {"tiers": [TIER | {"tier": {"type": "context"}}]}, None),
+    "a tier of no size": (PRICED | {"tiers": [TIER | {"tier": {"type": "context", "size": 0}}]}, None),
+    "a tier twice": (PRICED | {"tiers": [TIER, TIER]}, None),
+    "many tiers": (
+        PRICED | {"tiers": [TIER | {"tier": {"type": "context", "size": at}} for at in range(1, 10)]},
+        None,
+    ),
+    "tiers that are none": (PRICED | {"tiers": 5}, None),
+    "tiers of numbers": (PRICED | {"tiers": [5]}, None),
+    "an older tier that is none": (PRICED | {"context_over_200k": 5}, None),
+}
+
+
+@pytest.mark.parametrize("case", COSTS)
+def test_prices_of_a_dump_are_taken_whole_or_not_at_all(case: str) -> None:
+    cost, price = COSTS[case]
+    given = dump({"m": {"tool_call": True, "cost": cost}})
+    found = catalog.dumped_models(json.dumps(given).encode(), ["moonshotai"])
+    assert found == {"m": FiledModel(tools=True, price=price)}
+
+
+@pytest.mark.parametrize("number", [b"NaN", b"Infinity", b"-Infinity", b"1e999", b"-1e999"])
+def test_numbers_that_are_none_price_nothing(tmp_path: Path, number: bytes) -> None:
+    given = json.dumps(dump({"m": {"tool_call": True, "cost": PRICED}})).encode().replace(b"1.25", number)
+    if sync(tmp_path, given).exit_code == 0:  # else it is no JSON
+        assert read_models(tmp_path / "models.toml") == {"m": FiledModel(tools=True)}
+
+
+def test_prices_are_written_read_and_named_when_they_change(tmp_path: Path) -> None:
+    drawn = {"modalities": {"output": ["image"]}, "tool_call": True, "cost": {"input": 5, "output": 40}}
+    result = sync(tmp_path, dump({"m": {"tool_call": True, "cost": PRICED | {"tiers": [TIER]}}, "i": drawn}))
+    assert result.output.splitlines()[:2] == [
+        "+ i: price { input = 5.0, output = 40.0 }",
+        "+ m: tools True, price { input = 1.25, cached_input = 0.125, output = 10.0, "
+        "tiers = [{ above = 272000, input = 2.5, output = 15.0 }] }",
+    ]
+    found = read_models(tmp_path / "models.toml")
+    assert found["m"].price == COSTS["tiers"][1]
+    assert found["i"] == FiledModel(price=Price(input=5.0, output=40.0))
+    dearer = sync(tmp_path, dump({"m": {"tool_call": True, "cost": PRICED | {"input": 2}}}))
+    assert dearer.output.startswith("~ m: price { input = 1.25, cached_input")
+    assert "→ { input = 2.0, cached_input = 0.125, output = 10.0 }" in dearer.output
+    gone = sync(tmp_path, dump({"m": {"tool_call": True, "cost": {"input": 0, "output": 0}}}))
+    assert gone.output.splitlines()[0].endswith("→ None")
+    assert read_models(tmp_path / "models.toml")["m"] == FiledModel(tools=True)
+
+
+def test_a_model_with_a_price_alone_says_nothing_of_its_abilities() -> None:
+    filed = {"gpt-5": FiledModel(price=KNOWN_PRICE)}
+    assert Catalog({}, filed).capabilities("u", "gpt-5") == Catalog({}).capabilities("u", "gpt-5")
+    assert Catalog({}, filed).filed_prices == {"gpt-5": KNOWN_PRICE}

@@ -267,7 +267,10 @@ async def test_keys_that_cant_be_read_change_nothing(provider: Provider, status:
 async def test_models_and_limits_are_those_of_the_claims(provider: Provider) -> None:
     limits = OwnerLimits()
     tokens = await tokens_of(
-        provider, limits, models_claim="models", limits_claims={"requests_per_minute": "rpm"}
+        provider,
+        limits,
+        models_claim="models",
+        limits_claims={"requests_per_minute": "rpm", "usd_per_day": "usd"},
     )
     found: list[Access | None] = [
         tokens.access(token(models=given)) for given in (["a", "b-*"], "a b-*", None, [])
@@ -278,6 +281,11 @@ async def test_models_and_limits_are_those_of_the_claims(provider: Provider) -> 
     assert limits.of(owner) == DEFAULT
     tokens.access(token(rpm=5))
     assert limits.of(owner) == KeyLimits(requests_per_minute=5)
+    tokens.access(token(usd=0.5))
+    assert limits.of(owner) == KeyLimits(usd_per_day=0.5)
+    for wrong in ({"usd": "1"}, {"usd": True}, {"usd": 0}, {"usd": -1.5}, {"usd": 1e300}, {"usd": 1e-13}):
+        with pytest.raises(HttpError):
+            tokens.access(token(**wrong))
     for wrong in ({"models": 5}, {"models": [5]}, {"rpm": "5"}, {"rpm": True}, {"rpm": 0}, {"rpm": 2**60}):
         with pytest.raises(HttpError):
             tokens.access(token(**wrong))

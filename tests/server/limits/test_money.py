@@ -1,26 +1,33 @@
 """What each key may spend in a day."""
 
 import asyncio
+import json
 import math
+import time
 from collections.abc import Iterator
 from contextlib import AsyncExitStack, contextmanager
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 import redis
+from structlog.testing import capture_logs
 
 from openresponses_server.errors import HttpError
 from openresponses_server.limits.money import MoneyBudget
+from openresponses_server.limits.owners import KeyLimits, OwnerLimits
 from openresponses_server.limits.redis_counts import SharedCounts
+from openresponses_server.requests.forwarding import ImageCounter
 from openresponses_server.settings import Limits, Price, Settings, SettingsError, UpstreamSettings
 from openresponses_server.settings.files import hashed
+from openresponses_server.upstreams.catalog import FiledModel, written_models
 from openresponses_server.upstreams.prices import Prices
 from tests.server.limits.test_calls_of_a_day import Clock, joined
 from tests.server.limits.test_quotas import ONE, SURFACES, TWO, used
 from tests.server.limits.test_shared import eventually
 from tests.support.services import OwnRedis, own_redis
-from tests.support.serving import call, respond, serving
-from tests.support.upstream import Script, ScriptedUpstream, chunk
+from tests.support.serving import Reply, call, opened, respond, serving
+from tests.support.upstream import HANG, JSON, Script, ScriptedUpstream, chunk
 from tests.support.upstream import refusal as refusal_of
 
 pytestmark = pytest.mark.timeout(120)
@@ -33,14 +40,19 @@ def server() -> Iterator[OwnRedis]:
         yield started
 
 
-def counts(given: int = 0, output: int = 0, total: int | None = None) -> dict[str, int]:
-    named = {"input_tokens": given, "output_tokens": output, "cached_tokens": 0, "cache_write_tokens": 0}
-    return {**named, "reasoning_tokens": 0, "total_tokens": given + output if total is None else total}
+class Target(NamedTuple):
+    model: str = "m"
+    fallbacks: "tuple[Target, ...]" = ()
 
 
-async def refused(budget: MoneyBudget, owner: str = "k", model: str = "m") -> HttpError | None:
+M = Target()
+
+
+async def refused(
+    budget: MoneyBudget, owner: str = "k", model: str = "m", target: Target = M
+) -> HttpError | None:
     try:
-        await budget.accept(owner, model)
+        await budget.accept(owner, model, target)
     except HttpError as error:
         return error
     return None
@@ -52,7 +64,7 @@ async def test_a_day_ends_at_midnight_and_each_key_has_its_own() -> None:
     budget = MoneyBudget(0.3, PRICES, clock=clock)
     for _ in range(3):  # whose sum as floats is not 0.3
         assert await refused(budget) is None
-        budget.pay("k", "m", counts(100_000))
+        budget.pay("k", 10**11)
     found = await refused(budget)
     assert found is not None
     assert (found.http_status, found.code, found.headers["retry-after"]) == (429, "budget_exceeded", "91")
@@ -63,21 +75,51 @@ async def test_a_day_ends_at_midnight_and_each_key_has_its_own() -> None:
 
 
 async def test_one_unit_less_than_the_budget_is_not_the_budget() -> None:
-    budget = MoneyBudget(1.0, Prices({"m": Price(input=1e-6, output=0.0)}))
-    for tokens, over in ((10**12 - 1, False), (1, True)):
-        budget.pay("k", "m", counts(tokens))
+    budget = MoneyBudget(1.0, PRICES)
+    for cost, over in ((10**12 - 1, False), (1, True)):
+        budget.pay("k", cost)
         assert (await refused(budget) is not None) == over
 
 
-async def test_what_an_upstream_reports_wrongly_is_bounded_and_never_gives_money_back() -> None:
-    budget = MoneyBudget(1.0, PRICES, clock=lambda: 0.0)
-    budget.pay("k", "m", counts(-(10**9), -(10**9)))
-    budget.pay("k", "m", counts(999_999))
+async def test_a_cost_is_bounded_and_never_gives_money_back() -> None:
+    budget = MoneyBudget(1.0, PRICES)
+    budget.pay("k", -(10**12))
+    budget.pay("k", 10**12 - 1)
     assert await refused(budget) is None
-    budget.pay("total", "m", counts(total=333_334))
-    assert await refused(budget, "total") is not None
-    budget.pay("much", "m", counts(2**60, 2**60))
-    assert budget._spent.at(0.0)["much"] == 10**12
+    budget.pay("much", 2**80)
+    assert budget._spent.at(time.time())["much"] == 10**18
+
+
+async def test_an_owner_has_its_own_budget_and_what_it_spent_before_counts() -> None:
+    owners = OwnerLimits()
+    for general, before in ((1.0, True), (None, False)):
+        owners.replace({})
+        budget = MoneyBudget(general, PRICES, owners=owners)
+        budget.pay("k", 2 * 10**12)
+        assert (await refused(budget) is not None) == before
+        for own, over in ((2.0, True), (2.5, False), (0.01, True), (3, False)):
+            owners.replace({"k": KeyLimits(usd_per_day=own)})
+            found = await refused(budget)
+            assert (found is not None) == over
+            assert found is None or f"{own} US dollars a day".replace("2.0", "2") in found.message
+        assert await refused(budget, "another") is None
+
+
+async def test_a_key_with_a_budget_is_refused_where_nothing_has_a_price() -> None:
+    owners = OwnerLimits()
+    owners.replace({"k": KeyLimits(usd_per_day=1.0)})
+    budget = MoneyBudget(None, None, owners=owners)
+    found = await refused(budget)
+    assert found is not None
+    assert (found.http_status, found.code) == (400, "model_without_price")
+    assert await refused(budget, "another") is None
+
+
+async def test_a_model_that_may_be_another_one_upstream_needs_the_price_of_each() -> None:
+    budget = MoneyBudget(1.0, Prices({}, {"u": Price(input=1.0, output=1.0)}))
+    assert await refused(budget, target=Target("u")) is None
+    assert await refused(budget, target=Target("u", (Target("v"),))) is not None
+    assert await refused(budget, target=Target("m")) is not None
 
 
 @pytest.mark.parametrize("dollars", [0.0, 1e-13, math.nan, math.inf])
@@ -91,7 +133,7 @@ async def test_workers_spend_the_budget_of_a_key_together(server: OwnRedis) -> N
         one, other = [
             MoneyBudget(1e6, PRICES, await joined(stack, server.url, "paid"), clock=Clock()) for _ in "ab"
         ]
-        one.pay("k", "m", counts(10**12 - 1))
+        one.pay("k", 10**18 - 10**6)
         client = redis.Redis.from_url(server.url)
 
         async def sent() -> bool:
@@ -102,14 +144,14 @@ async def test_workers_spend_the_budget_of_a_key_together(server: OwnRedis) -> N
         assert client.get(key) == str((10**12 - 1) * 10**6).encode()  # a float would round it
         assert 0 < client.pttl(key) <= 2 * 86_400_000
         assert await refused(other) is None
-        one.pay("k", "m", counts(1))
+        one.pay("k", 10**6)
 
         async def over() -> bool:
             return await refused(other) is not None
 
         await eventually(over)
         for _ in range(20):  # those in progress
-            one.pay("k", "m", counts(2**60))
+            one.pay("k", 2**60)
             await asyncio.sleep(0)
             await one._others._send()  # type: ignore[union-attr]
         assert 4 * 10**18 <= int(client.get(key)) < 2**63
@@ -122,10 +164,10 @@ async def test_what_was_spent_while_redis_did_not_answer_is_counted_afterwards(s
         one, other = [MoneyBudget(1.0, PRICES, each, clock=Clock()) for each in shared]
         shared[0].alone = True
         server.freeze()
-        one.pay("k", "m", counts(600_000))
+        one.pay("k", 6 * 10**11)
         await shared[0]._send()
         assert await refused(one) is None
-        one.pay("k", "m", counts(400_000))
+        one.pay("k", 4 * 10**11)
         assert await refused(one) is not None
         server.thaw()
 
@@ -136,13 +178,15 @@ async def test_what_was_spent_while_redis_did_not_answer_is_counted_afterwards(s
 
 
 @contextmanager
-def budgeted(upstream: ScriptedUpstream, dollars: float, *, keys: bool = True) -> Iterator[str]:
+def budgeted(
+    upstream: ScriptedUpstream, dollars: float, *, keys: bool = True, **prices: Price
+) -> Iterator[str]:
     given: dict[str, Any] = {"api_keys": [hashed(name) for name in ("one", "two")]} if keys else {}
     settings = Settings(
         upstreams=[UpstreamSettings(url=upstream.url)],
         limits=Limits(usd_per_day_per_key=dollars),
-        prices={"m": Price(input=1.0, output=3.0)},
-        forwarding=["embeddings"],
+        prices={"m": Price(input=1.0, output=3.0), **prices},
+        forwarding=["audio", "embeddings", "images", "moderations", "rerank"],
         **given,
     )
     with serving(settings) as base:
@@ -173,7 +217,7 @@ def test_a_model_without_a_price_is_refused_before_it_is_asked(upstream: Scripte
             "model_without_price",
             "model",
         )
-        assert "limits.usd_per_day_per_key" in reply.error["message"]
+        assert "no price in [prices] with `input` and `output`" in reply.error["message"]
         assert call(base, "POST", "/v1/embeddings", {"model": "other", "input": "x"}, ONE).status == 400
         assert upstream.received == []
 
@@ -199,3 +243,173 @@ def test_a_budget_needs_prices() -> None:
     limits = Limits(usd_per_day_per_key=1.0)
     with pytest.raises(SettingsError, match="prices"), serving(Settings(limits=limits)):
         pass
+
+
+IMAGES = "/v1/images/generations"
+DRAWN: dict[str, Any] = {"created": 1, "data": [{"b64_json": "aGk="}, {"b64_json": "aGk=", "url": None}]}
+TOKENS = {"input_tokens": 100, "output_tokens": 1000, "total_tokens": 1100}
+FORM = {"content-type": "multipart/form-data; boundary=b"}
+PRICED = {
+    "tokens": Price(input=10.0, output=40.0),
+    "image": Price(per_image=0.04),
+    "both": Price(input=10.0, output=40.0, per_image=0.04),
+    "fee": Price(per_request=0.006),
+    "free": Price(per_request=0.0),
+}
+FORWARDED: dict[str, tuple[str, dict[str, Any], Any, str]] = {
+    # name of the model → path, body, answer, cost
+    "embeddings by their tokens": ("/v1/embeddings", {"input": "x"}, {"usage": TOKENS}, "0.041"),
+    "embeddings by an estimate": ("/v1/embeddings", {"input": "x" * 4000}, {"data": []}, "0.01008"),
+    "embeddings that count nothing": (
+        "/v1/embeddings",
+        {"input": "x" * 4000},
+        {"usage": {"prompt_tokens": 0, "total_tokens": 0}},
+        "0.01008",
+    ),
+    "rerank by its tokens": ("/v1/rerank", {"query": "x"}, {"meta": {"tokens": TOKENS}}, "0.041"),
+}
+
+
+def answered(upstream: ScriptedUpstream, path: str, value: Any) -> None:
+    data = value if isinstance(value, list) else [json.dumps(value).encode()]
+    upstream.pages[path.replace("/v2", "/v1")] = Script(data, 200, JSON)
+
+
+def cost_at(base: str) -> Any:
+    return call(base, "GET", "/v1/usage", None, ONE).json["cost_usd"]
+
+
+@pytest.mark.parametrize("case", FORWARDED)
+def test_forwarded_requests_are_paid_by_their_tokens(upstream: ScriptedUpstream, case: str) -> None:
+    path, body, reply, cost = FORWARDED[case]
+    answered(upstream, path, reply)
+    with capture_logs() as lines, budgeted(upstream, float(cost), **PRICED) as base:
+        assert call(base, "POST", path, {"model": "tokens", **body}, ONE).status == 200
+        assert cost_at(base) == cost
+        assert call(base, "POST", path, {"model": "tokens", **body}, ONE).status == 429
+        assert call(base, "POST", path, {"model": "tokens", **body}, TWO).status == 200
+    assert next(line for line in lines if line["event"] == "response")["cost_usd"] == cost
+
+
+@pytest.mark.parametrize(
+    ("model", "answer", "cost"),
+    [
+        ("image", DRAWN, "0.08"),
+        ("image", {"data": [{"url": "http://a/1"}, {"url": "http://a/2"}, {"url": "http://a/3"}]}, "0.12"),
+        ("image", {"data": []}, "0.04"),
+        ("image", DRAWN | {"usage": TOKENS}, "0.08"),
+        ("both", DRAWN | {"usage": TOKENS}, "0.041"),
+        ("both", DRAWN, "0.08"),
+        ("fee", DRAWN, "0.006"),
+    ],
+)
+def test_images_are_paid_by_their_tokens_else_each(
+    upstream: ScriptedUpstream, model: str, answer: Any, cost: str
+) -> None:
+    answered(upstream, IMAGES, answer)
+    with budgeted(upstream, float(cost), **PRICED) as base:
+        body = {"model": model, "prompt": "x", "n": 1}  # whatever it says that it asks for
+        assert call(base, "POST", IMAGES, body, ONE).status == 200
+        assert cost_at(base) == cost
+        assert call(base, "POST", IMAGES, body, ONE).status == 429
+
+
+def test_a_client_that_leaves_pays_the_images_that_it_asked_for(upstream: ScriptedUpstream) -> None:
+    upstream.pages[IMAGES] = Script([b'{"data":[{"b64_json":"', HANG], 200, JSON)
+    with budgeted(upstream, 0.4, **PRICED) as base:
+        body = {"model": "image", "prompt": "x", "n": 10}
+        with opened(base, "POST", IMAGES, body, ONE) as reply:
+            assert reply.read(5)
+        deadline = time.monotonic() + 60
+        while cost_at(base) == "0":
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        assert cost_at(base) == "0.4"
+        assert call(base, "POST", IMAGES, body, ONE).status == 429
+
+
+OTHERS: dict[str, tuple[str, Any, dict[str, str]]] = {
+    IMAGES: (IMAGES, {"prompt": "x"}, {}),
+    "speech": ("/v1/audio/speech", {"input": "x"}, {}),
+    "moderation": ("/v1/moderations", {"input": "x"}, {}),
+    "a form": ("/v1/audio/transcriptions", None, FORM),
+}
+
+
+@pytest.mark.parametrize("case", OTHERS)
+def test_what_need_not_count_tokens_is_refused_without_a_price_of_its_own(
+    upstream: ScriptedUpstream, case: str
+) -> None:
+    path, body, headers = OTHERS[case]
+    answered(upstream, path, {"data": []})
+
+    def ask(base: str, model: str) -> Reply:
+        part = f'--b\r\nContent-Disposition: form-data; name="model"\r\n\r\n{model}\r\n--b--\r\n'
+        given = part.encode() if body is None else {"model": model, **body}
+        return call(base, "POST", path, given, {**ONE, **headers})
+
+    with budgeted(upstream, 0.012, **PRICED) as base:
+        refused = ask(base, "tokens")
+        assert (refused.status, refused.error["code"]) == (400, "model_without_price")
+        assert "`per_request`" in refused.error["message"]
+        assert upstream.received == []
+        assert [ask(base, "free").status for _ in range(2)] == [200] * 2
+        assert [ask(base, "fee").status for _ in range(3)] == [200, 200, 429]
+        assert cost_at(base) == "0.012"
+
+
+def test_without_a_budget_what_is_not_known_is_null(upstream: ScriptedUpstream) -> None:
+    answered(upstream, "/v1/audio/speech", {})
+    settings = Settings(upstreams=[UpstreamSettings(url=upstream.url)], prices=PRICED, forwarding=["audio"])
+    with capture_logs() as lines, serving(settings) as base:
+        assert call(base, "POST", "/v1/audio/speech", {"model": "tokens", "input": "x"}).status == 200
+        assert call(base, "GET", "/v1/usage").json["cost_usd"] is None
+    assert "cost_usd" not in next(line for line in lines if line["event"] == "response")
+
+
+STREAMED = b"".join(
+    b'data: {"type":"image_generation.%b","b64_json":"aGk="}\n\n' % each
+    for each in (b"partial_image", b"partial_image", b"completed")
+)
+
+
+@pytest.mark.parametrize(
+    ("data", "images"),
+    [
+        (json.dumps(DRAWN).encode(), 2),
+        (json.dumps(DRAWN, indent=2).encode(), 2),
+        (STREAMED, 1),
+        (STREAMED * 3, 3),
+        (STREAMED[:80], 0),
+        (b'{"data":[{"url":"data:image/png;base64,' + b"A" * 200_000 + b'"}]}', 1),
+        (b'{"revised_prompt":"\\"url\\":\\"x\\"","url":null}', 0),
+        (b'"b64_json"' * 50_000, 0),
+        (b"", 0),
+    ],
+)
+@pytest.mark.parametrize("size", [1 << 30, 4096, 7, 1])
+def test_images_are_counted_wherever_an_answer_is_cut_into_pieces(
+    data: bytes, images: int, size: int
+) -> None:
+    counter = ImageCounter()
+    for start in range(0, len(data), size):
+        counter.feed(data[start : start + size])
+    assert counter.images == images
+
+
+def test_the_prices_of_a_file_are_enough_for_a_budget(upstream: ScriptedUpstream, tmp_path: Path) -> None:
+    upstream.scripts["real"] = used(1_000_000, 1_000_000)
+    file = tmp_path / "models.toml"
+    file.write_bytes(written_models({"real": FiledModel(price=Price(input=1.0, output=3.0))}))
+    settings = Settings(
+        upstreams=[UpstreamSettings(url=upstream.url, model="real", models=["m", "n"])],
+        limits=Limits(usd_per_day_per_key=4.0),
+        models_file=str(file),
+        prices={"n": Price(input=0.0, output=0.0)},
+        api_keys=[hashed("one")],
+    )
+    with serving(settings) as base:
+        assert [respond(base, ONE, model="n").status for _ in range(2)] == [200] * 2
+        assert [respond(base, ONE, model="m").status for _ in range(2)] == [200, 429]
+        report = call(base, "GET", "/v1/usage", None, ONE).json
+    assert {row["model"]: row["cost_usd"] for row in report["data"]} == {"m": "4", "n": "0"}

@@ -27,7 +27,7 @@ FIRST = ManagedKey(
     100.0,
     expires_at=4e9,
     models=("gpt-*", "ü"),
-    limits=KeyLimits(requests_per_minute=5, calls_per_day=7),
+    limits=KeyLimits(requests_per_minute=5, calls_per_day=7, usd_per_day=0.1),
 )
 SECOND = ManagedKey("key_2", "1" * 64, "efgh", "ci", "alice", 200.0)
 
@@ -125,11 +125,16 @@ async def test_an_export_has_the_keys_and_an_import_never_revives_one(shared_pla
         new.replace(b'"limits":{}', b'"limits":{"concurrent":-1}'),
         new.replace(b'"limits":{}', b'"limits":{"requests_per_minute":0}'),
         new.replace(b'"limits":{}', b'"limits":{"all":1}'),
+        new.replace(b'"limits":{}', b'"limits":{"usd_per_day":0}'),
+        new.replace(b'"limits":{}', b'"limits":{"usd_per_day":-0.5}'),
+        new.replace(b'"limits":{}', b'"limits":{"usd_per_day":1e-13}'),
+        new.replace(b'"limits":{}', b'"limits":{"usd_per_day":1e300}'),
+        new.replace(b'"limits":{}', b'"limits":{"usd_per_day":true}'),
         new.replace(b'"alice"', b'"a\\u0000"'),
     ]
     assert all(each != new for each in wrong)
     done = await asyncio.to_thread(take, [new, *wrong])
-    assert (done.keys, done.present, done.refused, len(said)) == (1, 0, 7, 7)
+    assert (done.keys, done.present, done.refused, len(said)) == (1, 0, 12, 12)
     assert await store.keys.version() > before
     assert [key.id for key in await store.keys.all()] == ["key_1", "key_2", "key_3"]
 

@@ -11,7 +11,16 @@ from sqlalchemy.pool import NullPool
 from openresponses_server.store import usage as bounds
 from openresponses_server.store.base import ResponseStore, StoreError
 from openresponses_server.store.sql.locations import database_url
-from openresponses_server.store.usage import MOST, NAMES, OTHERS, AgentCounts, Counts, DayCounts, UsageRows
+from openresponses_server.store.usage import (
+    MOST,
+    MOST_COST,
+    NAMES,
+    OTHERS,
+    AgentCounts,
+    Counts,
+    DayCounts,
+    UsageRows,
+)
 from tests.support.stores import Place
 
 DAY, NEXT = "2026-01-31", "2026-02-01"
@@ -109,6 +118,19 @@ async def test_s10_a_sum_never_leaves_its_range(store: ResponseStore) -> None:
         await store.usage.add_usage("one", number, spent(tokens=MOST - number))
     (row,) = (await store.usage.usage_of("k")).days
     assert (row.counts.requests, row.counts.input_tokens) == (3, MOST)
+    dear = UsageRows([DayCounts("k", DAY, "m", Counts(1, priced=1, cost=MOST_COST - 1))])
+    for number in range(3, 6):
+        await store.usage.add_usage("one", number, dear)
+    (row,) = (await store.usage.usage_of("k")).days
+    assert (row.counts.priced, row.counts.cost) == (3, MOST_COST)
+
+
+async def test_costs_are_added_exactly(store: ResponseStore) -> None:
+    for number, cost in enumerate((10**17 + 1, 2, 0)):  # a float would round the first one
+        rows = UsageRows([DayCounts("k", DAY, "m", Counts(1, priced=1, cost=cost))])
+        await store.usage.add_usage("one", number, rows)
+    (row,) = (await store.usage.usage_of("k")).days
+    assert (row.counts.requests, row.counts.priced, row.counts.cost) == (3, 3, 10**17 + 3)
 
 
 async def test_sums_are_there_for_others_and_after_a_restart(shared_place: Place) -> None:

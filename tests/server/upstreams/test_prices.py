@@ -5,51 +5,149 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from structlog.testing import capture_logs
 
-from openresponses_server.settings import Price, Settings, SettingsError, UpstreamSettings, load_settings
-from openresponses_server.upstreams.prices import Prices, dollars
+from openresponses_bridge.protocol.usage import Usage, sum_of
+from openresponses_bridge.seal import Sealer
+from openresponses_server.limits.money import Counted
+from openresponses_server.settings import (
+    Price,
+    PriceTier,
+    Settings,
+    SettingsError,
+    UpstreamSettings,
+    load_settings,
+)
+from openresponses_server.upstreams.prices import CostShown, Prices, dollars
+from openresponses_server.upstreams.routing import build_router
+from tests.support.documents import blocks_of
 from tests.support.serving import call, respond, serving
 from tests.support.upstream import Script, ScriptedUpstream, text
 
 GPT = Price(input=2.5, cached_input=0.25, cache_write=3.0, output=10.0, reasoning=12.0)
+TIERS = (
+    PriceTier(above=200, input=2.0, output=20.0),
+    PriceTier(above=1000, input=3.0, cached_input=0.5, output=30.0),
+)
+LONG = Price(input=1.0, output=10.0, cached_input=0.1, tiers=TIERS)
 
 
-def counts(**given: int) -> dict[str, int]:
-    names = ("input", "output", "cached", "cache_write", "reasoning", "total")
-    return {f"{name}_tokens": given.get(name, 0) for name in names}
+def used(**given: int) -> Usage:
+    total = given.pop("total", None)
+    counts = {f"{name}_tokens": number for name, number in ({"input": 0, "output": 0} | given).items()}
+    return Usage.of(**counts, total_tokens=total)
 
 
 @pytest.mark.parametrize(
     ("given", "cost"),
     [
-        (counts(), "0"),
-        (counts(input=1), "0.0000025"),
-        (counts(input=1_000_000, output=1_000_000), "12.5"),
-        (counts(input=100, cached=60, cache_write=40), "0.000135"),
-        (counts(output=100, reasoning=50), "0.0011"),
-        (counts(input=10, cached=99, cache_write=99), "0.0000025"),
-        (counts(output=10, reasoning=99), "0.00012"),
-        (counts(total=5), None),
+        (used(), "0"),
+        (used(input=1), "0.0000025"),
+        (used(input=1_000_000, output=1_000_000), "12.5"),
+        (used(input=100, cached=60, cache_write=40), "0.000135"),
+        (used(output=100, reasoning=50), "0.0011"),
+        (used(input=10, cached=99, cache_write=99), "0.0000025"),
+        (used(output=10, reasoning=99), "0.00012"),
+        (used(total=5), "0.00005"),
     ],
 )
-def test_each_kind_of_token_has_its_price(given: dict[str, int], cost: str | None) -> None:
-    assert dollars(Prices({"gpt": GPT}).cost("gpt", given)) == cost
+def test_each_kind_of_token_has_its_price(given: Usage, cost: str | None) -> None:
+    assert dollars(Prices({"gpt": GPT}).cost("gpt", "u", given)) == cost
 
 
 def test_what_is_not_given_is_as_input_and_output_and_the_closest_name_counts() -> None:
     prices = Prices({"*": Price(input=1.0, output=2.0), "a-*": Price(input=3.0, output=0.0)})
-    everything = counts(input=30, cached=10, cache_write=10, output=20, reasoning=10)
-    assert dollars(prices.cost("b", everything)) == "0.00007"
-    assert dollars(prices.cost("a-1", everything)) == "0.00009"
-    assert Prices({"a-*": GPT}).cost("b", everything) is None
+    everything = used(input=30, cached=10, cache_write=10, output=20, reasoning=10)
+    assert dollars(prices.cost("b", "u", everything)) == "0.00007"
+    assert dollars(prices.cost("a-1", "u", everything)) == "0.00009"
+    assert Prices({"a-*": GPT}).cost("b", "a-1", everything) is None
 
 
 @given(st.lists(st.integers(0, 10**9), max_size=50), st.integers(0, 10**6))
 def test_a_sum_of_costs_is_the_cost_of_the_sum(tokens: list[int], price: int) -> None:
     prices = Prices({"m": Price(input=price / 10_000, output=1.0)})
-    costs = [prices.cost("m", counts(input=each)) for each in tokens]
-    assert sum(each or 0 for each in costs) == prices.cost("m", counts(input=sum(tokens)))
+    costs = [prices.cost("m", "u", used(input=each)) for each in tokens]
+    assert sum(each or 0 for each in costs) == prices.cost("m", "u", used(input=sum(tokens)))
+
+
+@pytest.mark.parametrize(
+    ("given", "cost"),
+    [
+        (used(input=200, output=10), "0.0003"),
+        (used(input=201, output=10), "0.000602"),
+        (used(input=300, cached=100, output=0), "0.0006"),  # a tier has its own price of the cache
+        (used(input=1000, output=0), "0.002"),
+        (used(input=1001, cached=1000, output=1), "0.000533"),
+        (used(total=300), "0.006"),
+        (used(input=-5, output=-5), "-0.0000505"),
+    ],
+)
+def test_all_tokens_of_a_long_request_cost_what_its_tier_says(given: Usage, cost: str) -> None:
+    for tiers in (TIERS, TIERS[::-1]):
+        prices = Prices({"m": replace(LONG, tiers=tiers)})
+        assert dollars(prices.cost("m", "u", given)) == cost
+
+
+def test_each_round_has_the_prices_of_its_own_length() -> None:
+    prices = Prices({"m": LONG})
+    rounds = sum_of([used(input=150, output=1), used(input=201, output=1)])
+    assert dollars(prices.cost("m", "u", rounds)) == "0.000582"
+    shown = prices.shown("m", ["u", "v"], rounds)
+    assert shown == CostShown("0.000582", ["0.00016", "0.000422"])
+    assert prices.shown("m", ["u"], used(input=150, output=1)) == CostShown("0.00016")
+    assert prices.shown("n", ["u"], rounds) == CostShown()
+
+
+def test_the_operators_own_prices_go_before_those_of_the_file_which_are_by_the_upstreams_names() -> None:
+    prices = Prices({"mine-*": Price(input=0.0, output=0.0)}, {"gpt-9": GPT, "mine-1": GPT})
+    one = used(input=1_000_000)
+    assert prices.cost("mine-1", "gpt-9", one) == 0
+    assert dollars(prices.cost("fast", "gpt-9", one)) == "2.5"
+    assert prices.cost("gpt-9", "other", one) is None  # an alias for a model that is not in the file
+    assert prices.cost("fast", "vendor/gpt-9", one) is None
+    assert prices.has("fast", ["gpt-9"])
+    assert not prices.has("fast", ["gpt-9", "other"])  # to which it may fail over
+    assert prices.shown("fast", ["gpt-9", "other"], one) == CostShown()
+
+
+def test_what_is_not_counted_in_tokens_costs_by_the_image_and_request_or_is_not_known() -> None:
+    prices = Prices(
+        {
+            "image": Price(per_image=0.04),
+            "both": Price(input=5.0, output=40.0, per_image=0.04),
+            "fee": Price(per_request=0.001),
+            "tokens": Price(input=5.0, output=40.0),
+            "tokens and fee": Price(input=5.0, output=40.0, per_request=0.001),
+            "free": Price(per_request=0.0),
+        }
+    )
+    found = {
+        name: [
+            dollars(prices.cost(name, "u", usage, images))
+            for usage, images in ((None, 0), (None, 3), (used(input=100, output=200), 3))
+        ]
+        for name in ("image", "both", "fee", "tokens", "tokens and fee", "free", "unknown")
+    }
+    assert found == {
+        "image": [None, "0.12", "0.12"],
+        "both": [None, "0.12", "0.0085"],
+        "fee": ["0.001", "0.001", "0.001"],
+        "tokens": [None, None, "0.0085"],
+        "tokens and fee": ["0.001", "0.001", "0.0095"],
+        "free": ["0", "0", "0"],
+        "unknown": [None, None, None],
+    }
+    kinds: list[Counted] = ["tokens", "images", "requests"]
+    assert {name: [prices.has(name, ["u"], kind) for kind in kinds] for name in found} == {
+        "image": [False, True, False],
+        "both": [True, True, False],
+        "fee": [True] * 3,
+        "tokens": [True, False, False],
+        "tokens and fee": [True] * 3,
+        "free": [True] * 3,
+        "unknown": [False] * 3,
+    }
 
 
 def test_the_report_and_the_log_line_say_it_and_an_unknown_price_is_null(upstream: ScriptedUpstream) -> None:
@@ -65,6 +163,8 @@ def test_the_report_and_the_log_line_say_it_and_an_unknown_price_is_null(upstrea
         respond(base, model="unpriced")
         report = call(base, "GET", "/v1/usage").json
     assert report["cost_usd"] is None
+    (agent,) = report["agents"]
+    assert agent["cost_usd"] is None
     assert {row["model"]: row["cost_usd"] for row in report["data"]} == {
         "priced": str(tokens),
         "unpriced": None,
@@ -75,10 +175,36 @@ def test_the_report_and_the_log_line_say_it_and_an_unknown_price_is_null(upstrea
 
 @pytest.mark.parametrize(
     "price",
-    ["input = -1.0\noutput = 1.0", "input = 1.0", "input = nan\noutput = 1.0", "input = inf\noutput = 1"],
+    [
+        "",
+        "input = -1.0\noutput = 1.0",
+        "input = 1.0",
+        "input = nan\noutput = 1.0",
+        "input = inf\noutput = 1",
+        "output = 1.0\nper_image = 1.0",
+        "cached_input = 1.0\nper_image = 1.0",
+        "per_image = nan",
+        "per_request = -1.0",
+        "per_image = 1.0\ntiers = [{ above = 1, input = 1.0, output = 1.0 }]",
+        "input = 1.0\noutput = 1.0\ntiers = [{ above = 0, input = 1.0, output = 1.0 }]",
+        "input = 1.0\noutput = 1.0\ntiers = [{ above = 1, input = nan, output = 1.0 }]",
+        "input = 1.0\noutput = 1.0\ntiers = [{ above = 1, input = 1.0 }]",
+        "input = 1.0\noutput = 1.0\ntiers = [{above=1,input=1.0,output=1.0},{above=1,input=2.0,output=1.0}]",
+    ],
 )
 def test_wrong_prices_are_refused(tmp_path: Path, price: str) -> None:
     path = tmp_path / "bridge.toml"
     path.write_text(f"[prices.m]\n{price}\n")
     with pytest.raises(SettingsError):
         Prices(load_settings(path).prices)
+
+
+def test_the_config_of_the_page_can_be_used(tmp_path: Path) -> None:
+    (block,) = [each for each in blocks_of("docs/server.md") if each.heading == "Costs"]
+    (tmp_path / "models.toml").write_text('["gpt-9"]\nprice = { input = 1.0, output = 2.0 }\n')
+    (tmp_path / "bridge.toml").write_text(block.code)
+    settings = load_settings(tmp_path / "bridge.toml")
+    prices = Prices(settings.prices, build_router(settings, Sealer()).catalog.filed_prices)
+    assert dollars(prices.cost("gpt-image-1", "u", None, 2)) == "0.08"
+    assert dollars(prices.cost("our-1", "u", used(input=200_001))) == "0.200001"
+    assert dollars(prices.cost("any", "gpt-9", used(output=1))) == "0.000002"

@@ -10,8 +10,8 @@ export class ServerError extends Error {
   }
 }
 
-/** The answer of a request; raises ServerError for a refusal. */
-export async function ask(path, { method = 'GET', body, type = 'application/json', headers: more = {}, signal } = {}) {
+/** The answer of a request; raises ServerError for a refusal. The user is asked for a key unless it is `quiet`. */
+export async function ask(path, { method = 'GET', body, type = 'application/json', headers: more = {}, signal, quiet = false } = {}) {
   const headers = { ...more };
   if (key.value) headers.authorization = `Bearer ${key.value}`;
   if (body !== undefined) headers['content-type'] = type;
@@ -24,7 +24,7 @@ export async function ask(path, { method = 'GET', body, type = 'application/json
   }
   if (answer.ok) return answer;
   const said = await refusal(answer);
-  if (answer.status === 401) wanted.value = said.message;
+  if (answer.status === 401 && !quiet) wanted.value = said.message;
   throw said;
 }
 

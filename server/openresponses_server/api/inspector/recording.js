@@ -40,6 +40,7 @@ export class Recording {
     this.begun = new Map(); // item id → when it was added
     this.spent = new Map(); // item id → the seconds until it was done
     this.requestLosses = '';
+    this.cost = signal(undefined); // what its usage costs by the server's prices of now; null if that is not known
     this.version = signal(0); // counts what has come, once a frame
     this.cursor = signal(-1);
     this.following = signal(true);

@@ -8,7 +8,8 @@ from collections.abc import AsyncIterator, Iterator
 from functools import partial
 from typing import Any, Final
 
-from msgspec import UNSET
+import msgspec
+from msgspec import UNSET, Struct
 from msgspec.structs import replace
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import RedirectResponse, Response
@@ -16,13 +17,23 @@ from starlette.types import ASGIApp
 
 from openresponses_bridge.diagnostics import Diagnostics
 from openresponses_bridge.dialects.base import invalid
+from openresponses_bridge.errors import InvalidRequestError
 from openresponses_bridge.protocol.codec import decode_request, encode
 from openresponses_bridge.protocol.request import CreateResponse
+from openresponses_bridge.protocol.usage import (
+    COUNTS,
+    RoundUsage,
+    Usage,
+    nearest_count,
+    sum_of,
+    within_bounds,
+)
 from openresponses_bridge.sse import DONE, SSEDecoder
 from openresponses_server.api.inspector import HEADERS, INDEX, ROOT, files
 from openresponses_server.api.responders import RunStreamResponder, StoredStream
 from openresponses_server.api.responses import count_reader, starting_after_of, unknown_response
 from openresponses_server.errors import HttpError
+from openresponses_server.http.access import check_access
 from openresponses_server.http.headers import fields_of
 from openresponses_server.limits.requests import check_conversation, check_json, check_request
 from openresponses_server.observation.recordings.captures import UnreadableCapture
@@ -41,6 +52,7 @@ from openresponses_server.settings import Limits
 from openresponses_server.store.history import continued, own_input
 from openresponses_server.store.listing import ListedPage, ListFilter, conversation_of, page_of
 from openresponses_server.tasks import on_thread
+from openresponses_server.upstreams.prices import CostShown
 
 _ECHOED: Final = (
     "model",
@@ -132,6 +144,50 @@ async def context(request: Request) -> Response:
     return Response(
         encode({"object": "context", **totals, "entries": entries}), media_type="application/json"
     )
+
+
+class CostRequest(Struct, frozen=True):
+    """The usage of a response, as it says it, and its model."""
+
+    model: str
+    usage: Usage
+
+
+async def cost(request: Request) -> Response:
+    """The cost of a response by the prices of now, and that of each of its rounds; null where it is not
+    known. Counts that can't be ones are taken as the nearest that can."""
+    service = service_of(request)
+    asked = await read_json(request, service, _decode_cost)
+    check_access(asked.model)
+    found = CostShown()
+    if service.prices is not None:
+        rounds = [_nearest(each) for each in asked.usage.rounds or ()]
+        whole = replace(asked.usage, rounds=UNSET)
+        usage = sum_of(rounds) if len(rounds) > 1 else within_bounds(whole, Diagnostics())
+        found = service.prices.shown(asked.model, _names_upstream(service, asked.model), usage)
+    body = {"object": "cost", "cost_usd": found.usd, "rounds": found.rounds}
+    return Response(encode(body), media_type="application/json")
+
+
+def _nearest(given: RoundUsage) -> Usage:
+    counts: dict[str, Any] = {name: nearest_count(getattr(given, name)) for name in COUNTS}
+    return Usage.of(**counts)
+
+
+def _decode_cost(body: bytes) -> CostRequest:
+    try:
+        return msgspec.json.decode(body, type=CostRequest)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+        raise invalid("usage", f"it is not that of a response: {str(error)[:200]}") from error
+
+
+def _names_upstream(service: Service, model: str) -> list[str]:
+    """The names that a model may have upstream; its own if it is not served any more."""
+    try:
+        target = service.router.resolve(model)
+    except (HttpError, InvalidRequestError):
+        return [model]
+    return [target.model, *(each.model for each in target.fallbacks)]
 
 
 def _request_entries(asked: CreateResponse, count: Any, model: str) -> list[dict[str, Any]]:

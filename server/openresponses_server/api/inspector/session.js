@@ -1,7 +1,7 @@
 // What is open, and where it comes from.
 
 import { signal } from './vendor/preact.js';
-import { ask, linesOf } from './api.js';
+import { ask, askJson, linesOf } from './api.js';
 import { Recording } from './recording.js';
 import { attachFile } from './traces.js';
 
@@ -75,6 +75,7 @@ export function openExported({ title, request, timed, sent, observations }) {
   const recording = opened({ title, request, timed, sent });
   recording.append(observations);
   recording.end('ended');
+  price(recording);
   return recording;
 }
 
@@ -105,5 +106,18 @@ async function follow(recording, path, options = {}) {
   } finally {
     running.delete(recording);
   }
+  price(recording);
   return recording;
+}
+
+/** Ask what its usage costs; it stays unknown if that fails. */
+async function price(recording) {
+  const { model, usage } = recording.snapshot ?? {};
+  if (typeof model !== 'string' || !usage) return;
+  try {
+    const body = JSON.stringify({ model, usage });
+    recording.cost.value = await askJson('/inspector/v1/cost', { method: 'POST', body, quiet: true });
+  } catch {
+    recording.cost.value = null;
+  }
 }

@@ -93,6 +93,7 @@ function Figures({ recording }) {
     ['Duration', recording.timed ? duration(metrics.last) : seconds(response)],
     ['Tokens in', usage ? `${usage.input_tokens}${usage.input_tokens_details?.cached_tokens ? ` (${usage.input_tokens_details.cached_tokens} cached)` : ''}` : null],
     ['Tokens out', usage ? `${usage.output_tokens}${usage.output_tokens_details?.reasoning_tokens ? ` (${usage.output_tokens_details.reasoning_tokens} thinking)` : ''}` : null],
+    ['Cost', usage ? html`<${Cost} cost=${recording.cost.value} usage=${usage} />` : null],
     ['Events', String(recording.length)],
   ];
   const isLive = recording.status.value === 'live';
@@ -105,6 +106,26 @@ function Figures({ recording }) {
     <dl>${figures.map(([name, value]) => html`<div><dt>${name}</dt><dd>${value}</dd></div>`)}</dl>
   </div>`;
 }
+
+const ROUNDS = 'openresponses-bridge:rounds';
+const MOST_ROUNDS = 100;
+const DOLLARS = /^\d{1,30}(\.\d{1,12})?$/;
+const isDollars = (value) => typeof value === 'string' && DOLLARS.test(value);
+
+/** What the server says that a usage costs, and each of its rounds; never 0 for what is not known. */
+function Cost({ cost, usage }) {
+  if (cost === undefined) return '…';
+  if (!isDollars(cost?.cost_usd)) return html`<span class="kind" title="This server has no price for it.">not known</span>`;
+  const shown = `${usage.estimated === true ? '≈ ' : ''}$${cost.cost_usd}`;
+  const rounds = Array.isArray(usage[ROUNDS]) ? usage[ROUNDS] : [];
+  const costs = Array.isArray(cost.rounds) ? cost.rounds : [];
+  if (!costs.length || costs.length !== rounds.length) return shown;
+  return html`<details class="rounds"><summary>${shown} in ${costs.length} rounds</summary><ol>
+    ${costs.slice(0, MOST_ROUNDS).map((each, index) => html`<li>${isDollars(each) ? `$${each}` : 'not known'} <span class="kind">${count(rounds[index]?.input_tokens)} in, ${count(rounds[index]?.output_tokens)} out</span></li>`)}
+    </ol>${costs.length > MOST_ROUNDS && html`<p class="note">${costs.length - MOST_ROUNDS} more.</p>`}</details>`;
+}
+
+const count = (value) => (Number.isSafeInteger(value) ? value : '–');
 
 /** Whether green may stand beside its status. */
 const isGood = (response) => !['failed', 'cancelled'].includes(response?.status);

@@ -17,6 +17,7 @@ from openresponses_bridge.protocol.request import (
     UpdateConversation,
 )
 from openresponses_bridge.protocol.response import CompactResource, ErrorBody, Response
+from openresponses_server.api.inspector.routes import CostRequest
 from openresponses_server.api.openapi import schemas
 from openresponses_server.api.openapi.schemas import STREAM_EVENT
 from openresponses_server.observation.recordings.dialects import DIALECTS
@@ -143,6 +144,25 @@ INSPECTOR: Final[dict[tuple[str, str], Operation]] = {
         answer=schemas.MeasuredContext,
         errors=_BODY,
         examples={"text": {"model": "demo", "input": "Hello"}},
+    ),
+    ("post", "/inspector/v1/cost"): Operation(
+        id="price_usage",
+        summary="Say what a usage costs",
+        request=CostRequest,
+        answer=schemas.Cost,
+        errors=_BODY,
+        examples={
+            "usage": {
+                "model": "demo",
+                "usage": {
+                    "input_tokens": 10,
+                    "output_tokens": 5,
+                    "total_tokens": 15,
+                    "input_tokens_details": {"cached_tokens": 0},
+                    "output_tokens_details": {"reasoning_tokens": 0},
+                },
+            }
+        },
     ),
 }
 

@@ -30,6 +30,7 @@ from openresponses_bridge.protocol.request import (
 )
 from openresponses_bridge.protocol.response import CompactResource, ErrorBody, Response
 from openresponses_bridge.protocol.unknown import EXTRA, OURS
+from openresponses_server.api.inspector.routes import CostRequest
 
 # Docstrings of these classes are descriptions in the document.
 
@@ -117,7 +118,8 @@ class SearchAnswer(Struct, frozen=True):
 
 
 class UsageTotals(Struct, frozen=True):
-    """The usage of ended requests."""
+    """The usage of ended requests. `cost_usd` is a decimal number, null if the cost of one of them is not
+    known."""
 
     requests: int
     failed: int
@@ -128,16 +130,16 @@ class UsageTotals(Struct, frozen=True):
     reasoning_tokens: int
     total_tokens: int
     estimated: bool
+    cost_usd: str | None
 
 
 class UsageRow(UsageTotals, frozen=True):
     """The usage of one day and one model, in tokens. `estimated`: not all counts were reported by the
-    upstream. `cost_usd` is a decimal number, null for a model without a price."""
+    upstream."""
 
     day: str
     model: str
     estimated_requests: int
-    cost_usd: str | None
 
 
 class AgentUsage(UsageTotals, frozen=True):
@@ -151,13 +153,11 @@ class AgentUsage(UsageTotals, frozen=True):
 
 
 class UsageReport(UsageTotals, frozen=True):
-    """Totals, rows by day and model, and agents. `since` is Unix seconds. `cost_usd` is null if one row's
-    is."""
+    """Totals, rows by day and model, and agents. `since` is Unix seconds."""
 
     object: Literal["usage"]
     since: int
     estimated_requests: int
-    cost_usd: str | None
     data: list[UsageRow]
     agents: list[AgentUsage]
 
@@ -395,6 +395,15 @@ class MeasuredContext(Struct, frozen=True, kw_only=True):
     entries: list[dict[str, Any]]
 
 
+class Cost(Struct, frozen=True):
+    """A cost in US dollars, as a decimal number, and that of the tokens of each round; null if it is not
+    known."""
+
+    object: Literal["cost"]
+    cost_usd: str | None
+    rounds: list[str]
+
+
 Schema = dict[str, Any]
 BEYOND: Final = f"{OURS}beyond"
 NATIVE: Final = f"{OURS}native"
@@ -425,6 +434,8 @@ ROOTS: Final[tuple[type[Any], ...]] = (
     SearchAnswer,
     ListedResponses,
     MeasuredContext,
+    CostRequest,
+    Cost,
     Status,
     ForwardedRequest,
     ChatCompletionRequest,

@@ -163,9 +163,11 @@ usable: Final = Table("openresponses_bridge_usable", metadata, Column("oldest", 
 
 # The tables of the usage of keys. Their rows are sums, to which each process adds batches.
 
+_DEFAULTS: Final = {"priced": text("0"), "cost": text("0")}  # what older workers don't write
+
 
 def _counts() -> list[Column[int]]:
-    return [Column(name, BigInteger, nullable=False) for name in NAMES]
+    return [Column(name, BigInteger, nullable=False, server_default=_DEFAULTS.get(name)) for name in NAMES]
 
 
 days: Final = Table(

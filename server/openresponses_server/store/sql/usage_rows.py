@@ -28,7 +28,6 @@ from openresponses_server.store import usage
 from openresponses_server.store.sql.database import Database
 from openresponses_server.store.sql.tables import agents, days, writers
 from openresponses_server.store.usage import (
-    MOST,
     NAMES,
     OTHERS,
     AgentCounts,
@@ -36,6 +35,7 @@ from openresponses_server.store.usage import (
     DayCounts,
     UsageRows,
     day_of,
+    most_of,
 )
 
 _OWNERS_AT_ONCE: Final = 500  # of the parameters that one statement takes
@@ -212,12 +212,12 @@ def _add_agents(dialect: str) -> Any:
 
 
 def _sums(table: Table, statement: Any) -> dict[str, Any]:
-    """The sum of each count, at most `MOST`, so that it fits its column."""
-    return {name: _sum(table.c[name], statement.excluded[name]) for name in NAMES}
+    """The sum of each count, bounded, so that it fits its column."""
+    return {name: _sum(table.c[name], statement.excluded[name], most_of(name)) for name in NAMES}
 
 
-def _sum(there: Column[int], more: Any) -> Any:
-    most = literal(MOST, BigInteger)
+def _sum(there: Column[int], more: Any, bound: int) -> Any:
+    most = literal(bound, BigInteger)
     return case((there > most - more, most), else_=there + more)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from openresponses_server.api.inspector import files, routes
-from openresponses_server.settings import Settings
+from openresponses_server.settings import Price, PriceTier, Settings
 from openresponses_server.settings.files import hashed
 from tests.support.in_process import InProcess
 from tests.support.serving import Reply
@@ -416,3 +416,85 @@ def test_a_recording_that_cannot_be_read_names_the_line(app: InProcess, data: by
     reply = capture(app, data)
     assert reply.status == 400
     assert said in reply.json["error"]["message"]
+
+
+# ── costs ──────────────────────────────────────────────────────────────────────────────────────────────
+USAGE = {
+    "input_tokens": 300,
+    "output_tokens": 20,
+    "total_tokens": 320,
+    "input_tokens_details": {"cached_tokens": 0},
+    "output_tokens_details": {"reasoning_tokens": 0},
+}
+ROUND = {
+    "input_tokens": 150,
+    "output_tokens": 10,
+    "cached_tokens": 0,
+    "reasoning_tokens": 0,
+    "total_tokens": 160,
+    "cache_write_tokens": 0,
+}
+ROUNDS = "openresponses-bridge:rounds"
+
+
+@pytest.fixture(scope="module")
+def priced() -> Iterator[InProcess]:
+    tier = PriceTier(above=200, input=2.0, output=20.0)
+    given = Settings(store="memory:", prices={"demo": Price(input=1.0, output=10.0, tiers=(tier,))})
+    running = InProcess(given)
+    yield running
+    running.close()
+
+
+def cost_of(app: InProcess, **usage: Any) -> Any:
+    reply = app.call("POST", "/inspector/v1/cost", {"model": "demo", "usage": {**USAGE, **usage}})
+    assert reply.status == 200, reply.body
+    found = reply.json
+    assert found.pop("object") == "cost"
+    return found
+
+
+def test_the_cost_of_a_usage_is_that_of_its_rounds(priced: InProcess) -> None:
+    assert cost_of(priced) == {"cost_usd": "0.001", "rounds": []}
+    found = cost_of(priced, **{ROUNDS: [ROUND, {**ROUND, "estimated": True}]})
+    assert found == {"cost_usd": "0.0005", "rounds": ["0.00025", "0.00025"]}
+
+
+def test_a_cost_that_is_not_known_is_null(app: InProcess, priced: InProcess) -> None:
+    unknown = {"cost_usd": None, "rounds": []}
+    assert cost_of(app) == unknown
+    for model in ("nobody", "", "demo-2"):
+        reply = priced.call("POST", "/inspector/v1/cost", {"model": model, "usage": USAGE})
+        assert (reply.status, reply.json) == (200, {"object": "cost", **unknown})
+
+
+@pytest.mark.parametrize("number", [-1, -(2**63), 2**63 - 1])
+def test_counts_that_can_not_be_ones_are_taken_as_the_nearest(priced: InProcess, number: int) -> None:
+    ones = dict.fromkeys(ROUND, number)
+    most = "0" if number < 0 else "22000000"
+    found = cost_of(priced, input_tokens=number, output_tokens=number, total_tokens=0)
+    assert found == {"cost_usd": most, "rounds": []}
+    assert cost_of(priced, **{ROUNDS: [ones]})["cost_usd"] == "0.001"  # they are at least two
+    assert cost_of(priced, **{ROUNDS: [ones, ones]})["rounds"] == [most, most]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"[]",
+        b'{"model":"demo"}',
+        b'{"model":7,"usage":{}}',
+        b'{"model":"demo","usage":{"input_tokens":1e400}}',
+        b'{"model":"demo","usage":NaN}',
+        b"[" * 100_000,
+        json.dumps({"model": "demo", "usage": USAGE | {"input_tokens": "1"}}).encode(),
+        json.dumps({"model": "demo", "usage": USAGE | {ROUNDS: [{}]}}).encode(),
+    ],
+)
+def test_what_is_no_usage_is_a_400(priced: InProcess, body: bytes) -> None:
+    assert priced.call("POST", "/inspector/v1/cost", body).status == 400
+
+
+def test_a_cost_needs_a_key_where_the_server_does(keyed: InProcess) -> None:
+    assert keyed.call("POST", "/inspector/v1/cost", {"model": "demo", "usage": USAGE}).status == 401
+    assert keyed.call("POST", "/inspector/v1/cost", {"model": "demo", "usage": USAGE}, ONE).status == 200

@@ -25,6 +25,7 @@ from openresponses_server.store.sql.migrations.versions import (
 from openresponses_server.store.sql.sqlite_file import BASELINE, REVISION, VERSION_TABLE
 from openresponses_server.store.sql.tables import metadata
 from openresponses_server.store.stores import open_store
+from openresponses_server.store.usage import NAMES
 from tests.support.services import postgres_database
 from tests.support.stores import record
 
@@ -125,6 +126,9 @@ async def test_database_of_the_baseline_is_upgraded_and_older_workers_go_on_usin
             connection.execute(text(f"DROP TABLE {table}"))
         connection.execute(text("DROP TABLE conversations"))
         connection.execute(text("ALTER TABLE responses DROP COLUMN conversation_id"))
+        for table in ("usage_days", "usage_agents"):
+            for column in ("priced", "cost"):
+                connection.execute(text(f"ALTER TABLE {table} DROP COLUMN {column}"))
         connection.execute(text(f"UPDATE {VERSION_TABLE} SET version_num = '{BASELINE}'"))
     store = open_store(url)
     if engine.dialect.name == "sqlite":  # one machine's: opening it is enough
@@ -137,6 +141,17 @@ async def test_database_of_the_baseline_is_upgraded_and_older_workers_go_on_usin
     await store.close()
     with engine.connect() as connection:
         assert connection.scalar(text("SELECT oldest FROM openresponses_bridge_usable")) == BASELINE
+
+
+def test_what_an_older_worker_counts_has_no_known_cost(engine: Engine) -> None:
+    older = [name for name in NAMES if name not in ("priced", "cost")]
+    columns, values = ", ".join(("owner", "day", "model", *older)), ", ".join("1" for _ in older)
+    with engine.begin() as connection:
+        connection.execute(
+            text(f"INSERT INTO usage_days ({columns}) VALUES ('k', '2026-01-31', 'm', {values})")
+        )
+        found = connection.execute(text("SELECT requests, priced, cost FROM usage_days")).one()
+    assert tuple(found) == (1, 0, 0)
 
 
 async def test_tables_of_a_later_version_are_used_if_they_say_so(engine: Engine) -> None:
