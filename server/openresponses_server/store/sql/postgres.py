@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
+from bisect import bisect
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from functools import partial
@@ -35,11 +36,15 @@ from openresponses_server.store.sql.database import (
 from openresponses_server.store.sql.failures import FAILURES
 from openresponses_server.store.sql.sqlite_file import REVISION
 from openresponses_server.store.sql.writes import Write, postgres_statement
-from openresponses_server.tasks import in_time
+from openresponses_server.tasks import in_time, jittered
 
 # Each process has a connection to PostgreSQL that bears its name and is closed when the process ends. A
 # connection may also be lost in other ways, so its end counts only if the process has not reconnected and has
 # renewed no lease for longer than living processes need.
+#
+# Each look lists all connections of the database, and each check reads all running responses. So many
+# processes look less often, and a few of them alone check for one that has stopped; where that is too late,
+# its leases expire.
 
 NAME: Final = "openresponses-bridge process "
 """Begins the `application_name` of such a connection."""
@@ -47,6 +52,10 @@ NAME: Final = "openresponses-bridge process "
 _SHORTEST: Final = 3.0  # seconds for a process to reconnect
 _OF_A_LEASE: Final = 0.4  # living ones renew it every quarter
 _LEAVING: Final = 1.0  # seconds for closing
+LOOKS: Final = 16
+"""Looks a second of all processes together, at most."""
+SUCCESSORS: Final = 3
+"""Processes that check for one that has stopped."""
 _log = structlog.get_logger(__name__)
 
 _NAMES: Final = text(
@@ -70,6 +79,8 @@ class ProcessConnections:
         self._engine = connect(NAME + process)
         self._timeout = max(_SHORTEST, lease * _OF_A_LEASE)
         self._connection: EngineConnection | None = None
+        self._process = process
+        self._next_at = -math.inf
         self._seen: set[str] = set()
         self._missed: dict[str, _Missed] = {}
 
@@ -77,12 +88,13 @@ class ProcessConnections:
         await self._looked()
 
     async def departed(self) -> set[str]:
-        names = await self._looked()
+        now = time.monotonic()
+        names = None if now < self._next_at else await self._looked()
         if names is None:
             return set()
         departed: set[str] = set()
-        now = time.monotonic()
-        self._seen |= names
+        self._next_at = now + (jittered(len(names) / LOOKS) if len(names) > LOOKS else 0.0)
+        self._seen = names | {name for name in self._seen if self._succeeds(name, names)}
         self._missed = {name: missed for name, missed in self._missed.items() if name not in names}
         try:
             for name in self._seen - names:
@@ -97,7 +109,16 @@ class ProcessConnections:
                         self._missed[name] = _Missed(now, until)
         except FAILURES as error:
             await self._lost(error)
+        if self._missed:
+            self._next_at = min(self._next_at, now + self._timeout)
         return departed
+
+    def _succeeds(self, name: str, living: set[str]) -> bool:
+        """Whether this process is among the next ones in the order of names, which begins again at its
+        end."""
+        order = sorted(living)
+        place = bisect(order, name)
+        return self._process in (order[place:] + order)[:SUCCESSORS]
 
     async def remove(self, process: str) -> None:
         self._seen.discard(process)
