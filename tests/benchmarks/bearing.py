@@ -309,6 +309,7 @@ async def growth_of_the_store(at: Servers, store: ResponseStore, scale: Scale) -
         made = 0
         for rows in scale.rows:
             _fill(admin, made, rows)
+            _fill_keys(admin, made, rows)
             made = rows
             admin.execute("ANALYZE responses")
             kinds: dict[str, Callable[[int], Awaitable[object]]] = {
@@ -317,6 +318,7 @@ async def growth_of_the_store(at: Servers, store: ResponseStore, scale: Scale) -
                     lambda n: store.claim_of("gone", Lease(f"s{n}", 1e12))
                 ),
                 "stored bytes of all keys, by responses": lambda _: store.stock(),
+                "managed keys read, by their number": lambda _: _all_keys(store),
                 "a look for leases that are over, by running responses": (
                     lambda n: store.claim_orphans(Lease(f"s{n}", 1e12), 1.0, waiting=False)
                 ),
@@ -329,6 +331,19 @@ async def growth_of_the_store(at: Servers, store: ResponseStore, scale: Scale) -
 async def _last_lease(store: Any) -> object:
     values = {"of_process": "gone-"}
     return await store._database.read(lambda connection: connection.scalar(queries.LAST_LEASE, values))
+
+
+async def _all_keys(store: ResponseStore) -> int:
+    assert store.keys is not None
+    return len(await store.keys.all())
+
+
+def _fill_keys(admin: psycopg.Connection[Any], start: int, end: int) -> None:
+    admin.execute(
+        "INSERT INTO api_keys (id, hash, last_four, name, owner, created_at, limits) SELECT 'key' || n,"
+        " md5(n::text), '0000', 'a key', 'key' || n, n, '{}' FROM generate_series(%s::int, %s::int) n",
+        [start + 1, end],
+    )
 
 
 def _fill(admin: psycopg.Connection[Any], start: int, end: int) -> None:
@@ -625,11 +640,15 @@ def shown(found: Measurement) -> str:
     return "\n".join(lines)
 
 
-def main() -> None:
+def arguments() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.bearing")
     parser.add_argument("--quick", action="store_true", help="fewer calls, less certain")
     parser.add_argument("--write", action="store_true", help=f"write {MEASURED.relative_to(REPOSITORY)}")
-    given = parser.parse_args()
+    return parser
+
+
+def main() -> None:
+    given = arguments().parse_args()
     found = measure(QUICK if given.quick else FULL)
     if given.write:
         MEASURED.parent.mkdir(exist_ok=True)

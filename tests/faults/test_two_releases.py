@@ -7,6 +7,7 @@ each makes the other reads, streams again, continues, cancels, and settles when 
 import json
 import random
 import subprocess
+import tempfile
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -59,12 +60,9 @@ class Releases:
         self._log = log
         self._held = held
         self._environments = {"previous": environment_of(tree), "this": {}}
-        self._count = 0
 
     def start(self, name: str) -> Server:
-        self._count += 1
-        folder = self._folder / f"{name}-{self._count}"
-        folder.mkdir()
+        folder = Path(tempfile.mkdtemp(prefix=name, dir=self._folder))
         config = folder / "config.toml"
         config.write_text(CONFIG)
         flags = ("--config", str(config), "--store", self.store, "--event-log", self._log)
@@ -172,8 +170,8 @@ def test_s9_two_releases_side_by_side_lose_nothing_whichever_is_killed(both: Rel
     made = wait_until_settled(previous.base, ids)
     _before, after = upgrade(database_url(both.store))
     assert after == REVISION
-    this, back = both.start("this"), both.start("previous")  # going back is starting it again
     with ThreadPoolExecutor() as threads:
+        this, back = threads.map(both.start, ("this", "previous"))  # going back is starting it again
         for found in [threads.submit(use, *each) for each in ((previous, this), (this, previous))]:
             made |= {each: response_of(this.base, each) for each in found.result()}
     kill_and_settle(both, previous, this, 0.2)
