@@ -18,8 +18,7 @@ import math
 import random
 from bisect import bisect
 from collections import defaultdict
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
 import msgspec
@@ -185,15 +184,22 @@ class Fleet:
     """One run."""
 
     def __init__(
-        self, costs: Costs, count: int, load: Load, rules: Rules, cores: tuple[int, int] = (10_000, 10_000)
+        self,
+        costs: Costs,
+        count: int,
+        load: Load,
+        rules: Rules,
+        seed: int,
+        cores: tuple[int, int] = (10_000, 10_000),
     ) -> None:
+        self._random = random.Random(seed)
         self._costs, self._count, self._load, self._rules = costs, count, load, rules
         self.redis, self.postgres = Server(cores[0]), Server(cores[1])
         self.row = Server(1)
         self.counts: defaultdict[str, float] = defaultdict(float)
         self._events: list[tuple[float, int, Callable[[float], None]]] = []
         self._order = itertools.count()
-        self._workers = sorted(Worker(random.random(), number) for number in range(count))
+        self._workers = sorted(Worker(self._random.random(), number) for number in range(count))
         self._living = set(self._workers)
         self._names = [each.name for each in self._workers]
         self._orphans = 0.0
@@ -207,7 +213,7 @@ class Fleet:
     def run(self, until: float = _END) -> None:
         """All that happens until this second."""
         for each in self._workers:
-            self._start(each, random.uniform(0.0, _STARTED_WITHIN))
+            self._start(each, self._random.uniform(0.0, _STARTED_WITHIN))
         for at, happen in (
             (_KILLED, self._kill),
             (_REDIS_OUT, lambda now: setattr(self.redis, "out", (now, now + _OUT))),
@@ -224,7 +230,7 @@ class Fleet:
         heapq.heappush(self._events, (when, next(self._order), happen))
 
     def _pause(self, seconds: float) -> float:
-        return jittered(seconds) if self._rules.jitter else seconds
+        return jittered(seconds, self._random.uniform) if self._rules.jitter else seconds
 
     def _ask_redis(self, now: float, cause: str, spent: Spent, times: float = 1.0) -> float:
         done = self.redis.do(now, cause, spent.redis * times, spent.commands * times)
@@ -358,7 +364,7 @@ class Fleet:
                 self._claim(done, math.inf)
             return done
 
-        self._repeat(worker, at + random.uniform(0.0, every if few else 0.0), every, look)
+        self._repeat(worker, at + self._random.uniform(0.0, every if few else 0.0), every, look)
 
     def _checks(self, worker: Worker) -> bool:
         assert self._killed is not None
@@ -372,12 +378,12 @@ class Fleet:
         self._killed = self._workers[self._count // 2]
         self._living.discard(self._killed)
         self._orphans = self._load.open
-        self._orphans_until = now + _SETTINGS.lease * random.uniform(0.75, 1.0)
+        self._orphans_until = now + _SETTINGS.lease * self._random.uniform(0.75, 1.0)
 
     def _change_key(self, now: float) -> None:
         read = self._costs.of("managed keys read, by their number", self._load.keys)
         for _ in self._living:
-            at = now + random.uniform(0, keys._EVERY)
+            at = now + self._random.uniform(0, keys._EVERY)
             self._at(at, lambda then: (self._ask_postgres(then, "managed keys read", read), None)[1])
 
     def _fail_upstream(self, now: float) -> None:
@@ -392,36 +398,25 @@ class Fleet:
                 self._heard_at = min(self._heard_at, done)
 
         for _ in self._living if self._load.rate else ():
-            failures = sum(random.expovariate(self._load.rate) for _ in range(CircuitSettings().failures))
+            failures = sum(
+                self._random.expovariate(self._load.rate) for _ in range(CircuitSettings().failures)
+            )
             self._at(now + failures, find_out)
-
-
-@contextmanager
-def _seeded(seed: int) -> Iterator[None]:
-    """The server's own `jittered` asks the module's generator."""
-    state = random.getstate()
-    random.seed(seed)
-    try:
-        yield
-    finally:
-        random.setstate(state)
 
 
 def simulate(costs: Costs, count: int, load: Load = LOAD, rules: Rules = NOW, seed: int = SEED) -> Outcome:
     """So many workers: once to see how many cores they need, and again with as many."""
-    with _seeded(seed):
-        fleet = Fleet(costs, count, load, rules)
-        fleet.run(_STEADY[1])
+    fleet = Fleet(costs, count, load, rules, seed)
+    fleet.run(_STEADY[1])
     seconds = _STEADY[1] - _STEADY[0]
     cores = [
         max(math.ceil(sum(each.busy.values()) / 1e6 / seconds / _FULL), 1)
         for each in (fleet.redis, fleet.postgres)
     ]
-    with _seeded(seed):
-        fleet = Fleet(costs, count, load, rules, (cores[0], cores[1]))
-        fleet.run()
-        idle = Fleet(costs, count, Load(0.0, keyed=load.keyed), rules)
-        idle.run()
+    fleet = Fleet(costs, count, load, rules, seed, (cores[0], cores[1]))
+    fleet.run()
+    idle = Fleet(costs, count, Load(0.0, keyed=load.keyed), rules, seed)
+    idle.run()
 
     def shares(server: Server) -> dict[str, float]:
         return {

@@ -7,7 +7,7 @@ import pytest
 
 from tests.benchmarks import bearing, fleet
 from tests.benchmarks.bearing import Measurement, Spent
-from tests.benchmarks.fleet import BEFORE, LOAD, NOW, Costs, Fleet, Load, Outcome, Simulation, simulate
+from tests.benchmarks.fleet import BEFORE, LOAD, NOW, Costs, Load, Outcome, Simulation, simulate
 from tests.support.documents import blocks_of, commands_of
 
 SMALL = Load(rate=2.0, tokens=60)
@@ -84,16 +84,6 @@ def test_costs_grow_in_a_line(measured: Measurement) -> None:
     of_size = {"1": Spent(0, 10, 0, 1, 0, 0, 0), "11": Spent(0, 110, 0, 1, 0, 0, 0)}
     costs = Costs(msgspec.structs.replace(measured, growth={"slots": of_size}))
     assert [round(costs.of("slots", size).redis, 6) for size in (1, 6, 11, 101)] == [10, 60, 110, 1010]
-
-
-def test_the_generator_of_others_stays_as_it_was(measured: Measurement) -> None:
-    import random
-
-    state = random.getstate()
-    Fleet(Costs(measured), 1, SMALL, NOW)
-    random.setstate(state)
-    simulate(Costs(measured), 2, SMALL)
-    assert random.getstate() == state
 
 
 def test_the_commands_of_the_page_can_be_given() -> None:
