@@ -94,10 +94,11 @@ class ProcessConnections:
             return set()
         departed: set[str] = set()
         self._next_at = now + (jittered(len(names) / LOOKS) if len(names) > LOOKS else 0.0)
-        self._seen = names | {name for name in self._seen if self._succeeds(name, names)}
-        self._missed = {name: missed for name, missed in self._missed.items() if name not in names}
+        gone = {name for name in self._seen - names if self._succeeds(name, names)}
+        self._seen = names | gone
+        self._missed = {name: missed for name, missed in self._missed.items() if name in gone}
         try:
-            for name in self._seen - names:
+            for name in gone:
                 missed = self._missed.get(name)
                 if missed is None:
                     self._missed[name] = _Missed(now, await self._last_lease(name))

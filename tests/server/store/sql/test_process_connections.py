@@ -178,6 +178,22 @@ async def test_few_of_many_check_for_one_that_has_stopped(
     assert found == set(others[: postgres.SUCCESSORS])
 
 
+async def test_a_process_that_others_have_come_before_does_not_check_any_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fleet = Fleet(monkeypatch, {"a", "b", "c", "d"}, {"d"})
+    (watching,) = fleet.processes.values()
+    await watching.departed()
+    fleet.names.remove("a")
+    await watching.departed()
+    assert set(watching._missed) == {"a"}
+    fleet.names.add("ab")
+    await watching.departed()
+    assert watching._missed == {}
+    await asyncio.sleep(2 * TIMEOUT)
+    assert await watching.departed() == set()
+
+
 async def test_many_processes_look_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
     for count, looks in ((postgres.LOOKS, 3), (1000 * postgres.LOOKS, 1)):
         fleet = Fleet(monkeypatch, {"me", *map(str, range(1, count))}, {"me"})
