@@ -216,8 +216,8 @@ def _fleets(found: Simulated) -> list[str]:
         ["fullest tenth of a second after PostgreSQL was out", *cells("postgres_herd", " ×")],
         ["the same of Redis", *cells("redis_herd", " ×")],
         ["a change of one of 1,000 keys takes of PostgreSQL", *cells("key_change_postgres", " s", 2)],
-        ["an upstream fails: messages", *cells("route_messages", digits=0)],
-        ["which take of Redis", *cells("route_redis", " s", 2)],
+        ["an upstream fails: messages", *(f"{each.route_messages}" for each in now.values())],
+        ["which take of Redis", *(f"{each.route_redis:.2f} s" for each in now.values())],
     ]
     return _table(["workers", *(f"{size:,}" for size in now)], rows)
 

@@ -341,6 +341,14 @@ class Fleet:
         """Looks for processes that have stopped: at once or, in a large fleet, now and then."""
         few = self._rules.few_look and self._count > postgres.LOOKS
         every = self._count / postgres.LOOKS if few else support._WATCHED_EVERY
+        if few:
+            alive = self._costs.unit("the state of managed keys")
+            self._repeat(
+                worker,
+                at,
+                support._WATCHED_EVERY,
+                lambda now: self._ask_postgres(now, "processes watched", alive),
+            )
         missed_at, settled = math.inf, False
 
         def look(now: float) -> float:

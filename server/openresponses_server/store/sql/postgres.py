@@ -6,7 +6,7 @@ import asyncio
 import math
 import time
 from bisect import bisect
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, Final
@@ -15,7 +15,7 @@ import structlog
 from msgspec import Struct
 from psycopg import AsyncConnection, AsyncCursor, pq
 from psycopg import Error as DriverError
-from sqlalchemy import URL, Connection, NullPool, text
+from sqlalchemy import URL, Connection, NullPool, TextClause, text
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection as EngineConnection
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
@@ -62,6 +62,7 @@ _NAMES: Final = text(
     "SELECT application_name FROM pg_stat_activity"
     f" WHERE datname = current_database() AND application_name LIKE '{NAME}%'"
 )
+_ALIVE: Final = text("SELECT 1")
 
 
 class _Missed(Struct):
@@ -89,7 +90,10 @@ class ProcessConnections:
 
     async def departed(self) -> set[str]:
         now = time.monotonic()
-        names = None if now < self._next_at else await self._looked()
+        if now < self._next_at:
+            await self._ask(_ALIVE)  # else a lost connection would be found by the others first
+            return set()
+        names = await self._looked()
         if names is None:
             return set()
         departed: set[str] = set()
@@ -132,11 +136,16 @@ class ProcessConnections:
 
     async def _looked(self) -> set[str] | None:
         """The names of the connected processes; None if that can't be known."""
+        found = await self._ask(_NAMES)
+        return None if found is None else {name.removeprefix(NAME) for (name,) in found}
+
+    async def _ask(self, statement: TextClause) -> Sequence[Any] | None:
+        """The rows of a statement over the connection of this process, made anew if it was lost; None if that
+        can't be."""
         try:
             if self._connection is None:
                 self._connection = await self._engine.connect()
-            found = await self._connection.execute(_NAMES)
-            return {name.removeprefix(NAME) for (name,) in found}
+            return (await self._connection.execute(statement)).all()
         except FAILURES as error:
             await self._lost(error)
             return None

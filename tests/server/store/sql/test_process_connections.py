@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 import psycopg
 import pytest
-from sqlalchemy import make_url
+from sqlalchemy import TextClause, make_url
 
 from openresponses_server.store.base import Lease, ResponseStore
 from openresponses_server.store.sql import postgres
@@ -134,14 +134,16 @@ class Fleet:
         self.names = names
         self.looks = 0
 
-        async def looked(_process: ProcessConnections) -> set[str]:
+        async def ask(_process: ProcessConnections, statement: TextClause) -> list[tuple[str]]:
+            if statement is not postgres._NAMES:
+                return []
             self.looks += 1
-            return set(self.names)
+            return [(f"{NAME}{name}",) for name in self.names]
 
         async def no_lease(_process: ProcessConnections, _name: str) -> None:
             return None
 
-        monkeypatch.setattr(ProcessConnections, "_looked", looked)
+        monkeypatch.setattr(ProcessConnections, "_ask", ask)
         monkeypatch.setattr(ProcessConnections, "_last_lease", no_lease)
         url = make_url("postgresql+psycopg://root@127.0.0.1:1/none")
         self.processes = {
@@ -200,6 +202,21 @@ async def test_many_processes_look_less_often(monkeypatch: pytest.MonkeyPatch) -
         for _ in range(3):
             await fleet.processes["me"].departed()
         assert fleet.looks == looks
+
+
+async def test_one_of_many_finds_between_its_looks_that_its_connection_was_lost(
+    monkeypatch: pytest.MonkeyPatch, postgres_url: str, two: Two
+) -> None:
+    monkeypatch.setattr(postgres, "LOOKS", 0.001)
+    watching, _ = two
+    assert await watching.departed() == set()
+    cut(postgres_url, "watching")
+    for _ in range(2):
+        assert await watching.departed() == set()
+    monkeypatch.undo()
+    other = await appeared(postgres_url, "third")
+    assert "watching" in (await other._looked() or set())
+    await other.leave()
 
 
 async def test_without_a_server_nothing_is_known() -> None:
