@@ -2,8 +2,8 @@
 bridge/openresponses_bridge/state.py, docs/rules.md from the register of rules, docs/fields.md from what each
 dialect makes of a request's fields, docs/settings.md from the settings of the server, the flags of `serve`
 and the options of dialects, docs/upstreams.md from profiles, docs/conformance.md from the scenarios, the
-plots in docs/benchmarks and the table of docs/benchmarks.md from benchmarks/results.json, docs/engines.md
-from engines.json.
+plots in docs/benchmarks and the table of docs/benchmarks.md from benchmarks/results.json, those of capacity
+from capacity/measured.json and simulated.json, docs/engines.md from engines.json.
 
 The pages are committed; a test regenerates them and fails when what they are drawn from has moved on.
 """
@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from drawn_benchmarks import benchmarks_page, plots
+from drawn_capacity import capacity_page, capacity_plots
 from drawn_conformance import conformance_page
 from drawn_engines import engines_page
 from drawn_settings import settings_page
@@ -255,11 +256,12 @@ PAGES = {
     "upstreams.md": upstreams_page,
     "conformance.md": conformance_page,
     "benchmarks.md": benchmarks_page,
+    "capacity.md": capacity_page,
     "engines.md": engines_page,
 }
 
 if __name__ == "__main__":
     for name, draw in PAGES.items():
         (FOLDER / name).write_text(draw(), encoding="utf-8")
-    for name, drawn in plots().items():
+    for name, drawn in (plots() | capacity_plots()).items():
         (FOLDER / name).write_text(drawn, encoding="utf-8")

@@ -19,8 +19,6 @@ from openresponses_server.settings import KEYS_VARIABLES, WORKER_SETTINGS
 from tests.support.readme import blocks
 from tests.support.shared import REPOSITORY
 
-DOCS_PLOTS = REPOSITORY / "docs" / "benchmarks"
-
 
 def drawing(name: str) -> dict[str, Any]:
     """What a module in docs/ defines."""
@@ -31,18 +29,22 @@ def drawing(name: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize(
     "name",
-    ["states.md", "rules.md", "fields.md", "settings.md", "upstreams.md", "conformance.md", "benchmarks.md"],
+    [
+        *("states.md", "rules.md", "fields.md", "settings.md", "upstreams.md", "conformance.md"),
+        *("benchmarks.md", "capacity.md"),
+    ],
 )
 def test_the_drawn_pages_are_those_of_the_tables(name: str) -> None:
     page = drawing("generate.py")["PAGES"][name]()
     assert (REPOSITORY / "docs" / name).read_text(encoding="utf-8") == page, "run `make docs`"
 
 
-def test_the_plots_are_those_of_the_results() -> None:
-    drawn = drawing("generate.py")["plots"]()
-    there = {path.relative_to(REPOSITORY / "docs").as_posix() for path in DOCS_PLOTS.glob("*.svg")}
-    assert there == set(drawn)
-    page = (REPOSITORY / "docs" / "benchmarks.md").read_text(encoding="utf-8")
+@pytest.mark.parametrize(("name", "draw"), [("benchmarks", "plots"), ("capacity", "capacity_plots")])
+def test_the_plots_are_those_of_the_results(name: str, draw: str) -> None:
+    drawn = drawing("generate.py")[draw]()
+    plots = (REPOSITORY / "docs" / name).glob("*.svg")
+    assert {path.relative_to(REPOSITORY / "docs").as_posix() for path in plots} == set(drawn)
+    page = (REPOSITORY / "docs" / f"{name}.md").read_text(encoding="utf-8")
     for name, text in drawn.items():
         assert (REPOSITORY / "docs" / name).read_text(encoding="utf-8") == text, "run `make docs`"
         assert f"]({name})" in page

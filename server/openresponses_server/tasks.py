@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Callable, Collection, Coroutine
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
@@ -35,6 +36,12 @@ async def in_time(work: Coroutine[Any, Any, T], seconds: float) -> T:
     if task.cancelled():
         raise TimeoutError
     return task.result()
+
+
+def jittered(seconds: float, uniform: Callable[[float, float], float] = random.uniform) -> float:
+    """So many seconds, up to a quarter more or less at random (`uniform`): processes that pause for the same
+    time after the same event do not come back all at once, nor stay in step."""
+    return seconds * uniform(0.75, 1.25)
 
 
 async def _cancel(tasks: Collection[asyncio.Task[Any]]) -> None:

@@ -1,6 +1,7 @@
 """Starting over a store or a log that does not work: what waiting does not mend ends `serve` before it says
 that it listens; what may come back is waited for."""
 
+import json
 import signal
 import sqlite3
 import time
@@ -8,6 +9,7 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import psycopg
 import pytest
 from sqlalchemy import make_url
 
@@ -132,6 +134,19 @@ def test_postgres_that_may_come_back_is_waited_for(tmp_path: Path, workers: str)
         said = process.stderr.read()
         assert "Connection refused" in said.partition("\n")[0]
         assert "hunter2" not in said
+
+
+def test_store_that_a_newer_release_has_upgraded_is_warned_of_in_the_log_alone(tmp_path: Path) -> None:
+    """What starts a server reads its address in the first line of its output."""
+    with postgres_database() as store:
+        upgrade(database_url(store))
+        with psycopg.connect(store.replace("+psycopg", ""), autocommit=True) as admin:
+            admin.execute("UPDATE openresponses_bridge_version SET version_num = '9999'")
+        with started("--store", store, folder=tmp_path) as process:
+            assert until_ready(base_of(process), 200).json["status"] == "ready"
+            process.send_signal(signal.SIGINT)
+            _out, said = process.communicate(timeout=60)
+    assert json.loads(said.partition("\n")[0])["event"] == "store.other_revision"
 
 
 def test_redis_that_is_out_is_reported_and_the_server_is_ready_all_the_same(tmp_path: Path) -> None:

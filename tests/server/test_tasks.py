@@ -13,7 +13,13 @@ import pytest
 from openresponses_server.errors import HttpError, shutting_down
 from openresponses_server.limits.gate import Gate
 from openresponses_server.settings import Limits
-from openresponses_server.tasks import OWNER, FairLimiter, end_tasks, in_time, on_thread
+from openresponses_server.tasks import OWNER, FairLimiter, end_tasks, in_time, jittered, on_thread
+
+
+def test_pauses_of_processes_differ_by_a_quarter_at_most() -> None:
+    pauses = [jittered(100.0) for _ in range(1000)]
+    assert 75.0 <= min(pauses) < 80.0
+    assert 120.0 < max(pauses) <= 125.0
 
 
 async def test_task_that_takes_a_cancellation_for_something_else_is_cancelled_again() -> None:

@@ -7,7 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
 
@@ -18,17 +18,21 @@ SERVE = (sys.executable, "-m", "openresponses_server", "serve", "--port", "0")
 
 @contextmanager
 def started(
-    *flags: str, folder: Path | None = None, errors: int = subprocess.PIPE
+    *flags: str,
+    folder: Path | None = None,
+    errors: int = subprocess.PIPE,
+    environment: Mapping[str, str] | None = None,
 ) -> Iterator[subprocess.Popen[str]]:
     """The process, ended with all its workers even after a failure. `folder` is its user's data folder, and
-    `errors` is where its log goes, as `subprocess` has it: a pipe that nobody reads stops it when full."""
+    `errors` is where its log goes, as `subprocess` has it: a pipe that nobody reads stops it when full.
+    `environment` has variables beside those of this process."""
     process = subprocess.Popen(
         [*SERVE, *flags],
         cwd=REPOSITORY,
         stdout=subprocess.PIPE,
         stderr=errors,
         text=True,
-        env={**os.environ, **({"XDG_DATA_HOME": str(folder)} if folder else {})},
+        env={**os.environ, **({"XDG_DATA_HOME": str(folder)} if folder else {}), **(environment or {})},
     )
     with process:
         try:
@@ -68,11 +72,16 @@ def run_agent(
 
 
 def base_of(process: subprocess.Popen[str]) -> str:
-    """The address that it prints at the start."""
+    """The address in the first line that it prints."""
     assert process.stdout is not None
     assert select.select([process.stdout], [], [], 60)[0], "no greeting"
-    address = re.search(r"http://\S+", process.stdout.readline())
-    assert address is not None
+    return address_in(process.stdout.readline())
+
+
+def address_in(line: str) -> str:
+    """The address in a line of a greeting."""
+    address = re.search(r"http://\S+", line)
+    assert address is not None, line
     return address[0]
 
 

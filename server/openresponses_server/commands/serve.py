@@ -202,13 +202,13 @@ def _serve(settings: Settings) -> None:
         from openresponses_server.serving.server import Server
 
         app = check_settings(settings)  # in the parent process too, so that errors are reported at once
+        configure_logs(level=settings.log_level)
         _check_foundations(settings)
     listener, settings = listen(settings)
     if listener.shared:
         app = check_settings(settings)  # the same rules apply to an inherited socket's address
     _print_startup(settings, listener.socket)
     raise_file_limit(settings.limits.connections)
-    configure_logs(level=settings.log_level)
     if settings.workers == 1:
         from openresponses_server.serving.memory import fix_malloc_thresholds
 

@@ -26,7 +26,7 @@ from redis.exceptions import RedisError
 from openresponses_server.limits.gate import ConcurrencyLimit
 from openresponses_server.limits.rates import LONGEST_DEBT, MINUTE, SLACK, RatesOf, Used
 from openresponses_server.redis_clients import redis_client
-from openresponses_server.tasks import end_tasks
+from openresponses_server.tasks import end_tasks, jittered
 
 # The scripts that Redis runs for the limits, each atomic. Times are Redis' own, in milliseconds, so that the
 # workers' clocks do not matter. Every script can be repeated, and every key that it writes expires.
@@ -127,22 +127,30 @@ AGREE: Final = (
     _NOW
     + _REPORT
     + """
-local sum = tonumber(ARGV[2])
-local held = redis.call('HGETALL', KEYS[1])
-for i = 1, #held, 2 do
-  if held[i] ~= ARGV[1] then
-    local alive = redis.call('ZSCORE', KEYS[2], held[i])
-    if not alive then redis.call('HDEL', KEYS[1], held[i])
-    elseif tonumber(alive) >= now then sum = sum + tonumber(string.match(held[i + 1], '^%d+')) end
+local function count(kept) return kept and tonumber(string.match(kept, '^%d+')) or 0 end
+local wanted, most = tonumber(ARGV[2]), tonumber(ARGV[5])
+local reports = redis.call('HVALS', KEYS[1])
+local sum = wanted - count(redis.call('HGET', KEYS[1], ARGV[1]))
+for i = 1, #reports do sum = sum + count(reports[i]) end
+if sum > most or #reports > 2 * redis.call('ZCARD', KEYS[2]) then
+  sum = wanted
+  local held = redis.call('HGETALL', KEYS[1])
+  for i = 1, #held, 2 do
+    if held[i] ~= ARGV[1] then
+      local alive = redis.call('ZSCORE', KEYS[2], held[i])
+      if not alive then redis.call('HDEL', KEYS[1], held[i])
+      elseif tonumber(alive) >= now then sum = sum + count(held[i + 1]) end
+    end
   end
 end
-if sum > tonumber(ARGV[5]) then return 0 end
+if sum > most then return 0 end
 report()
 return 1
 """
 )
 """KEYS: the same hash, and until when each worker counts as alive. Report how many this worker wants to have:
-1 if they are within the limit together with those of the living workers, else 0."""
+1 if they are within the limit together with those of the living workers, else 0. Which of the workers live is
+looked at only where that may matter, or where many have stopped: it takes most of the time."""
 
 HEARTBEAT: Final = (
     _NOW
@@ -327,7 +335,7 @@ class SharedCounts:
     async def _send_heartbeats(self) -> None:
         sent = 0
         while True:
-            await asyncio.sleep(self._heartbeat_interval)
+            await asyncio.sleep(jittered(self._heartbeat_interval))
             sent += 1
             await self._send_heartbeat(report_all=sent % _HEARTBEATS_PER_FULL_REPORT == 0)
 

@@ -16,6 +16,7 @@ from prometheus_client.multiprocess import MultiProcessCollector
 from openresponses_server.errors import Outage
 from openresponses_server.observation.metric_values import FOLDER, BatchHistogram, remove_stopped
 from openresponses_server.observation.responses import GAPS, EndedRun, LoggedEnd, Watch
+from openresponses_server.tasks import jittered
 
 # Metrics of responses are by upstream and model. Clients choose the names of models, so the number of them
 # that become labels is limited.
@@ -328,7 +329,7 @@ class Metrics:
                 with suppress(Outage):
                     self.queued = await depth()
             self.refresh()
-            await asyncio.sleep(_REFRESHED_EVERY)
+            await asyncio.sleep(jittered(_REFRESHED_EVERY))
 
     def text(self) -> bytes:
         """All metrics in Prometheus' format: of all processes that share a folder, or of this one."""

@@ -128,7 +128,7 @@ async def cancel_response(service: Service, response_id: str, owner: str) -> Res
             ending = partial(cancelled, wire=wire_of(waiting)) if unseen else None
             ended = await service.runs.settler.end(waiting, ours, ending)
             return None if ended is None else _check_cancelled(ended)
-        signalled = signalled or await service.runs.signals.cancel(response_id)
+        signalled = signalled or await service.runs.signals.cancel(response_id, record.lease.worker)
         if not signalled or time.monotonic() > deadline:
             raise _WORKER_UNREACHABLE
         await asyncio.sleep(_POLL_INTERVAL)

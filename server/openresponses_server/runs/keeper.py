@@ -15,6 +15,7 @@ import structlog
 from openresponses_bridge.errors import BridgeError
 from openresponses_server.store.base import ResponseStore, StoreError
 from openresponses_server.store.persistence import ResponseSessionPersistenceTransformer
+from openresponses_server.tasks import jittered
 
 _AT_ONCE: Final = 8
 _LAST_SECONDS: Final = 3.0
@@ -115,7 +116,7 @@ class Keeper:
     async def renew_leases(self) -> None:
         """Renew them in time, until cancelled."""
         while True:
-            await asyncio.sleep(self._lease / 4)
+            await asyncio.sleep(jittered(self._lease / 4))
             try:
                 await self.renew()
             except StoreError as error:

@@ -17,6 +17,7 @@ import structlog
 from openresponses_server.limits.gate import Gate
 from openresponses_server.store.base import StoreError
 from openresponses_server.store.logs.base import LogError
+from openresponses_server.tasks import jittered
 
 Claim = Callable[[str], Awaitable[None]]
 """Claims the run of the response with this id, unless another worker holds it."""
@@ -65,7 +66,7 @@ class RunQueue:
         stays in the store, so that those behind it need not wait; it is found there later."""
         while True:
             if not _has_free_slot(gate):
-                await asyncio.sleep(_PAUSE)
+                await asyncio.sleep(jittered(_PAUSE))
             elif not await self._poll(self._claim_next(claim, gate)):
                 while _has_free_slot(gate) and await self._poll(resume_waiting(gate.runs.at_their_limit())):
                     await asyncio.sleep(0)  # that run acquires its slot before the next is looked for
@@ -80,10 +81,10 @@ class RunQueue:
             await self._create_group()
         except (RedisError, StoreError, OSError) as error:
             _log.warning("queue.failed", error=type(error).__name__)
-            await asyncio.sleep(_PAUSE)
+            await asyncio.sleep(jittered(_PAUSE))
         except Exception:
             _log.exception("queue.internal_error")
-            await asyncio.sleep(_PAUSE)
+            await asyncio.sleep(jittered(_PAUSE))
         return False
 
     async def close(self) -> None:
@@ -97,9 +98,9 @@ class RunQueue:
         try:
             await self._redis.xgroup_create(self._key, _GROUP, id="0", mkstream=True)
         except ResponseError:
-            await asyncio.sleep(_PAUSE)  # another worker was quicker, or the error is another one
+            await asyncio.sleep(jittered(_PAUSE))  # another worker was quicker, or the error is another one
         except (RedisError, OSError):
-            await asyncio.sleep(_PAUSE)
+            await asyncio.sleep(jittered(_PAUSE))
 
     async def _claim_next(self, claim: Claim, gate: Gate) -> bool:
         """Claim what is in the queue, waiting a little for an entry; whether there was one."""

@@ -1,5 +1,9 @@
 """Messages between workers that ask the one that makes a response to cancel it. They are sent through the
-event log's Redis; workers that share none don't receive each other's messages."""
+event log's Redis; workers that share none don't receive each other's messages.
+
+Each process listens on a channel of its own, so that a message costs the same however many there are, and on
+one for all, which workers of an earlier version send and listen on.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +12,8 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 import structlog
+
+from openresponses_server.tasks import jittered
 
 _CHANNEL: Final = "openresponses-bridge:cancel"
 _PAUSE: Final = 1.0  # seconds until a lost connection is tried again
@@ -21,8 +27,9 @@ OnCancel = Callable[[str], None]
 class Signals(Protocol):
     """One per worker."""
 
-    async def cancel(self, response_id: str) -> bool:
-        """Ask the worker that makes this response to cancel it; whether the message could be sent."""
+    async def cancel(self, response_id: str, worker: str) -> bool:
+        """Ask the worker that makes this response, by the name in its lease, to cancel it; whether the
+        message could be sent."""
         ...
 
     async def listen(self, on_cancel: OnCancel) -> None:
@@ -37,7 +44,7 @@ class Signals(Protocol):
 class NoSignals:
     """For a single worker, which has no others to ask."""
 
-    async def cancel(self, response_id: str) -> bool:
+    async def cancel(self, response_id: str, worker: str) -> bool:
         return False
 
     async def listen(self, on_cancel: OnCancel) -> None:
@@ -48,19 +55,23 @@ class NoSignals:
 
 
 class RedisSignals:
-    """Publishes and subscribes in the Redis at `url`."""
+    """Publishes and subscribes in the Redis at `url`, as this `process`."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, process: str) -> None:
         from openresponses_server.redis_clients import redis_client  # it takes a while to load
 
+        self._process = process
         self._redis = redis_client(url, socket_timeout=_POLL + 5.0, socket_connect_timeout=5.0)
 
-    async def cancel(self, response_id: str) -> bool:
+    async def cancel(self, response_id: str, worker: str) -> bool:
         from redis.exceptions import RedisError
 
         try:
             async with asyncio.timeout(_TIMEOUT):
-                return bool(await self._redis.publish(_CHANNEL, response_id))
+                return bool(
+                    await self._redis.publish(_channel_of(worker), response_id)
+                    or await self._redis.publish(_CHANNEL, response_id)
+                )
         except (RedisError, OSError, TimeoutError):
             return False
 
@@ -70,7 +81,7 @@ class RedisSignals:
         while True:
             try:
                 async with self._redis.pubsub(ignore_subscribe_messages=True) as heard:
-                    await heard.subscribe(_CHANNEL)
+                    await heard.subscribe(_CHANNEL, _channel_of(self._process))
                     while True:
                         message = await heard.get_message(timeout=_POLL)
                         if message is not None:
@@ -79,10 +90,15 @@ class RedisSignals:
                 _log.warning("signals.failed", error=type(error).__name__)
             except Exception:
                 _log.exception("signals.internal_error")
-            await asyncio.sleep(_PAUSE)
+            await asyncio.sleep(jittered(_PAUSE))
 
     async def close(self) -> None:
         await self._redis.aclose()
+
+
+def _channel_of(worker: str) -> str:
+    """The channel of the process in the name of a worker."""
+    return f"{_CHANNEL}:{worker.partition('-')[0]}"
 
 
 def _deliver(on_cancel: OnCancel, response_id: bytes) -> None:
@@ -92,6 +108,6 @@ def _deliver(on_cancel: OnCancel, response_id: bytes) -> None:
         _log.exception("signals.internal_error")
 
 
-def open_signals(event_log: str) -> Signals:
-    """The signals for the event log at this address."""
-    return RedisSignals(event_log) if event_log.startswith("redis") else NoSignals()
+def open_signals(event_log: str, process: str) -> Signals:
+    """The signals of this process for the event log at this address."""
+    return RedisSignals(event_log, process) if event_log.startswith("redis") else NoSignals()

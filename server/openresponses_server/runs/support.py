@@ -37,7 +37,7 @@ from openresponses_server.store.logs.base import MARKED, LogError
 from openresponses_server.store.measured import measured_log
 from openresponses_server.store.persistence import ResponseSessionPersistenceTransformer
 from openresponses_server.store.stores import open_event_log
-from openresponses_server.tasks import end_tasks
+from openresponses_server.tasks import end_tasks, jittered
 
 _log = structlog.get_logger(__name__)
 
@@ -121,9 +121,9 @@ class RunSupport:
         self.store = store
         event_log = open_event_log(settings.event_log)
         self.event_log = event_log if metrics is None else measured_log(event_log, metrics.called)
-        self.signals = open_signals(settings.event_log)
-        self.keeper = Keeper(store, settings.checkpoint_interval, settings.lease)
         self._worker = secrets.token_hex(8)
+        self.signals = open_signals(settings.event_log, self._worker)
+        self.keeper = Keeper(store, settings.checkpoint_interval, settings.lease)
         self.settler = Settler(
             store,
             self.event_log,
@@ -308,12 +308,12 @@ class RunSupport:
 
 
 async def _repeat(work: Callable[[], Awaitable[None]], every: float, *, already_done: bool) -> None:
-    """Do it every so many seconds, and now unless it is `already_done`."""
+    """Do it about every so many seconds, and now unless it is `already_done`."""
     while True:
         if not already_done:
             await work()
         already_done = False
-        await asyncio.sleep(every)
+        await asyncio.sleep(jittered(every))
 
 
 def _create_tasks(*works: Coroutine[Any, Any, None]) -> list[asyncio.Task[None]]:

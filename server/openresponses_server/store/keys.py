@@ -11,7 +11,7 @@ import structlog
 
 from openresponses_server.errors import Outage
 from openresponses_server.http.managed_keys import KeyBook, KeyChange, ManagedKey
-from openresponses_server.tasks import end_tasks
+from openresponses_server.tasks import end_tasks, jittered
 
 MOST_KEYS: Final = 20_000
 """The most keys of a store: each process holds them in memory."""
@@ -77,7 +77,7 @@ class KeyKeeper:
 
     async def _keep(self) -> None:
         while True:
-            await asyncio.sleep(self._every)
+            await asyncio.sleep(jittered(self._every))
             await self._try()
 
     async def _try(self) -> None:

@@ -17,6 +17,7 @@ from openresponses_server.store.base import NO_ID, ResponseStore, StoreError
 from openresponses_server.store.logs.base import EventLog, LogError
 from openresponses_server.store.sql.sqlite_file import file_in_order
 from openresponses_server.store.stores import build_store, open_event_log
+from openresponses_server.tasks import jittered
 
 _INTERVAL: Final = 1.0  # seconds between two checks
 _TIMEOUT: Final = 3.0  # seconds after which a store that does not answer counts as out
@@ -81,7 +82,7 @@ class StoreMonitor:
             self._unseen -= 1
             if not self._unseen:
                 self._seen.set()
-            await asyncio.sleep(self._interval)
+            await asyncio.sleep(jittered(self._interval))
 
     async def _look_at_store(self) -> None:
         before = self._store_outage

@@ -27,10 +27,13 @@ from openresponses_server.store.usage import (
     UsageSums,
     day_of,
 )
-from openresponses_server.tasks import end_tasks, in_time
+from openresponses_server.tasks import end_tasks, in_time, jittered
 from openresponses_server.upstreams.prices import dollars
 
+# All processes add to the same rows, one after the other: a batch that has to wait makes the next one later.
 _EVERY: Final = 5.0  # seconds between two batches
+_EVERY_DURATION: Final = 20  # so that a batch takes at most a twentieth of the time
+_LONGEST_WAIT: Final = 60.0  # seconds, whatever a batch took
 _FORGOTTEN_EVERY: Final = 3600.0  # seconds
 _LAST_PATIENCE: Final = 5.0  # seconds for the last batch of a process
 _log = structlog.get_logger(__name__)
@@ -93,8 +96,10 @@ class UsageKeeper:
         self._batch = UsageRows()
 
     async def _keep(self) -> None:
+        took = 0.0
         while True:
-            await asyncio.sleep(_EVERY)
+            await asyncio.sleep(jittered(min(max(_EVERY, took * _EVERY_DURATION), _LONGEST_WAIT)))
+            begun_at = time.monotonic()
             try:
                 await self.store_all()
                 await self._remove()
@@ -105,6 +110,7 @@ class UsageKeeper:
                 self._outage = True
             except Exception:
                 _log.exception("usage.not_stored")
+            took = time.monotonic() - begun_at
 
     async def _remove(self) -> None:
         now = time.time()

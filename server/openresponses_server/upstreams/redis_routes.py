@@ -26,7 +26,7 @@ from redis.exceptions import RedisError
 from openresponses_bridge.errors import WireError
 from openresponses_bridge.protocol.codec import decode_json, encode
 from openresponses_server.redis_clients import redis_client
-from openresponses_server.tasks import end_tasks
+from openresponses_server.tasks import end_tasks, jittered
 from openresponses_server.upstreams.choice import LONGEST, PROBE_SECONDS, Change, Route, State
 from openresponses_server.upstreams.routes import RouteTable
 
@@ -180,7 +180,7 @@ class RedisRoutes:
                 _log.warning("routes.alone", error=type(error).__name__)
             except Exception:
                 _log.exception("routes.internal_error")
-            await asyncio.sleep(_PAUSE)
+            await asyncio.sleep(jittered(_PAUSE))
 
     def _apply(self, data: bytes) -> None:
         now = self._table.clock()

@@ -144,6 +144,17 @@ async def test_s8_the_share_of_a_killed_worker_comes_back_within_its_lease(own: 
         assert time.monotonic() - since < 2.0
 
 
+async def test_s8_reports_of_workers_that_are_gone_are_removed_far_below_the_limit_too(own: OwnRedis) -> None:
+    """The reports of one key cost each of its requests time, whoever sent them."""
+    async with workers(own.url, 1, per_key=100) as (one,):
+        with redis.Redis.from_url(own.url) as admin:
+            await one.take()
+            (key,) = admin.keys("*:runs:k")
+            admin.hset(key, mapping={f"gone{number}": "1 1" for number in range(5)})
+            await one.take()
+            assert admin.hlen(key) == 1
+
+
 async def test_s8_background_runs_wait_while_the_others_have_all(own: OwnRedis) -> None:
     async with workers(own.url, per_key=1) as (one, other):
         await one.take()

@@ -159,9 +159,9 @@ async def test_request_does_not_wait_for_a_queue_that_is_silent(silent: str) -> 
 
 
 async def test_cancelling_does_not_wait_for_a_redis_that_is_silent(silent: str) -> None:
-    signals = RedisSignals(silent)
+    signals = RedisSignals(silent, "me")
     begun = time.monotonic()
-    assert not await signals.cancel("r")
+    assert not await signals.cancel("r", "other-1")
     assert time.monotonic() - begun < 2.5
     await signals.close()
 
@@ -186,7 +186,7 @@ async def test_deletion_waits_shortly_for_a_log_that_is_silent_and_is_done_later
 
 
 async def test_listener_survives_a_cancel_that_fails(server: OwnRedis) -> None:
-    signals = RedisSignals(server.url)
+    signals = RedisSignals(server.url, "me")
     heard: list[str] = []
 
     def on_cancel(response_id: str) -> None:
@@ -206,6 +206,23 @@ async def test_listener_survives_a_cancel_that_fails(server: OwnRedis) -> None:
         await until(lambda: "better" in heard)
     await end_tasks([listening])
     await signals.close()
+
+
+async def test_cancel_is_sent_to_the_process_that_makes_it_or_else_to_all(server: OwnRedis) -> None:
+    """To all is how workers of an earlier version hear it."""
+    names = ("one", "two")
+    signals = {name: RedisSignals(server.url, name) for name in names}
+    heard: dict[str, list[str]] = {name: [] for name in names}
+    listening = [asyncio.create_task(signals[name].listen(heard[name].append)) for name in names]
+    with redis.Redis.from_url(server.url) as admin:
+        await until(lambda: admin.pubsub_numsub("openresponses-bridge:cancel")[0][1] == 2)
+    assert await signals["one"].cancel("first", "two-17")
+    assert await signals["one"].cancel("second", "earlier-3")
+    await until(lambda: all("second" in each for each in heard.values()))
+    assert heard == {"one": ["second"], "two": ["first", "second"]}
+    await end_tasks(listening)
+    for each in signals.values():
+        await each.close()
 
 
 async def test_s8_a_key_at_its_limit_does_not_hold_up_those_behind_it(server: OwnRedis) -> None:

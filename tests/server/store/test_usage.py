@@ -532,6 +532,32 @@ async def test_sums_are_stored_now_and_then_and_old_ones_forgotten(monkeypatch: 
     assert (await store.usage_of("me")).days[0].counts.requests == 2
 
 
+async def test_a_batch_that_waits_for_those_of_others_makes_the_next_one_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pauses: list[float] = []
+
+    def paused(seconds: float) -> float:
+        pauses.append(seconds)
+        return 0.0
+
+    class Slow(Failing):
+        async def add_usage(self, writer: str, number: int, batch: UsageRows) -> None:
+            now[0] += 2.0 if number == 1 else 1000.0
+            await super().add_usage(writer, number, batch)
+            book.end("me", "", "m", Usage.of(1, 1), failed=False)
+
+    now = [0.0]
+    monkeypatch.setattr(usage_book, "jittered", paused)
+    monkeypatch.setattr(usage_book.time, "monotonic", lambda: now[0])
+    book = UsageBook()
+    book.end("me", "", "m", Usage.of(1, 1), failed=False)
+    async with UsageKeeper(book, Slow(), None).going():
+        while len(pauses) < 3:
+            await asyncio.sleep(0)
+    assert pauses[:3] == [5.0, 40.0, 60.0]
+
+
 async def test_a_process_that_leaves_without_its_store_says_what_it_loses() -> None:
     store, book = Failing(), UsageBook()
     store.down = "before"

@@ -17,6 +17,7 @@ from redis.exceptions import TimeoutError as RedisTimeout
 
 from openresponses_server.store.frames import Frames, joined
 from openresponses_server.store.logs.base import CHUNK_BYTES, LogError
+from openresponses_server.tasks import jittered
 
 Entry = tuple[bytes, dict[bytes, bytes]]
 """Its id and its fields, as Redis answers."""
@@ -115,5 +116,5 @@ class Calls:
                 if isinstance(error, ResponseError) and _NOT_ABOVE in str(error):
                     raise NotAbove from error
                 raise LogError("The event log failed.") from error
-            await asyncio.sleep(pause)
+            await asyncio.sleep(jittered(pause))
             pause = min(pause * 2, 1.0)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Callable, Coroutine
+from bisect import bisect
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, Final
@@ -14,7 +15,7 @@ import structlog
 from msgspec import Struct
 from psycopg import AsyncConnection, AsyncCursor, pq
 from psycopg import Error as DriverError
-from sqlalchemy import URL, Connection, NullPool, text
+from sqlalchemy import URL, Connection, NullPool, TextClause, text
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection as EngineConnection
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
@@ -35,11 +36,15 @@ from openresponses_server.store.sql.database import (
 from openresponses_server.store.sql.failures import FAILURES
 from openresponses_server.store.sql.sqlite_file import REVISION
 from openresponses_server.store.sql.writes import Write, postgres_statement
-from openresponses_server.tasks import in_time
+from openresponses_server.tasks import in_time, jittered
 
 # Each process has a connection to PostgreSQL that bears its name and is closed when the process ends. A
 # connection may also be lost in other ways, so its end counts only if the process has not reconnected and has
 # renewed no lease for longer than living processes need.
+#
+# Each look lists all connections of the database, and each check reads all running responses. So many
+# processes look less often, and a few of them alone check for one that has stopped; where that is too late,
+# its leases expire.
 
 NAME: Final = "openresponses-bridge process "
 """Begins the `application_name` of such a connection."""
@@ -47,12 +52,17 @@ NAME: Final = "openresponses-bridge process "
 _SHORTEST: Final = 3.0  # seconds for a process to reconnect
 _OF_A_LEASE: Final = 0.4  # living ones renew it every quarter
 _LEAVING: Final = 1.0  # seconds for closing
+LOOKS: Final = 16
+"""Looks a second of all processes together, at most."""
+SUCCESSORS: Final = 3
+"""Processes that check for one that has stopped."""
 _log = structlog.get_logger(__name__)
 
 _NAMES: Final = text(
     "SELECT application_name FROM pg_stat_activity"
     f" WHERE datname = current_database() AND application_name LIKE '{NAME}%'"
 )
+_ALIVE: Final = text("SELECT 1")
 
 
 class _Missed(Struct):
@@ -70,6 +80,8 @@ class ProcessConnections:
         self._engine = connect(NAME + process)
         self._timeout = max(_SHORTEST, lease * _OF_A_LEASE)
         self._connection: EngineConnection | None = None
+        self._process = process
+        self._next_at = -math.inf
         self._seen: set[str] = set()
         self._missed: dict[str, _Missed] = {}
 
@@ -77,15 +89,20 @@ class ProcessConnections:
         await self._looked()
 
     async def departed(self) -> set[str]:
+        now = time.monotonic()
+        if now < self._next_at:
+            await self._ask(_ALIVE)  # else a lost connection would be found by the others first
+            return set()
         names = await self._looked()
         if names is None:
             return set()
         departed: set[str] = set()
-        now = time.monotonic()
-        self._seen |= names
-        self._missed = {name: missed for name, missed in self._missed.items() if name not in names}
+        self._next_at = now + (jittered(len(names) / LOOKS) if len(names) > LOOKS else 0.0)
+        gone = {name for name in self._seen - names if self._succeeds(name, names)}
+        self._seen = names | gone
+        self._missed = {name: missed for name, missed in self._missed.items() if name in gone}
         try:
-            for name in self._seen - names:
+            for name in gone:
                 missed = self._missed.get(name)
                 if missed is None:
                     self._missed[name] = _Missed(now, await self._last_lease(name))
@@ -97,7 +114,16 @@ class ProcessConnections:
                         self._missed[name] = _Missed(now, until)
         except FAILURES as error:
             await self._lost(error)
+        if self._missed:
+            self._next_at = min(self._next_at, now + self._timeout)
         return departed
+
+    def _succeeds(self, name: str, living: set[str]) -> bool:
+        """Whether this process is among the next ones in the order of names, which begins again at its
+        end."""
+        order = sorted(living)
+        place = bisect(order, name)
+        return self._process in (order[place:] + order)[:SUCCESSORS]
 
     async def remove(self, process: str) -> None:
         self._seen.discard(process)
@@ -110,11 +136,16 @@ class ProcessConnections:
 
     async def _looked(self) -> set[str] | None:
         """The names of the connected processes; None if that can't be known."""
+        found = await self._ask(_NAMES)
+        return None if found is None else {name.removeprefix(NAME) for (name,) in found}
+
+    async def _ask(self, statement: TextClause) -> Sequence[Any] | None:
+        """The rows of a statement over the connection of this process, made anew if it was lost; None if that
+        can't be."""
         try:
             if self._connection is None:
                 self._connection = await self._engine.connect()
-            found = await self._connection.execute(_NAMES)
-            return {name.removeprefix(NAME) for (name,) in found}
+            return (await self._connection.execute(statement)).all()
         except FAILURES as error:
             await self._lost(error)
             return None

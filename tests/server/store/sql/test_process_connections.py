@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 import psycopg
 import pytest
-from sqlalchemy import make_url
+from sqlalchemy import TextClause, make_url
 
 from openresponses_server.store.base import Lease, ResponseStore
 from openresponses_server.store.sql import postgres
@@ -125,6 +125,98 @@ async def test_process_that_was_never_seen_is_unknown(postgres_url: str, store: 
     watching = await appeared(postgres_url, "watching")
     assert not await departed_soon(watching)
     await watching.leave()
+
+
+class Fleet:
+    """Processes that see these names; those that are `watching`."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, names: set[str], watching: set[str]) -> None:
+        self.names = names
+        self.looks = 0
+
+        async def ask(_process: ProcessConnections, statement: TextClause) -> list[tuple[str]]:
+            if statement is not postgres._NAMES:
+                return []
+            self.looks += 1
+            return [(f"{NAME}{name}",) for name in self.names]
+
+        async def no_lease(_process: ProcessConnections, _name: str) -> None:
+            return None
+
+        monkeypatch.setattr(ProcessConnections, "_ask", ask)
+        monkeypatch.setattr(ProcessConnections, "_last_lease", no_lease)
+        url = make_url("postgresql+psycopg://root@127.0.0.1:1/none")
+        self.processes = {
+            name: ProcessConnections(lambda named: _one_connection(url, named), name, TIMEOUT)
+            for name in watching
+        }
+
+
+@pytest.mark.parametrize("stopped", ["p0", "p4", "p9"])
+async def test_few_of_many_check_for_one_that_has_stopped(
+    monkeypatch: pytest.MonkeyPatch, stopped: str
+) -> None:
+    names = {f"p{number}" for number in range(10)}
+    fleet = Fleet(monkeypatch, set(names), names)
+    for each in fleet.processes.values():
+        assert await each.departed() == set()
+    fleet.names.remove(stopped)
+    del fleet.processes[stopped]
+    found: set[str] = set()
+
+    async def look() -> bool:
+        for name, each in fleet.processes.items():
+            if await each.departed() == {stopped}:
+                found.add(name)
+        return len(found) >= postgres.SUCCESSORS
+
+    async with asyncio.timeout(60):
+        while not await look():
+            await asyncio.sleep(TIMEOUT / 4)
+    await asyncio.sleep(2 * TIMEOUT)
+    await look()
+    after = int(stopped[1:]) + 1
+    others = [f"p{number % 10}" for number in range(after, after + 9)]
+    assert found == set(others[: postgres.SUCCESSORS])
+
+
+async def test_a_process_that_others_have_come_before_does_not_check_any_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fleet = Fleet(monkeypatch, {"a", "b", "c", "d"}, {"d"})
+    (watching,) = fleet.processes.values()
+    await watching.departed()
+    fleet.names.remove("a")
+    await watching.departed()
+    assert set(watching._missed) == {"a"}
+    fleet.names.add("ab")
+    await watching.departed()
+    assert watching._missed == {}
+    await asyncio.sleep(2 * TIMEOUT)
+    assert await watching.departed() == set()
+
+
+async def test_many_processes_look_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    for count, looks in ((postgres.LOOKS, 3), (1000 * postgres.LOOKS, 1)):
+        fleet = Fleet(monkeypatch, {"me", *map(str, range(1, count))}, {"me"})
+        for _ in range(3):
+            await fleet.processes["me"].departed()
+        assert fleet.looks == looks
+
+
+async def test_one_of_many_finds_between_its_looks_that_its_connection_was_lost(
+    monkeypatch: pytest.MonkeyPatch, postgres_url: str, two: Two
+) -> None:
+    monkeypatch.setattr(postgres, "LOOKS", 0.001)
+    watching, _ = two
+    assert await watching.departed() == set()
+    cut(postgres_url, "watching")
+    for _ in range(2):
+        assert await watching.departed() == set()
+    monkeypatch.undo()
+    other = await appeared(postgres_url, "third")
+    assert "watching" in (await other._looked() or set())
+    await other.leave()
 
 
 async def test_without_a_server_nothing_is_known() -> None:

@@ -1,0 +1,204 @@
+"""Law S9 across an upgrade: the server of the release before and this one over one PostgreSQL and one Redis.
+
+The release before is the last revision with other tables, or the one that TEST_PREVIOUS_REVISION names: what
+each makes the other reads, streams again, continues, cancels, and settles when its worker was killed.
+"""
+
+import json
+import random
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+from msgspec import Struct
+
+from openresponses_server.store.sql.locations import database_url
+from openresponses_server.store.sql.migrate import upgrade
+from openresponses_server.store.sql.sqlite_file import REVISION
+from tests.support.crashes import check_client, resume_all, saved, start_streams, wait_until_settled
+from tests.support.processes import address_in, started
+from tests.support.releases import environment_of, previous_tree
+from tests.support.services import postgres_database, redis_server
+from tests.support.serving import call, output_text, respond, response_of, stream, violations
+from tests.support.waiting import wait_until
+from tests.support.workers import CONFIG, Reader
+
+pytestmark = pytest.mark.timeout(180)
+
+WORDS = 40  # two seconds
+ROUNDS = 10
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return previous_tree(tmp_path_factory.mktemp("previous"))
+
+
+class Server(Struct):
+    """A running server; `name` says of which release."""
+
+    name: str
+    base: str
+    process: subprocess.Popen[str]
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+
+class Releases:
+    """Servers of both over one store, each in a folder of its own."""
+
+    def __init__(self, tree: Path, folder: Path, store: str, log: str, held: ExitStack) -> None:
+        self.store = store
+        self._folder = folder
+        self._log = log
+        self._held = held
+        self._environments = {"previous": environment_of(tree), "this": {}}
+
+    def start(self, name: str) -> Server:
+        folder = Path(tempfile.mkdtemp(prefix=name, dir=self._folder))
+        config = folder / "config.toml"
+        config.write_text(CONFIG)
+        flags = ("--config", str(config), "--store", self.store, "--event-log", self._log)
+        options = {"folder": folder, "errors": subprocess.DEVNULL, "environment": self._environments[name]}
+        process = self._held.enter_context(started(*flags, **options))  # type: ignore[arg-type]
+        base = address_in(greeting(process))
+        wait_until(lambda: call(base, "GET", "/readyz").status == 200)
+        return Server(name, base, process)
+
+
+def greeting(process: subprocess.Popen[str]) -> str:
+    """The line with the address, which releases before had a warning of a newer store before."""
+    assert process.stdout is not None
+    return next(line for line in process.stdout if "http://" in line)
+
+
+@contextmanager
+def releases(tree: Path, folder: Path) -> Iterator[Releases]:
+    with ExitStack() as held:
+        store, log = held.enter_context(postgres_database()), held.enter_context(redis_server())
+        yield Releases(tree, folder, store, log, held)
+
+
+@pytest.fixture
+def both(tree: Path, tmp_path: Path) -> Iterator[Releases]:
+    with releases(tree, tmp_path) as found:
+        yield found
+
+
+def use(one: Server, other: Server) -> list[str]:
+    """What `one` makes, `other` reads, continues and cancels; returns the ids of all that was made."""
+    live = Reader(one.base, "POST", "/v1/responses", request(20))
+    wait_until(lambda: len(live.events) > 5)
+    elsewhere = Reader(other.base, "GET", f"/v1/responses/{live.response_id}?stream=true&starting_after=3")
+    elsewhere.join()
+    live.join()
+    assert live.done
+    assert elsewhere.events == {number: each for number, each in live.events.items() if number > 3}
+    again = Reader(other.base, "GET", f"/v1/responses/{live.response_id}?stream=true")
+    again.join()
+    assert again.data == live.data
+    turn = respond(other.base, model="demo", input="And now?", previous_response_id=live.response_id)
+    assert turn.status == 200, turn.body
+    talk = call(one.base, "POST", "/v1/conversations", {"items": []}).json["id"]
+    answers = [stream(each.base, model="demo", input="Who?", conversation=talk) for each in (one, other, one)]
+    items = call(other.base, "GET", f"/v1/conversations/{talk}/items?order=asc").json["data"]
+    assert [each["role"] for each in items] == ["user", "assistant"] * 3
+    assert items[1]["content"][0]["text"] == output_text(answers[0].final)
+    ids = [
+        respond(one.base, model="demo-slow", input="10 words", background=True).json["id"] for _ in range(4)
+    ]
+    for response_id, ended in wait_until_settled(other.base, ids).items():
+        assert ended["status"] == "completed"
+        sent = call(one.base, "GET", f"/v1/responses/{response_id}?stream=true")
+        assert violations(sent) == []
+        assert sent.final == ended
+    endless = Reader(one.base, "POST", "/v1/responses", request(3000))
+    wait_until(lambda: len(endless.events) > 5)
+    assert call(other.base, "POST", f"/v1/responses/{endless.response_id}/cancel").status == 200
+    endless.join()
+    assert response_of(one.base, str(endless.response_id)) == response_of(
+        other.base, str(endless.response_id)
+    )
+    return [str(live.response_id), turn.json["id"], *ids, str(endless.response_id)]
+
+
+def request(words: int) -> dict[str, object]:
+    return {"model": "demo-slow", "input": f"{words} words", "stream": True}
+
+
+def kill_and_settle(releases: Releases, killed: Server, other: Server, after: float) -> list[str]:
+    """Clients of a server that is killed go on at the other one: nothing that was saved is lost, what nobody
+    has seen is made again, and each ends once."""
+    readers = start_streams(killed.base, 4, words=WORDS)
+    wait_until(lambda: all(len(each.events) > 2 for each in readers))
+    queued = [
+        respond(killed.base, model="demo-slow", input=f"{WORDS} words", background=True).json["id"]
+        for _ in range(2)
+    ]
+    time.sleep(after)
+    killed.kill()
+    for reader in readers:
+        reader.join()
+    had = saved(releases.store, [str(each.response_id) for each in readers])
+    resumed = resume_all(other.base, readers)
+    for reader in resumed.values():
+        reader.join()
+    finals = wait_until_settled(other.base, [*resumed, *queued])
+    for before in readers:
+        response_id = str(before.response_id)
+        whole = Reader(other.base, "GET", f"/v1/responses/{response_id}?stream=true")
+        whole.join()
+        check_client(before, resumed[response_id], whole, had[response_id], finals[response_id])
+    assert all(finals[each]["status"] in ("completed", "failed") for each in queued)
+    for each in queued:
+        sent = call(other.base, "GET", f"/v1/responses/{each}?stream=true")
+        assert violations(sent) == []
+        assert sent.final == finals[each]
+    return [*finals]
+
+
+def test_s9_two_releases_side_by_side_lose_nothing_whichever_is_killed(both: Releases) -> None:
+    previous = both.start("previous")
+    ids = [respond(previous.base, model="demo", background=more).json["id"] for more in (False, True)]
+    made = wait_until_settled(previous.base, ids)
+    _before, after = upgrade(database_url(both.store))
+    assert after == REVISION
+    with ThreadPoolExecutor() as threads:
+        this, back = threads.map(both.start, ("this", "previous"))  # going back is starting it again
+        for found in [threads.submit(use, *each) for each in ((previous, this), (this, previous))]:
+            made |= {each: response_of(this.base, each) for each in found.result()}
+    kill_and_settle(both, previous, this, 0.2)
+    kill_and_settle(both, this, back, 0.2)
+    assert {each: response_of(back.base, each) for each in made} == made
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_s9_two_releases_replace_each_other_under_load(both: Releases) -> None:
+    """Rounds of both, in which one is killed or asked to leave, and one of the other release comes."""
+    chosen = random.Random(31)
+    both.start("previous").kill()
+    upgrade(database_url(both.store))
+    made: dict[str, dict[str, object]] = {}
+    staying = both.start("previous")
+    for number in range(ROUNDS):
+        other = both.start("this" if staying.name == "previous" else "previous")
+        for response_id in use(staying, other) + use(other, staying):
+            made[response_id] = response_of(other.base, response_id)
+        leaving, staying = (staying, other) if number % 2 else (other, staying)
+        for response_id in kill_and_settle(both, leaving, staying, chosen.uniform(0, 2)):
+            made[response_id] = response_of(staying.base, response_id)
+        fresh = both.start("previous" if staying.name == "this" else "this")
+        staying.process.terminate()
+        staying.process.wait(60)
+        staying = fresh
+        assert {each: response_of(staying.base, each) for each in made} == made
+    ended = json.dumps([each["status"] for each in made.values()])
+    print(f"{ROUNDS} rounds, {len(made)} responses: {ended.count('completed')} completed")

@@ -1,0 +1,45 @@
+"""The server of another revision as a process, with the Python and the libraries of this one."""
+
+import os
+import subprocess
+import tarfile
+from io import BytesIO
+from pathlib import Path
+
+import pytest
+
+from tests.support.shared import REPOSITORY
+
+NAMED = "TEST_PREVIOUS_REVISION"
+"""The variable with another revision than the default, in any form that git knows."""
+_MIGRATIONS = "server/openresponses_server/store/sql/migrations/versions"
+_ROOTS = ("bridge", "server")
+
+
+def previous_tree(folder: Path) -> Path:
+    """The source roots of the release before in this folder: of the revision that is named, or of the last
+    one before the tables were changed. Skips the test where there is no such history."""
+    revision = (
+        os.environ.get(NAMED) or f"{_git('log', '-1', '--format=%H', '--', _MIGRATIONS).decode().strip()}^"
+    )
+    with tarfile.open(fileobj=BytesIO(_git("archive", revision, *_ROOTS))) as archive:
+        archive.extractall(folder, filter="data")
+    return folder
+
+
+def environment_of(tree: Path) -> dict[str, str]:
+    """Variables with which Python imports this tree's packages."""
+    return {"PYTHONPATH": os.pathsep.join(str(tree / root) for root in _ROOTS)}
+
+
+def _git(*words: str) -> bytes:
+    try:
+        done = subprocess.run(["git", *words], cwd=REPOSITORY, capture_output=True, check=False)
+    except FileNotFoundError:
+        pytest.skip("git is not installed: there is no release before to test with")
+    if done.returncode:
+        said = done.stderr.decode(errors="replace").strip()
+        if os.environ.get(NAMED):
+            pytest.fail(f"{NAMED}: {said}")
+        pytest.skip(f"there is no history with a release before: {said}")
+    return done.stdout
