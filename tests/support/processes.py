@@ -7,7 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
 
@@ -18,17 +18,21 @@ SERVE = (sys.executable, "-m", "openresponses_server", "serve", "--port", "0")
 
 @contextmanager
 def started(
-    *flags: str, folder: Path | None = None, errors: int = subprocess.PIPE
+    *flags: str,
+    folder: Path | None = None,
+    errors: int = subprocess.PIPE,
+    environment: Mapping[str, str] | None = None,
 ) -> Iterator[subprocess.Popen[str]]:
-    """The process, ended with all its workers even after a failure. `folder` is its user's data folder, and
-    `errors` is where its log goes, as `subprocess` has it: a pipe that nobody reads stops it when full."""
+    """The process, ended with all its workers even after a failure. `folder` is its user's data folder,
+    `errors` is where its log goes, as `subprocess` has it (a pipe that nobody reads stops it when full), and
+    `environment` is added to ours."""
     process = subprocess.Popen(
         [*SERVE, *flags],
         cwd=REPOSITORY,
         stdout=subprocess.PIPE,
         stderr=errors,
         text=True,
-        env={**os.environ, **({"XDG_DATA_HOME": str(folder)} if folder else {})},
+        env={**os.environ, **({"XDG_DATA_HOME": str(folder)} if folder else {}), **(environment or {})},
     )
     with process:
         try:
