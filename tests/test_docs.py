@@ -19,7 +19,7 @@ from openresponses_server.settings import KEYS_VARIABLES, WORKER_SETTINGS
 from tests.support.readme import blocks
 from tests.support.shared import REPOSITORY
 
-DOCS_PLOTS = REPOSITORY / "docs" / "benchmarks"
+PAGES_WITH_PLOTS = ("benchmarks", "capacity")
 
 
 def drawing(name: str) -> dict[str, Any]:
@@ -31,7 +31,16 @@ def drawing(name: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize(
     "name",
-    ["states.md", "rules.md", "fields.md", "settings.md", "upstreams.md", "conformance.md", "benchmarks.md"],
+    [
+        "states.md",
+        "rules.md",
+        "fields.md",
+        "settings.md",
+        "upstreams.md",
+        "conformance.md",
+        "benchmarks.md",
+        "capacity.md",
+    ],
 )
 def test_the_drawn_pages_are_those_of_the_tables(name: str) -> None:
     page = drawing("generate.py")["PAGES"][name]()
@@ -40,11 +49,16 @@ def test_the_drawn_pages_are_those_of_the_tables(name: str) -> None:
 
 def test_the_plots_are_those_of_the_results() -> None:
     drawn = drawing("generate.py")["plots"]()
-    there = {path.relative_to(REPOSITORY / "docs").as_posix() for path in DOCS_PLOTS.glob("*.svg")}
+    docs = REPOSITORY / "docs"
+    there = {
+        path.relative_to(docs).as_posix()
+        for folder in PAGES_WITH_PLOTS
+        for path in (docs / folder).glob("*.svg")
+    }
     assert there == set(drawn)
-    page = (REPOSITORY / "docs" / "benchmarks.md").read_text(encoding="utf-8")
     for name, text in drawn.items():
-        assert (REPOSITORY / "docs" / name).read_text(encoding="utf-8") == text, "run `make docs`"
+        assert (docs / name).read_text(encoding="utf-8") == text, "run `make docs`"
+        page = (docs / name).parent.with_suffix(".md").read_text(encoding="utf-8")
         assert f"]({name})" in page
 
 

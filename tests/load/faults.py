@@ -188,9 +188,14 @@ async def _write(to: asyncio.StreamWriter, data: bytes, lasting: Fault | None) -
     await to.drain()
 
 
+def reset(writer: asyncio.StreamWriter) -> None:
+    """End a connection with RST."""
+    found = writer.get_extra_info("socket")
+    with suppress(OSError):
+        found.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    writer.transport.abort()
+
+
 def _reset(pair: tuple[asyncio.StreamWriter, asyncio.StreamWriter]) -> None:
     for each in pair:
-        found = each.get_extra_info("socket")
-        with suppress(OSError):
-            found.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        each.transport.abort()
+        reset(each)
