@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-import time
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 import psycopg
@@ -37,31 +37,30 @@ Standing = dict[str, float]
 """What there is, by what it is."""
 
 
-async def standing(pid: int, port: int, postgres: str, server: str) -> Standing:
-    """What a server's processes hold now, with what it has in the database and the Redis at these URLs.
-    Raises Broken, psycopg.Error and RedisError."""
-    found: Standing = {
-        name: value for name, value in sample(pid, time.monotonic())._asdict().items() if name != "seconds"
-    }
+async def held(pid: int, port: int) -> Standing:
+    """What a server's processes hold now. Raises Broken."""
+    found: Standing = sample(pid, 0.0)._asdict()
+    del found["seconds"]
     async with asked(port, "GET", "/metrics") as answer:
         gauges = dict(_GAUGE.findall((await answer.body()).decode()))
-    found |= {name: float(gauges[name]) for name in GAUGES}
+    return found | {name: float(gauges[name]) for name in GAUGES if name in gauges}
+
+
+def stored(postgres: str, server: str) -> Standing:
+    """What it has in the database and the Redis at these URLs. Raises psycopg.Error and RedisError."""
     with psycopg.connect(postgres, connect_timeout=5) as database:
         row = database.execute(_UNENDED).fetchone()
         assert row is not None
-        found["leased responses"] = row[0]
     with redis.Redis.from_url(server, socket_timeout=5) as client:
-        found["Redis keys without expiry"] = sum(
-            client.ttl(key) == -1 for key in list(client.scan_iter(count=1_000))
-        )
-    return found
+        keys = sum(client.ttl(key) == -1 for key in list(client.scan_iter(count=1_000)))
+    return {"leased responses": row[0], "Redis keys without expiry": keys}
 
 
-def differences(start: Standing, now: Standing) -> list[str]:
+def differences(start: Standing, now: Standing, tolerated: Mapping[str, Tolerance] = TOLERATED) -> list[str]:
     """What has not returned to its start, in words."""
     found = []
     for name, value in now.items():
-        allowed = TOLERATED[name].each * start["processes"] if name in TOLERATED else 0.0
+        allowed = tolerated[name].each * start["processes"] if name in tolerated else 0.0
         if value > start[name] + allowed:
             found.append(f"{name}: {value:,.0f}, {start[name]:,.0f} at the start")
     if now["processes"] < start["processes"]:

@@ -21,9 +21,8 @@ import redis
 from tests.load import clients
 from tests.load.model import Said
 from tests.load.report import ANYTIME, Asked, Report
-from tests.load.returning import Standing, differences, standing
-from tests.load.scene import CORRUPTS, FAULTS, Scene
-from tests.load.scene import standing as standing_scene
+from tests.load.returning import Standing, differences, held, stored
+from tests.load.scene import CORRUPTS, FAULTS, Scene, standing
 from tests.load.watch import watching
 from tests.load.wire import Broken, asked
 from tests.support.serving import output_text
@@ -39,7 +38,7 @@ async def run(given: Asked) -> Report:
     report = Report(given)
     with tempfile.TemporaryDirectory(prefix="orb-load-") as name:
         folder = Path(name)
-        async with standing_scene(given.workers, folder, faults=given.every is not None) as scene:
+        async with standing(given.workers, folder, faults=given.every is not None) as scene:
             load = _Load(given, report, scene.port)
             await load.when_idle()
             report.start = await _until_returned(scene, {})
@@ -79,7 +78,8 @@ async def _until_returned(scene: Scene, start: Standing) -> Standing:
 
 
 async def _standing(scene: Scene) -> Standing:
-    return await standing(scene.process.pid, scene.direct_port, f"{scene.postgres.url}/test", scene.redis.url)
+    processes = await held(scene.process.pid, scene.direct_port)
+    return processes | await asyncio.to_thread(stored, f"{scene.postgres.url}/test", scene.redis.url)
 
 
 @asynccontextmanager
