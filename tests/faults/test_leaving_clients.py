@@ -168,7 +168,7 @@ async def come_and_go(folder: Path, count: int, warming: int) -> None:
 
 
 async def test_s3_s8_clients_that_leave_at_any_point_leave_nothing_behind(tmp_path: Path) -> None:
-    await come_and_go(tmp_path, 200, warming=60)
+    await come_and_go(tmp_path, 120, warming=40)
 
 
 @pytest.mark.slow
