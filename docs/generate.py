@@ -3,7 +3,7 @@ bridge/openresponses_bridge/state.py, docs/rules.md from the register of rules, 
 dialect makes of a request's fields, docs/settings.md from the settings of the server, the flags of `serve`
 and the options of dialects, docs/upstreams.md from profiles, docs/conformance.md from the scenarios, the
 plots in docs/benchmarks and the table of docs/benchmarks.md from benchmarks/results.json, docs/engines.md
-from engines.json.
+from engines.json, the plots in docs/capacity and the tables of docs/capacity.md from the runs that are there.
 
 The pages are committed; a test regenerates them and fails when what they are drawn from has moved on.
 """
@@ -15,9 +15,12 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from drawn_benchmarks import benchmarks_page, plots
+from drawn_benchmarks import benchmarks_page
+from drawn_benchmarks import plots as benchmark_plots
 from drawn_conformance import conformance_page
 from drawn_engines import engines_page
+from drawn_load import capacity_page
+from drawn_load import plots as load_plots
 from drawn_settings import settings_page
 from drawn_upstreams import upstreams_page
 
@@ -256,7 +259,14 @@ PAGES = {
     "conformance.md": conformance_page,
     "benchmarks.md": benchmarks_page,
     "engines.md": engines_page,
+    "capacity.md": capacity_page,
 }
+
+
+def plots() -> dict[str, str]:
+    """All pictures that are drawn from figures, by their names in docs/."""
+    return {**benchmark_plots(), **load_plots()}
+
 
 if __name__ == "__main__":
     for name, draw in PAGES.items():
