@@ -148,6 +148,7 @@ class OwnPostgres:
 
     def start(self) -> None:
         options = f"-p {self._port} -c listen_addresses=127.0.0.1 -c unix_socket_directories={self._folder}"
+        options += " -c max_connections=300"  # workers that are replaced have some until they have left
         self._control("start", "-o", options, "-l", str(self._folder / "log"))
         with psycopg.connect(f"{self.url}/postgres", autocommit=True) as admin, suppress(psycopg.Error):
             admin.execute("CREATE DATABASE test")
