@@ -45,6 +45,13 @@ class Group(NamedTuple):
     bars: list[Bar]
 
 
+def ticks(most: float) -> list[float]:
+    """Round figures from nothing to about this one, five to ten of them."""
+    step = 10 ** math.floor(math.log10(most))
+    step = step / 5 if most / step < 2 else step / 2 if most / step < 5 else step
+    return [step * n for n in range(int(most / step) + 1)]
+
+
 class _Scale(NamedTuple):
     """From a figure to its place: from `least`, logarithmic or not, to `most`."""
 
@@ -65,9 +72,7 @@ class _Scale(NamedTuple):
             steps = (1, 2, 5) if self.most / self.least < 1_000 else (1,)
             found = [step * 10.0**power for power in powers for step in steps]
         else:
-            step = 10 ** math.floor(math.log10(self.most))
-            step = step / 5 if self.most / step < 2 else step / 2 if self.most / step < 5 else step
-            found = [step * n for n in range(int(self.most / step) + 1)]
+            found = ticks(self.most)
         return [each for each in found if self.least <= each <= self.most]
 
 

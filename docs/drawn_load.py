@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import msgspec
 from drawn_bars import Bar, Group, bars
+from drawn_benchmarks import rounded
 from drawn_times import Mark, times
 
 FOLDER: Final = Path(__file__).parent
@@ -121,7 +122,8 @@ def plots(load: Run | None = None, soak: Run | None = None) -> dict[str, str]:
             "milliseconds",
             [
                 _said_shortly(load),
-                "idle: one request at a time; under load: the median and what 99 of 100 take at most",
+                "idle: one request at a time; under load: the median, and what 99 of 100 take at most",
+                "whole and sealed have all of their answer then",
             ],
             [_latencies(kind, first) for kind, first in load.first.items()],
         )
@@ -149,7 +151,7 @@ def _latencies(kind: str, first: dict[str, float]) -> Group:
     return Group(
         kind,
         [
-            Bar(shown, first[name] * 1e3, words=f"{first[name] * 1e3:,.3g} ms", ours=name != "idle")
+            Bar(shown, first[name] * 1e3, words=f"{rounded(first[name] * 1e3)} ms", ours=name != "idle")
             for name, shown in names.items()
         ],
     )

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from drawn_bars import WIDTH, begun, text
+from drawn_bars import WIDTH, begun, text, ticks
 
 _LEFT, _RIGHT = 70, 24  # the figures, the edge
 _TOP: Final = 74
 _PLOT: Final = 180  # height
 _MARK: Final = 14  # height of a mark's line in the list below
-_TICKS: Final = 4
 _MINUTE: Final = 60
 
 
@@ -40,12 +39,11 @@ def times(
         return bottom - value / most * _PLOT
 
     lines = begun(title, _described(title, unit, points, marks), f"{unit}, by minutes", height)
-    for number in range(_TICKS + 1):
-        value = most * number / _TICKS
+    for value in ticks(most):
         lines.append(f'<path class="line" d="M{_LEFT} {y(value):.1f}H{WIDTH - _RIGHT}"/>')
         lines.append(text(_LEFT - 6, y(value) + 4, f"{value:,.0f}", "quiet", "end"))
-        minutes = longest / _MINUTE * number / _TICKS
-        lines.append(text(x(minutes * _MINUTE), bottom + 18, f"{minutes:.3g}", "quiet", "middle"))
+    for minutes in ticks(longest / _MINUTE):
+        lines.append(text(x(minutes * _MINUTE), bottom + 18, f"{minutes:g}", "quiet", "middle"))
     for mark in marks:
         at = x(mark.seconds)
         lines.append(f'<path class="one" stroke-dasharray="2 3" d="M{at:.1f} {_TOP}V{bottom}"/>')

@@ -164,7 +164,7 @@ async def come_and_go(folder: Path, count: int, warming: int) -> None:
         assert set(found) == {each.__name__ for each in LEAVES}
         reply = await asyncio.to_thread(respond, worker.base, model="demo")
         assert (reply.status, reply.json["status"]) == (200, "completed")
-        print(f"{count:,} clients left: {dict(found)}; {start}")
+        print(f"{count:,} clients left: {dict(found)}; {start}; {await held(worker.pid, port)}")
 
 
 async def test_s3_s8_clients_that_leave_at_any_point_leave_nothing_behind(tmp_path: Path) -> None:
