@@ -8,12 +8,14 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 from xml.sax.saxutils import escape
 
-_WIDTH, _LEFT, _RIGHT = 760, 180, 150  # the picture, the names, the figures
+WIDTH: Final = 760
+"""Of every picture."""
+_LEFT, _RIGHT = 180, 150  # the names, the figures
 _BAR, _STEP, _GROUP = 12, 18, 30  # heights
 _TOP: Final = 74
 _LOG_FROM: Final = 20.0
 """A linear scale shows no more than this between the smallest and the largest."""
-_STYLE: Final = """\
+STYLE: Final = """\
 svg{color-scheme:light dark}
 .page{fill:#fff}.word{fill:#1f2328}.quiet{fill:#57606a}.line{stroke:#d0d7de}.one{stroke:#57606a}
 .bar{fill:#8c959f}.bar.ours{fill:#0969da}.range{stroke:#1f2328}
@@ -43,6 +45,13 @@ class Group(NamedTuple):
     bars: list[Bar]
 
 
+def ticks(most: float) -> list[float]:
+    """Round figures from nothing to about this one, five to ten of them."""
+    step = 10 ** math.floor(math.log10(most))
+    step = step / 5 if most / step < 2 else step / 2 if most / step < 5 else step
+    return [step * n for n in range(int(most / step) + 1)]
+
+
 class _Scale(NamedTuple):
     """From a figure to its place: from `least`, logarithmic or not, to `most`."""
 
@@ -55,7 +64,7 @@ class _Scale(NamedTuple):
             part = math.log(max(value, self.least) / self.least) / math.log(self.most / self.least)
         else:
             part = value / self.most
-        return _LEFT + part * (_WIDTH - _LEFT - _RIGHT)
+        return _LEFT + part * (WIDTH - _LEFT - _RIGHT)
 
     def ticks(self) -> list[float]:
         if self.logarithmic:
@@ -63,9 +72,7 @@ class _Scale(NamedTuple):
             steps = (1, 2, 5) if self.most / self.least < 1_000 else (1,)
             found = [step * 10.0**power for power in powers for step in steps]
         else:
-            step = 10 ** math.floor(math.log10(self.most))
-            step = step / 5 if self.most / step < 2 else step / 2 if self.most / step < 5 else step
-            found = [step * n for n in range(int(self.most / step) + 1)]
+            found = ticks(self.most)
         return [each for each in found if self.least <= each <= self.most]
 
 
@@ -76,26 +83,32 @@ def bars(title: str, unit: str, caption: list[str], groups: list[Group], one: bo
     bottom = _TOP + sum(heights)
     height = bottom + 24 + 16 * len(caption)
     said = f"{unit}, {'logarithmic' if scale.logarithmic else 'linear'} scale"
-    lines = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" width="{_WIDTH}" '
-        f'height="{height}" role="img" aria-labelledby="t d">',
-        f'<title id="t">{escape(title)}</title><desc id="d">{escape(_described(groups, unit))}</desc>',
-        f"<style>{_STYLE}</style>",
-        f'<rect class="page" width="{_WIDTH}" height="{height}"/>',
-        _text(16, 28, title, "word title"),
-        _text(16, 48, said, "quiet"),
-    ]
+    lines = begun(title, _described(groups, unit), said, height)
     for tick in scale.ticks():
         at = scale.at(tick)
         kind = "one" if one and tick == 1 else "line"
         lines.append(f'<path class="{kind}" d="M{at:.1f} {_TOP}V{bottom}"/>')
-        lines.append(_text(at, _TOP - 6, f"{tick:g}", "quiet", "middle"))
+        lines.append(text(at, _TOP - 6, f"{tick:g}", "quiet", "middle"))
     top = _TOP
     for group, spent in zip(groups, heights, strict=True):
         lines += _drawn(group, top, scale)
         top += spent
-    lines += [_text(16, bottom + 24 + 16 * n, words, "quiet") for n, words in enumerate(caption)]
+    lines += [text(16, bottom + 24 + 16 * n, words, "quiet") for n, words in enumerate(caption)]
     return "\n".join([*lines, "</svg>"]) + "\n"
+
+
+def begun(title: str, described: str, said: str, height: int) -> list[str]:
+    """The first lines of a picture: its title, what is said below that, and all of it in words for those who
+    do not see it."""
+    return [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" '
+        f'height="{height}" role="img" aria-labelledby="t d">',
+        f'<title id="t">{escape(title)}</title><desc id="d">{escape(described)}</desc>',
+        f"<style>{STYLE}</style>",
+        f'<rect class="page" width="{WIDTH}" height="{height}"/>',
+        text(16, 28, title, "word title"),
+        text(16, 48, said, "quiet"),
+    ]
 
 
 def _scale(drawn: list[Bar]) -> _Scale:
@@ -106,12 +119,12 @@ def _scale(drawn: list[Bar]) -> _Scale:
 
 
 def _drawn(group: Group, top: float, scale: _Scale) -> Iterator[str]:
-    yield _text(16, top + 20, group.name, "word group")
+    yield text(16, top + 20, group.name, "word group")
     for n, bar in enumerate(group.bars):
         y = top + _GROUP + n * _STEP
-        yield _text(_LEFT - 8, y + 10, bar.name, "word", "end")
+        yield text(_LEFT - 8, y + 10, bar.name, "word", "end")
         if bar.value is None:
-            yield _text(_LEFT + 4, y + 10, "not measured", "quiet")
+            yield text(_LEFT + 4, y + 10, "not measured", "quiet")
             continue
         start, end = scale.at(scale.least), scale.at(bar.value)
         kind = "bar ours" if bar.ours else "bar"
@@ -119,7 +132,7 @@ def _drawn(group: Group, top: float, scale: _Scale) -> Iterator[str]:
         if bar.high > bar.low:
             low, high = scale.at(bar.low), scale.at(bar.high)
             yield f'<path class="range" d="M{low:.1f} {y + _BAR / 2}H{high:.1f}"/>'
-        yield _text(max(end, scale.at(bar.high)) + 6, y + 10, bar.words, "word")
+        yield text(max(end, scale.at(bar.high)) + 6, y + 10, bar.words, "word")
 
 
 def _described(groups: list[Group], unit: str) -> str:
@@ -135,5 +148,6 @@ def _described(groups: list[Group], unit: str) -> str:
     )
 
 
-def _text(x: float, y: float, words: str, kind: str, anchor: str = "start") -> str:
+def text(x: float, y: float, words: str, kind: str, anchor: str = "start") -> str:
+    """A line of words."""
     return f'<text class="{kind}" x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(words)}</text>'

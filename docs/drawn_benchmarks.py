@@ -77,10 +77,10 @@ def _row(cells: list[str]) -> str:
 def _cell(value: float | None, base: float | None, unit: str) -> str:
     if value is None:
         return "–"
-    return f"{_rounded(value)} {unit}" + (f", {_rounded(value / base)} ×" if base else "")
+    return f"{rounded(value)} {unit}" + (f", {rounded(value / base)} ×" if base else "")
 
 
-def _rounded(value: float) -> str:
+def rounded(value: float) -> str:
     """Three figures that count."""
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
@@ -137,7 +137,7 @@ def _bar(
     shown, ours = _SHOWN.get(name, name), name == _OURS
     if value is None:
         return Bar(shown, None, ours=ours)
-    words = f"{_rounded(value)} {unit}"
-    words = f"{_rounded(value / base)} × · {words}" if multiple else words
+    words = f"{rounded(value)} {unit}"
+    words = f"{rounded(value / base)} × · {words}" if multiple else words
     low, high = min(rounds, default=value), max(rounds, default=value)
     return Bar(shown, value / base, low / base, high / base, words, ours)

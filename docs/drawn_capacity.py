@@ -1,6 +1,6 @@
 """What one worker, one Redis and one PostgreSQL bear, and what many workers would ask of them, from
 docs/capacity/measured.json and simulated.json: the tables of docs/capacity.md and the plots in
-docs/capacity/."""
+docs/capacity/, with those of the runs that `drawn_load` draws."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Final
 
 import msgspec
 from drawn_bars import Bar, Group, bars
+from drawn_load import run_plots, with_runs
 
 FOLDER: Final = Path(__file__).parent
 _PAGE: Final = FOLDER / "capacity.md"
@@ -116,7 +117,7 @@ def capacity_page() -> str:
         _, end, after = rest.partition(_END)
         assert end, f"{_PAGE.name} has lost the marks of its table {name}"
         text = "".join([before, begin, "\n", *(f"{line}\n" for line in lines), "\n", end, after])
-    return text
+    return with_runs(text)
 
 
 def _row(cells: list[str]) -> str:
@@ -230,7 +231,7 @@ def capacity_plots() -> dict[str, str]:
         f"Simulated, seed {found.seed}. A worker begins {rate:.0f} streams of {tokens:.0f} tokens a second",
         f"which take {tokens / speed:.0f} seconds, all with one key. One Redis uses one core.",
     ]
-    return {
+    fleets = {
         f"capacity/{where}.svg": bars(
             f"What many workers ask of {title}",
             "cores, by cause",
@@ -239,6 +240,7 @@ def capacity_plots() -> dict[str, str]:
         )
         for where, title in (("redis", "Redis"), ("postgres", "PostgreSQL"))
     }
+    return {**fleets, **run_plots()}
 
 
 def _group(outcome: Outcome, where: str) -> Group:

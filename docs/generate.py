@@ -2,8 +2,8 @@
 bridge/openresponses_bridge/state.py, docs/rules.md from the register of rules, docs/fields.md from what each
 dialect makes of a request's fields, docs/settings.md from the settings of the server, the flags of `serve`
 and the options of dialects, docs/upstreams.md from profiles, docs/conformance.md from the scenarios, the
-plots in docs/benchmarks and the table of docs/benchmarks.md from benchmarks/results.json, those of capacity
-from capacity/measured.json and simulated.json, docs/engines.md from engines.json.
+plots in docs/benchmarks and the table of docs/benchmarks.md from benchmarks/results.json, docs/engines.md
+from engines.json, the plots in docs/capacity and the tables of docs/capacity.md from the figures there.
 
 The pages are committed; a test regenerates them and fails when what they are drawn from has moved on.
 """
@@ -15,7 +15,8 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from drawn_benchmarks import benchmarks_page, plots
+from drawn_benchmarks import benchmarks_page
+from drawn_benchmarks import plots as benchmark_plots
 from drawn_capacity import capacity_page, capacity_plots
 from drawn_conformance import conformance_page
 from drawn_engines import engines_page
@@ -259,6 +260,12 @@ PAGES = {
     "capacity.md": capacity_page,
     "engines.md": engines_page,
 }
+
+
+def plots() -> dict[str, str]:
+    """All pictures that are drawn from figures, by their names in docs/."""
+    return {**benchmark_plots(), **capacity_plots()}
+
 
 if __name__ == "__main__":
     for name, draw in PAGES.items():

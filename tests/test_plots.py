@@ -1,6 +1,8 @@
-"""The plots of the benchmarks: from what a run writes, also where much was not measured, to what is drawn."""
+"""The plots of benchmarks and loads: from what a run writes, also where much was not measured, to what is
+drawn."""
 
 import importlib
+import json
 import math
 import shlex
 from collections.abc import Callable
@@ -15,6 +17,9 @@ from tests.benchmarks.served import report
 from tests.benchmarks.served.__main__ import arguments as of_served
 from tests.benchmarks.served.subjects import SUBJECTS
 from tests.benchmarks.served.works import works
+from tests.load.clients import Result
+from tests.load.report import Asked, Report
+from tests.load.watch import Sample
 from tests.support.documents import blocks_of, commands_of
 from tests.support.shared import REPOSITORY
 
@@ -141,3 +146,62 @@ def test_the_commands_of_the_page_can_be_given() -> None:
             given = of_served().parse_args(words[2:])
             assert set(filter(None, given.only.split(","))) <= {subject.name for subject in SUBJECTS}
             assert [work for work in WORKS if given.work in work.name]
+
+
+@pytest.fixture
+def load(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.syspath_prepend(str(REPOSITORY / "docs"))
+    return importlib.import_module("drawn_load")
+
+
+def run_of(load: Any, folder: Path, every: float | None = None) -> Any:
+    """A load as it is written, with a fault or none, as it is read."""
+    report = Report(Asked(120, 7, 3, 2, every, 1))
+    report.idle, report.seconds = {"stream": 0.002}, 120.0
+    for count in range(1, 101):
+        report.add("no fault", "stream", Result("completed", count / 1000), corrupted=False)
+    if every:
+        report.marks, report.happened["disk full"] = [(30.0, "disk full"), (90.0, "disk full")], 2
+        report.add("disk full", "stream", Result("failed"), corrupted=False)
+        report.add("disk full", "stream", Result("refused 503"), corrupted=False)
+        report.left_out["clocks differ"] = "it is not installed"
+    report.samples = [Sample(float(at), 100 + 10 * (at == 60), 20, 5, 3) for at in range(0, 121, 10)]
+    report.start = {"memory": 100.0, "files": 20, "Redis keys without expiry": 1}
+    report.end = {"memory": 104.0, "files": 20, "Redis keys without expiry": 1}
+    report.cpu = {"the server": 60.0}
+    assert "disk full" in report.table() or not every
+    (folder / "run.json").write_text(json.dumps(report.figures()))
+    return load.read(folder / "run.json")
+
+
+def test_a_load_s_table_has_each_outcome_and_what_returned(load: Any, tmp_path: Path) -> None:
+    found = load.tables(run_of(load, tmp_path), run_of(load, tmp_path, every=60))
+    assert "| no fault | 100 completed |" in found
+    assert "| disk full (2) | 1 failed, 1 refused 503 |" in found
+    assert "Left out: clocks differ (it is not installed)." in found
+    assert "2 minutes, 7 open streams and 3 further requests a second over 2 workers: 102 requests." in found
+    assert "| the server | 0.50 | 0.50 |" in found
+    assert "| memory, MB | 100 | 104 | 100 | 104 |" in found
+
+
+def test_a_load_s_plots_mark_the_faults(load: Any, tmp_path: Path) -> None:
+    found = load.run_plots(run_of(load, tmp_path), run_of(load, tmp_path, every=60))
+    assert [each for each in words_of(found["capacity/latency.svg"]) if each.endswith(" ms")] == [
+        "2 ms",
+        "50.5 ms",
+        "100 ms",
+    ]
+    for name in ("memory", "descriptors"):
+        soak, plain = found[f"capacity/soak-{name}.svg"], found[f"capacity/load-{name}.svg"]
+        assert (soak.count("stroke-dasharray"), plain.count("stroke-dasharray")) == (2, 0)
+        assert "1 disk full" in words_of(soak)
+        assert "Marks by minutes: disk full at 0.5, disk full at 1.5." in soak
+    memory = ElementTree.fromstring(found["capacity/soak-memory.svg"])
+    (curve,) = (each.attrib["d"] for each in memory.iter(f"{SVG}path") if each.get("fill") == "none")
+    heights = [float(each) for each in curve.removeprefix("M").split()[1::2]]
+    assert heights.index(min(heights)) == 6, "the highest memory is at the top"
+
+
+def test_nothing_measured_is_a_plot_too(load: Any) -> None:
+    times = importlib.import_module("drawn_times").times
+    assert "No figures in megabytes" in times("Memory", "megabytes", [], [], [])

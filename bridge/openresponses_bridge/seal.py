@@ -24,7 +24,8 @@ import re
 import secrets
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from binascii import Error as Base64Error
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from openresponses_bridge.errors import LocalError, RemoteError
@@ -75,15 +76,20 @@ class _Parsed(NamedTuple):
 
 class Sealer:
     """Makes and opens envelopes. `key` is 16, 24 or 32 bytes, None for plain envelopes; `nonce` gives
-    12 fresh bytes each time it is called. Raises LocalError for a key of another size (`bridge.seal.key`),
-    and for any key where `cryptography` is not installed (`bridge.seal.cryptography`)."""
+    12 fresh bytes each time it is called; `others` are keys that open as well, and do not seal. Raises
+    LocalError for a key of another size (`bridge.seal.key`), and for any key where `cryptography` is not
+    installed (`bridge.seal.cryptography`)."""
 
-    __slots__ = ("_cipher", "_nonce", "_owner")
+    __slots__ = ("_cipher", "_nonce", "_others", "_owner")
 
-    def __init__(self, key: bytes | None = None, nonce: Callable[[], bytes] | None = None) -> None:
-        if key is not None and len(key) not in _KEY_SIZES:
-            raise LocalError("bridge.seal.key", f"a key has 16, 24 or 32 bytes, this one {len(key)}")
+    def __init__(
+        self,
+        key: bytes | None = None,
+        nonce: Callable[[], bytes] | None = None,
+        others: Sequence[bytes] = (),
+    ) -> None:
         self._cipher = None if key is None else _cipher(key)
+        self._others = tuple(map(_cipher, others))
         self._nonce = nonce or _random_nonce
         self._owner = ""
 
@@ -91,7 +97,7 @@ class Sealer:
         """A sealer with the same key whose envelopes open for this owner alone, and that opens no others.
         For the empty name it makes and opens those that are not bound to an owner."""
         sealer = Sealer(nonce=self._nonce)
-        sealer._cipher, sealer._owner = self._cipher, owner
+        sealer._cipher, sealer._others, sealer._owner = self._cipher, self._others, owner
         return sealer
 
     def seal(self, payload: bytes, kind: str) -> str:
@@ -140,11 +146,11 @@ class Sealer:
             raise SealError(SealError.BROKEN, "the envelope was cut")
         from cryptography.exceptions import InvalidTag
 
-        try:
-            return self._cipher.decrypt(body[:NONCE_BYTES], body[NONCE_BYTES:], authenticated)
-        except InvalidTag as error:
-            what = "altered on its way, sealed with another key or for another owner"
-            raise SealError(SealError.BROKEN, f"the envelope was {what}") from error
+        for cipher in (self._cipher, *self._others):
+            with suppress(InvalidTag):
+                return cipher.decrypt(body[:NONCE_BYTES], body[NONCE_BYTES:], authenticated)
+        what = "altered on its way, sealed with another key or for another owner"
+        raise SealError(SealError.BROKEN, f"the envelope was {what}")
 
 
 def is_envelope(text: str) -> bool:
@@ -173,6 +179,8 @@ def _parse(text: str) -> _Parsed:
 
 
 def _cipher(key: bytes) -> AESGCM:
+    if len(key) not in _KEY_SIZES:
+        raise LocalError("bridge.seal.key", f"a key has 16, 24 or 32 bytes, this one {len(key)}")
     try:
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
     except ModuleNotFoundError as error:

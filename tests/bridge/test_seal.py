@@ -77,6 +77,15 @@ def test_another_key_breaks_it():
     assert code(Sealer(OTHER), Sealer(KEY).seal(b"x", "k")) == "bridge.seal.broken"
 
 
+def test_other_keys_open_and_do_not_seal():
+    sealer = Sealer(OTHER, others=[b"2" * 16, KEY])
+    assert sealer.open(Sealer(KEY).seal(b"x", "k")).payload == b"x"
+    assert Sealer(OTHER).open(sealer.seal(b"x", "k")).payload == b"x"
+    assert code(sealer, Sealer(b"3" * 32).seal(b"x", "k")) == "bridge.seal.broken"
+    with pytest.raises(BridgeError, match=r"bridge\.seal\.key"):
+        Sealer(KEY, others=[b"short"])
+
+
 @pytest.mark.parametrize("key", [None, KEY])
 def test_every_altered_character_is_noticed(key):
     sealer = Sealer(key, nonces(b"n" * 12))

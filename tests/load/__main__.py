@@ -17,7 +17,8 @@ from pathlib import Path
 
 import uvloop
 
-from tests.load.running import Asked, run
+from tests.load.report import Asked
+from tests.load.running import run
 
 
 def parsed(arguments: list[str] | None = None) -> argparse.Namespace:
@@ -29,6 +30,7 @@ def parsed(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--faults", action="store_true", help="a fault every minute, or as --every says")
     parser.add_argument("--every", type=float, default=60, help="seconds between two faults")
+    parser.add_argument("--only", default="", help="faults, with commas between them; all without")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--to", type=Path, help="a file for all figures, as JSON")
     return parser.parse_args(arguments)
@@ -46,6 +48,7 @@ def main() -> int:
         workers=given.workers,
         every=given.every if given.faults else None,
         seed=given.seed,
+        only=tuple(filter(None, given.only.split(","))),
     )
     report = uvloop.run(run(asked))
     print(report.table())

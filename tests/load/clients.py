@@ -25,19 +25,23 @@ _TRIES: Final = 40  # of what a client does again when its connection breaks
 
 class Result(NamedTuple):
     """How one request went: `outcome` is the status of a response, `left`, or `refused 429`, `broken`;
-    `wrong` says what must never be. `first` is seconds to the first event or to the whole answer."""
+    `wrong` says what must never be. `first` is seconds to the first event or to the whole answer, `text` what
+    came, and `is_stored` says whether this end is to be found again."""
 
     outcome: str
     first: float = 0.0
     wrong: str = ""
     response_id: str = ""
+    text: str = ""
+    is_stored: bool = False
 
 
 class Place(NamedTuple):
-    """Where to ask."""
+    """Where to ask; `sealed` are compactions that clients have kept."""
 
     port: int
     chance: random.Random
+    sealed: list[dict[str, Any]]
 
 
 Client = Callable[[Place, Said], Awaitable[Result]]
@@ -89,9 +93,14 @@ class Events:
         if self.status:
             self._validator.close()
         wrong = "; ".join(map(str, self._validator.violations[:3]))
+        text = "".join(self.text)
         if not wrong and self.status:
-            wrong = misreported(self.status, "".join(self.text), self._said)
-        return Result(self.status or "broken", self.first, wrong, self.response_id)
+            wrong = misreported(self.status, text, self._said)
+        return Result(self.status or "broken", self.first, wrong, self.response_id, text)
+
+    def stored(self) -> Result:
+        """After the end, of a response that is stored."""
+        return self.result()._replace(is_stored=bool(self.status))
 
 
 def misreported(status: str, text: str, said: Said) -> str:
@@ -103,8 +112,8 @@ def misreported(status: str, text: str, said: Said) -> str:
 
 
 def _whole(response: dict[str, Any], said: Said, first: float) -> Result:
-    status = response["status"]
-    return Result(status, first, misreported(status, output_text(response), said), response["id"])
+    status, text = response["status"], output_text(response)
+    return Result(status, first, misreported(status, text, said), response["id"], text, is_stored=True)
 
 
 def _responses(said: Said, **more: Any) -> dict[str, Any]:
@@ -134,7 +143,7 @@ async def _streamed(place: Place, said: Said, **more: Any) -> Result:
     except Broken:
         if more["store"] and events.response_id:
             return await _resumed(place, events)
-    return events.result()
+    return events.stored() if more["store"] else events.result()
 
 
 def _refused(status: int) -> Result:
@@ -152,7 +161,7 @@ async def _resumed(place: Place, events: Events) -> Result:
                 if answer.status == 200:
                     async for data in answer.pieces():
                         events.feed(data)
-                    return events.result()
+                    return events.stored()
                 if answer.status == 404:
                     return Result("lost", events.first, "a response that was begun is not there")
         except Broken:
@@ -177,7 +186,7 @@ async def resume(place: Place, said: Said) -> Result:
     except Broken:
         pass
     if events.status or not events.response_id:
-        return events.result()
+        return events.stored()
     return await _resumed(place, events)
 
 
@@ -189,6 +198,24 @@ async def whole(place: Place, said: Said) -> Result:
         if answer.status != 200:
             return _refused(answer.status)
     return _whole(response, said, time.monotonic() - begun)
+
+
+async def sealed(place: Place, said: Said) -> Result:
+    """A turn behind a sealed compaction: a new one, or one that was made at any time before."""
+    begun = time.monotonic()
+    if not place.sealed or place.chance.random() < 0.5:
+        async with asked(place.port, "POST", "/v1/responses/compact", _responses(said)) as answer:
+            compacted = await answer.json()
+            if answer.status != 200:
+                return _refused(answer.status)
+        place.sealed.append(compacted["output"][-1])
+    behind = [place.chance.choice(place.sealed), {"role": "user", "content": said.request}]
+    body = _responses(said, store=False) | {"input": behind}
+    async with asked(place.port, "POST", "/v1/responses", body) as answer:
+        response = await answer.json()
+        if answer.status != 200:
+            return _refused(answer.status)
+    return _whole(response, said, time.monotonic() - begun)._replace(is_stored=False)
 
 
 async def _queued(place: Place, said: Said) -> Result:
@@ -380,6 +407,7 @@ KINDS: Final[dict[str, Client]] = {
         stream,
         unstored,
         whole,
+        sealed,
         websocket,
         background,
         resume,

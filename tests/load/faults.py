@@ -69,11 +69,11 @@ NONE: Final = Schedule(0, ())
 
 
 class FaultProxy:
-    """Listens on `port` and passes all connections on to a port of this machine. `schedule` applies to
-    connections that begin from now on; `count` has the faults that happened."""
+    """Listens on `port` and passes connections on to the ports of this machine in `targets`, in turn.
+    `schedule` applies to connections that begin from now on; `count` has the faults that happened."""
 
     def __init__(self, target: int, schedule: Schedule = NONE) -> None:
-        self._target = target
+        self.targets = [target]
         self.schedule = schedule
         self.port = 0
         self.accepted = 0
@@ -95,8 +95,9 @@ class FaultProxy:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         faults = self.schedule.of(self.accepted)
+        target = self.targets[self.accepted % len(self.targets)]
         self.accepted += 1
-        there, out = await asyncio.open_connection("127.0.0.1", self._target)
+        there, out = await asyncio.open_connection("127.0.0.1", target)
         pair = (writer, out)
         self._open.add(pair)
         try:
@@ -187,9 +188,14 @@ async def _write(to: asyncio.StreamWriter, data: bytes, lasting: Fault | None) -
     await to.drain()
 
 
+def reset(writer: asyncio.StreamWriter) -> None:
+    """End a connection with RST."""
+    found = writer.get_extra_info("socket")
+    with suppress(OSError):
+        found.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    writer.transport.abort()
+
+
 def _reset(pair: tuple[asyncio.StreamWriter, asyncio.StreamWriter]) -> None:
     for each in pair:
-        found = each.get_extra_info("socket")
-        with suppress(OSError):
-            found.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        each.transport.abort()
+        reset(each)

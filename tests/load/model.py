@@ -44,8 +44,8 @@ class Said(NamedTuple):
 
 
 def said(body: bytes) -> Said:
-    """What a request asks for, by its last words. Raises ValueError."""
-    found = _ASKED.findall(json.dumps(json.loads(body)["messages"][-1]["content"]))
+    """What a request asks for, by its last words that ask. Raises ValueError."""
+    found = _ASKED.findall(json.dumps(json.loads(body)["messages"]))
     if not found:
         raise ValueError("nothing to say")
     return Said(*map(int, found[-1]))

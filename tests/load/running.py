@@ -1,4 +1,4 @@
-"""A load: the server's processes, the clients, the faults between them, and what came of all."""
+"""A load: the clients, the faults between them, and what came of all."""
 
 from __future__ import annotations
 
@@ -6,312 +6,86 @@ import asyncio
 import json
 import os
 import random
-import signal
-import subprocess
-import sys
 import tempfile
 import time
-from collections import Counter, defaultdict
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, suppress
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from statistics import median
 from typing import Any, Final, NamedTuple
-from urllib.parse import urlsplit
+
+import psycopg
+import redis
 
 from tests.load import clients
-from tests.load.faults import NONE, FaultProxy, Kind, Schedule
 from tests.load.model import Said
-from tests.load.watch import Sample, tree, watching
+from tests.load.report import ANYTIME, Asked, Report
+from tests.load.returning import Standing, differences, held, stored
+from tests.load.scene import CORRUPTS, FAULTS, Scene, standing
+from tests.load.watch import watching
 from tests.load.wire import Broken, asked
-from tests.support.processes import base_of, started
-from tests.support.services import (
-    OwnPostgres,
-    OwnRedis,
-    own_postgres,
-    own_redis,
-    postgres_database,
-    redis_server,
-)
 from tests.support.serving import output_text
 
 _RAMP: Final = 20.0  # seconds in which the open streams begin
 _IDLE: Final = 20  # requests of each kind to an idle server
-_SETTLES: Final = 90.0  # seconds: leases, connections that are kept, the memory of an idle process
-_HELD: Final = 10.0  # seconds of a fault that lasts
-_LOOKED_AT: Final = 2_000  # stored responses that are looked at after all
-_SHOWN: Final = 20  # of what went wrong
-_ANYTIME: Final = "no fault"
-_ENDS: Final = {"cancel": {"cancelled", "incomplete", "completed"}, "leave": {"left", "completed"}}
-_LIMITS: Final = """
-[limits]
-concurrent = 10000
-concurrent_per_key = 10000
-background = 10000
-background_per_key = 10000
-connections = 20000
-readers = 10000
-readers_per_key = 10000
-sockets = 10000
-sockets_per_key = 10000
-"""
-
-
-class Asked(NamedTuple):
-    """What a run is to do. `every` is seconds between faults, None: there are no faults."""
-
-    seconds: float
-    open: int
-    rate: float
-    workers: int
-    every: float | None
-    seed: int
-
-
-class Report:
-    """What came of it. `ends` counts outcomes by fault and kind; `wrong` is what must never be."""
-
-    def __init__(self, given: Asked) -> None:
-        self.given = given
-        self.ends: defaultdict[tuple[str, str], Counter[str]] = defaultdict(Counter)
-        self.firsts: defaultdict[str, list[float]] = defaultdict(list)
-        self.idle: dict[str, float] = {}
-        self.samples: list[Sample] = []
-        self.wrong: Counter[str] = Counter()
-        self.happened: Counter[str] = Counter()
-        self.skipped = 0
-        self.log: Counter[str] = Counter()
-
-    def add(self, fault: str, kind: str, found: clients.Result, *, corrupted: bool) -> None:
-        """One more request has ended."""
-        outcome, wrong = found.outcome, found.wrong
-        if wrong and corrupted:
-            outcome, wrong = "corrupted", ""
-        self.ends[fault, kind][outcome] += 1
-        if fault == _ANYTIME and outcome not in _ENDS.get(kind, {"completed"}):
-            wrong = wrong or f"{outcome} without a fault"
-        if wrong:
-            self.wrong[f"{kind} during {fault}: {wrong}"] += 1
-        if found.first and fault == _ANYTIME:
-            self.firsts[kind].append(found.first)
-
-    def table(self) -> str:
-        """All as text."""
-        lines = [f"{'fault':<22}{'kind':<12}outcomes"]
-        for (fault, kind), ends in sorted(self.ends.items()):
-            lines.append(f"{fault:<22}{kind:<12}{', '.join(f'{n:,} {end}' for end, n in ends.most_common())}")
-        lines += ["", f"{'first event, ms':<22}{'idle':>8}{'median':>8}{'99 of 100':>11}"]
-        for kind, found in sorted(self.firsts.items()):
-            ordered = sorted(found)
-            most = ordered[int(len(ordered) * 0.99)]
-            lines.append(
-                f"{kind:<22}{self.idle[kind] * 1e3:>8,.0f}{median(ordered) * 1e3:>8,.0f}{most * 1e3:>11,.0f}"
-            )
-        lines += ["", f"{'':<22}{'MB':>8}{'files':>8}{'threads':>9}{'processes':>11}"]
-        for name, each in zip(("at the start", "at most", "at the end"), self._three(), strict=True):
-            lines.append(
-                f"{name:<22}{each.memory:>8,.0f}{each.files:>8}{each.threads:>9}{each.processes:>11}"
-            )
-        lines.append(f"requests left out because too many were waiting: {self.skipped}")
-        lines += [f"fault: {name}: {count}" for name, count in self.happened.most_common()]
-        lines += [f"log: {name}: {count}" for name, count in self.log.most_common(_SHOWN)]
-        lines += [f"WRONG: {each} ({count})" for each, count in self.wrong.most_common(_SHOWN)]
-        return "\n".join(lines)
-
-    def _three(self) -> list[Sample]:
-        most = Sample(*map(max, zip(*self.samples, strict=True)))
-        return [self.samples[0], most, self.samples[-1]]
-
-    def figures(self) -> dict[str, Any]:
-        """All as JSON."""
-        return {
-            "asked": self.given._asdict(),
-            "ends": [[*key, dict(ends)] for key, ends in sorted(self.ends.items())],
-            "first": {
-                kind: {
-                    "idle": self.idle[kind],
-                    "median": median(found),
-                    "p99": sorted(found)[int(len(found) * 0.99)],
-                }
-                for kind, found in sorted(self.firsts.items())
-            },
-            "samples": [list(each) for each in self.samples],
-            "happened": dict(self.happened),
-            "wrong": dict(self.wrong),
-        }
-
-
-class Scene:
-    """What stands around the server: the services, the links to them, and the server's process."""
-
-    def __init__(
-        self,
-        process: subprocess.Popen[str],
-        links: dict[str, FaultProxy],
-        postgres: OwnPostgres | None,
-        redis: OwnRedis | None,
-    ) -> None:
-        self.process = process
-        self.links = links
-        self.postgres = postgres
-        self.redis = redis
-
-    def workers(self) -> list[int]:
-        """The processes that serve."""
-        found = tree(self.process.pid)[1:]
-        return found or [self.process.pid]
-
-
-Fault = Callable[[Scene, random.Random], Awaitable[None]]
-
-
-def _on(link: str, *kinds: Kind) -> Fault:
-    async def fault(scene: Scene, chance: random.Random) -> None:
-        proxy = scene.links[link]
-        before = proxy.count.copy()
-        proxy.schedule = Schedule(chance.randrange(1 << 30), kinds, 0.7)
-        if link in ("postgresql", "redis"):
-            proxy.reset_all()  # connections are kept: those that come now have the faults
-        await asyncio.sleep(_HELD)
-        proxy.schedule = NONE
-        proxy.reset_all()
-        assert link != "upstream" or proxy.count - before, "no fault happened"
-
-    return fault
-
-
-async def _restart(server: OwnRedis | OwnPostgres | None) -> None:
-    assert server is not None
-    await asyncio.to_thread(server.stop)
-    await asyncio.sleep(2)
-    await asyncio.to_thread(server.start)
-
-
-async def _redis_restarts(scene: Scene, _chance: random.Random) -> None:
-    await _restart(scene.redis)
-
-
-async def _redis_freezes(scene: Scene, _chance: random.Random) -> None:
-    assert scene.redis is not None
-    scene.redis.freeze()
-    await asyncio.sleep(_HELD)
-    scene.redis.thaw()
-
-
-async def _postgres_restarts(scene: Scene, _chance: random.Random) -> None:
-    await _restart(scene.postgres)
-
-
-async def _worker_killed(scene: Scene, chance: random.Random) -> None:
-    with suppress(ProcessLookupError):
-        os.kill(chance.choice(scene.workers()), signal.SIGKILL)
-    await asyncio.sleep(_HELD)
-
-
-async def _worker_frozen(scene: Scene, chance: random.Random) -> None:
-    worker = chance.choice(scene.workers())
-    os.kill(worker, signal.SIGSTOP)
-    try:
-        await asyncio.sleep(_HELD)
-    finally:
-        with suppress(ProcessLookupError):
-            os.kill(worker, signal.SIGCONT)
-
-
-async def _workers_replaced(scene: Scene, _chance: random.Random) -> None:
-    scene.process.send_signal(signal.SIGHUP)
-    await asyncio.sleep(_HELD)
-
-
-_BYTES: Final = (Kind.DELAY, Kind.SPLIT, Kind.BANDWIDTH, Kind.STALL)
-_BREAKS: Final = (Kind.CUT, Kind.RESET, Kind.HALF_CLOSE)
-FAULTS: Final[dict[str, Fault]] = {
-    "slow upstream": _on("upstream", *_BYTES),
-    "upstream breaks": _on("upstream", *_BREAKS),
-    "upstream corrupts": _on("upstream", Kind.CORRUPT),
-    "slow clients": _on("clients", *_BYTES),
-    "clients break": _on("clients", *_BREAKS),
-    "slow PostgreSQL": _on("postgresql", *_BYTES),
-    "PostgreSQL breaks": _on("postgresql", *_BREAKS),
-    "slow Redis": _on("redis", *_BYTES),
-    "Redis breaks": _on("redis", *_BREAKS),
-    "Redis restarts": _redis_restarts,
-    "Redis freezes": _redis_freezes,
-    "PostgreSQL restarts": _postgres_restarts,
-    "a worker is killed": _worker_killed,
-    "a worker is frozen": _worker_frozen,
-    "workers are replaced": _workers_replaced,
-}
+_SETTLES: Final = 180.0  # seconds: leases, connections that are kept, the memory of an idle process
+_LOOKED_AT: Final = 5_000  # stored responses that are looked at after all
 
 
 async def run(given: Asked) -> Report:
     """Start all, lean on it, and look at what is left."""
     report = Report(given)
-    with ExitStack() as kept, tempfile.TemporaryDirectory(prefix="orb-load-") as name:
-        async with AsyncExitStack() as held:
-            folder = Path(name)
-            scene = await _scene(given, kept, held, folder)
-            port = scene.links["clients"].port if given.every else _port(await _address(scene.process))
-            load = _Load(given, report, port)
+    with tempfile.TemporaryDirectory(prefix="orb-load-") as name:
+        folder = Path(name)
+        async with standing(given.workers, folder, faults=given.every is not None) as scene:
+            load = _Load(given, report, scene.port)
             await load.when_idle()
-            found = await held.enter_async_context(watching(scene.process.pid))
-            async with _faults(given, scene, load, report):
-                await load.run()
-            await load.look_again()
-            await asyncio.sleep(min(_SETTLES, given.seconds))
-            report.samples = found
+            report.start = await _until_returned(scene, {})
+            begun = time.monotonic()
+            others = {
+                "the server": lambda: scene.process.pid,
+                "the model": lambda: scene.model_pid,
+                "the clients and proxies": os.getpid,
+                "PostgreSQL": lambda: scene.postgres.pid,
+                "Redis": lambda: scene.redis.pid,
+            }
+            async with watching(scene.process.pid, others, begun) as found:
+                async with _faults(given, scene, load, report, begun):
+                    await load.run()
+                report.seconds, report.cpu = time.monotonic() - begun, dict(found.cpu)
+                await load.look_again()
+                report.end = await _until_returned(scene, report.start)
+            report.samples = found.samples
+            for each in differences(report.start, report.end):
+                report.wrong[f"not as at the start: {each}"] += 1
         report.log = _logged(folder / "log")
     return report
 
 
-async def _address(process: subprocess.Popen[str]) -> str:
-    return await asyncio.to_thread(base_of, process)
+async def _until_returned(scene: Scene, start: Standing) -> Standing:
+    """What there is when it is as at the `start`, or at last. Without a start: once nothing runs."""
+    begun = time.monotonic()
+    found: Standing = {}
+    while time.monotonic() < begun + _SETTLES:
+        with suppress(Broken, psycopg.Error, redis.RedisError):
+            found = await _standing(scene)
+            if not differences(start or {**found, "leased responses": 0, "running": 0}, found):
+                break
+        await asyncio.sleep(2)
+    assert found, "nothing answers"
+    return found
 
 
-def _port(address: str) -> int:
-    port = urlsplit(address).port
-    assert port is not None
-    return port
-
-
-async def _scene(given: Asked, kept: ExitStack, held: AsyncExitStack, folder: Path) -> Scene:
-    model = kept.enter_context(
-        subprocess.Popen([sys.executable, "-m", "tests.load.model"], stdout=subprocess.PIPE, text=True)
-    )
-    kept.callback(model.kill)
-    assert model.stdout is not None
-    model_port = int(model.stdout.readline())
-    links: dict[str, FaultProxy] = {}
-
-    async def through(link: str, port: int) -> int:
-        if given.every is None:
-            return port
-        links[link] = await held.enter_async_context(FaultProxy(port).listening())
-        return links[link].port
-
-    postgres = kept.enter_context(own_postgres()) if given.every else None
-    redis = kept.enter_context(own_redis()) if given.every else None
-    if postgres is None or redis is None:
-        store, log = kept.enter_context(postgres_database()), kept.enter_context(redis_server())
-    else:
-        port = await through("postgresql", _port(postgres.url))
-        store = f"postgresql+psycopg://postgres@127.0.0.1:{port}/test"
-        log = f"redis://127.0.0.1:{await through('redis', _port(redis.url))}/0"
-    config = folder / "config.toml"
-    upstream = await through("upstream", model_port)
-    config.write_text(f'[[upstreams]]\nurl = "http://127.0.0.1:{upstream}/v1"\n{_LIMITS}')
-    flags = ("--config", str(config), "--store", store, "--event-log", log, "--workers", str(given.workers))
-    output = kept.enter_context((folder / "log").open("w"))
-    process = kept.enter_context(started(*flags, folder=folder, errors=output.fileno()))
-    if given.every:
-        links["clients"] = await held.enter_async_context(
-            FaultProxy(_port(await _address(process))).listening()
-        )
-    return Scene(process, links, postgres, redis)
+async def _standing(scene: Scene) -> Standing:
+    processes = await held(scene.process.pid, scene.direct_port)
+    return processes | await asyncio.to_thread(stored, f"{scene.postgres.url}/test", scene.redis.url)
 
 
 @asynccontextmanager
-async def _faults(given: Asked, scene: Scene, load: _Load, report: Report) -> AsyncIterator[None]:
+async def _faults(
+    given: Asked, scene: Scene, load: _Load, report: Report, begun: float
+) -> AsyncIterator[None]:
     """One fault after the other while the context lasts. `load.fault` names the one that is on, and stays
     until what began with it has had the time to end."""
     every = given.every
@@ -319,25 +93,48 @@ async def _faults(given: Asked, scene: Scene, load: _Load, report: Report) -> As
         yield
         return
     chance = random.Random(given.seed)
+    names = []
+    for name in given.only or FAULTS:
+        if missing := FAULTS[name].missing():
+            report.left_out[name] = missing
+        else:
+            names.append(name)
+
+    breaking = asyncio.Lock()  # what is broken is mended before the end
 
     async def in_turns() -> None:
-        names = list(FAULTS)
+        took = 0.0
         while True:
             for name in names:
-                await asyncio.sleep(every / 2)
+                await asyncio.sleep(max(every / 2 - took, every / 4))
                 load.fault = name
                 report.happened[name] += 1
-                await FAULTS[name](scene, chance)
+                at = time.monotonic()
+                report.marks.append((at - begun, name))
+                async with breaking:
+                    try:
+                        await FAULTS[name].happen(scene, chance)
+                    except Exception as error:  # the others still happen
+                        report.wrong[f"{name}: {error!r}"] += 1
+                took = time.monotonic() - at
                 await asyncio.sleep(every / 2)
-                load.fault = _ANYTIME
+                load.fault = ANYTIME
 
     task = asyncio.create_task(in_turns())
     try:
         yield
     finally:
-        task.cancel()
+        async with breaking:
+            task.cancel()
         with suppress(asyncio.CancelledError):
             await task
+
+
+class _Acknowledged(NamedTuple):
+    """What a client was told of a stored response: how it ended, and with what text."""
+
+    outcome: str
+    text: str
 
 
 class _Load:
@@ -349,9 +146,10 @@ class _Load:
         self._port = port
         self._chance = random.Random(f"load {given.seed}")
         self._number = 0
-        self._stored: dict[str, Said] = {}
+        self._stored: dict[str, _Acknowledged] = {}
+        self._sealed: list[dict[str, Any]] = []
         self._tasks: set[asyncio.Task[None]] = set()
-        self.fault = _ANYTIME
+        self.fault = ANYTIME
         self._until = 0.0
 
     async def when_idle(self) -> None:
@@ -400,36 +198,33 @@ class _Load:
     async def _ask(self, kind: str, said: Said) -> None:
         fault = self.fault
         found = await clients.run(kind, self._place(), said)
-        fault = fault if fault != _ANYTIME else self.fault
-        self._report.add(fault, kind, found, corrupted=fault == "upstream corrupts")
-        if (
-            found.response_id
-            and found.outcome == "completed"
-            and kind not in ("unstored", "websocket", "leave")
-        ):
-            self._stored[found.response_id] = said
+        fault = fault if fault != ANYTIME else self.fault
+        self._report.add(fault, kind, found, corrupted=fault == CORRUPTS)
+        if found.is_stored:
+            self._stored[found.response_id] = _Acknowledged(found.outcome, found.text)
         if found.outcome == "broken" or found.outcome.startswith("refused"):
             await asyncio.sleep(0.5)
 
     async def look_again(self) -> None:
         """Everything that a client was sent the end of is there afterwards, as it was."""
-        self.fault = _ANYTIME
+        self.fault = ANYTIME
         ids = self._chance.sample(list(self._stored), min(_LOOKED_AT, len(self._stored)))
-        lost = 0
         for response_id in ids:
-            lost += await self._stored_text(response_id) != self._stored[response_id].text
-        if lost:
-            self._report.wrong[f"acknowledged and not there: {lost} of {len(ids)}"] += 1
-        self._report.happened[f"(stored responses looked at again: {len(ids)})"] += 1
+            told, there = self._stored[response_id], await self._acknowledged(response_id)
+            if there != told:
+                self._report.wrong[f"acknowledged as {told.outcome}, but there is {_shown(there, told)}"] += 1
+        self._report.looked_at = len(ids)
 
-    async def _stored_text(self, response_id: str) -> str | None:
-        """The text of a stored response; None if there is none, or nobody says so."""
+    async def _acknowledged(self, response_id: str) -> _Acknowledged | None:
+        """What there is of a stored response; None if there is nothing, or nobody says so."""
         for _ in range(20):
             with suppress(Broken):
                 async with asked(self._port, "GET", f"/v1/responses/{response_id}") as answer:
                     body = await answer.json()
-                    if answer.status in (200, 404):
-                        return output_text(body) if answer.status == 200 else None
+                    if answer.status == 200:
+                        return _Acknowledged(body["status"], output_text(body))
+                    if answer.status == 404:
+                        return None
             await asyncio.sleep(1)
         return None
 
@@ -438,7 +233,13 @@ class _Load:
         return Said(self._number, count, pause)
 
     def _place(self) -> clients.Place:
-        return clients.Place(self._port, random.Random(self._chance.random()))
+        return clients.Place(self._port, random.Random(self._chance.random()), self._sealed)
+
+
+def _shown(there: _Acknowledged | None, told: _Acknowledged) -> str:
+    if there is None:
+        return "nothing"
+    return there.outcome if there.text == told.text else f"{there.outcome} with another text"
 
 
 def _logged(log: Path) -> Counter[str]:

@@ -4,8 +4,11 @@ import asyncio
 import random
 import re
 import shlex
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 
@@ -13,7 +16,11 @@ from tests.load import clients
 from tests.load.__main__ import parsed
 from tests.load.faults import BREAKING, HARMLESS, FaultProxy, Kind, Schedule
 from tests.load.model import Said
-from tests.load.running import Asked, run
+from tests.load.report import ANYTIME, Asked, Report
+from tests.load.returning import TOLERATED, Standing, differences
+from tests.load.running import run
+from tests.load.scene import FAULTS, clock_of, set_clock
+from tests.load.watch import cpu_seconds, tree, watching
 from tests.support.listening import listening
 from tests.support.shared import REPOSITORY
 
@@ -87,6 +94,89 @@ async def test_all_connections_can_be_reset() -> None:
         writer.transport.abort()
 
 
+async def test_connections_go_to_the_targets_in_turn() -> None:
+    async def name(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"other")
+
+    async with proxied(Schedule(1, ())) as proxy, listening(name) as port:
+        proxy.targets.append(port)
+        assert [await echoed(proxy) for _ in range(4)] == [SENT, b"other", SENT, b"other"]
+
+
+AT_FIRST: Standing = {"processes": 3, "memory": 300, "files": 90, "running": 0, "leased responses": 0}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("memory", 301 + 3 * TOLERATED["memory"].each),
+        ("files", 91 + 3 * TOLERATED["files"].each),
+        ("running", 1),
+        ("leased responses", 1),
+        ("processes", 4),
+        ("processes", 2),
+    ],
+)
+def test_what_does_not_return_to_its_start_is_found(name: str, value: float) -> None:
+    assert [each.partition(":")[0] for each in differences(AT_FIRST, AT_FIRST | {name: value})] == [name]
+
+
+def test_what_is_tolerated_has_returned() -> None:
+    tolerated = {"memory": 300 + 3 * TOLERATED["memory"].each, "files": 80.0}
+    assert differences(AT_FIRST, AT_FIRST | tolerated) == []
+
+
+def test_what_a_report_holds_to_be_wrong() -> None:
+    report = Report(Asked(1, 1, 1, 2, None, 1))
+    failed = clients.Result("failed")
+    report.add("upstream breaks", "stream", failed, corrupted=False)
+    report.add(ANYTIME, "leave", clients.Result("left"), corrupted=False)
+    report.add("upstream corrupts", "stream", clients.Result("completed", wrong="other"), corrupted=True)
+    assert not report.wrong
+    report.add(ANYTIME, "stream", failed, corrupted=False)
+    report.add("slow upstream", "whole", clients.Result("completed", wrong="other"), corrupted=False)
+    assert list(report.wrong) == [
+        "stream during no fault: failed without a fault",
+        "whole during slow upstream: other",
+    ]
+    assert report.ends["upstream corrupts", "stream"] == {"corrupted": 1}
+
+
+SPENDING = "import sys; sum(range(10_000_000)); print(flush=True); sys.stdin.read()"
+
+
+async def test_processes_are_watched_with_what_they_start() -> None:
+    nested = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {SPENDING!r}])"
+    with subprocess.Popen(
+        [sys.executable, "-c", nested], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdout.readline()
+        assert len(tree(process.pid)) == 2
+        assert cpu_seconds(process.pid) > 0
+        async with watching(process.pid, {"it": lambda: process.pid, "none": lambda: None}, 0.0) as found:
+            pass
+        process.stdin.close()
+    assert [(each.processes, each.files >= 6, each.memory > 5) for each in found.samples] == [(2, True, True)]
+    assert set(found.cpu) == {"it", "none"}
+
+
+@pytest.mark.parametrize("seconds", [3600, -3600])
+def test_a_clock_is_off_and_the_monotonic_one_is_not(tmp_path: Path, seconds: int) -> None:
+    if missing := FAULTS["clocks differ"].missing():
+        pytest.skip(missing)
+    set_clock(tmp_path / "clock", seconds)
+    code = "import time; print(time.time(), time.monotonic())"
+    times = [
+        [*map(float, subprocess.check_output([sys.executable, "-c", code], env=environment).split())]
+        for environment in ({}, clock_of(tmp_path / "clock"), {})
+    ]
+    (before, began), (off, between), (after, ended) = times
+    assert before + seconds <= off <= after + seconds
+    assert began < between < ended
+
+
 @pytest.mark.parametrize(
     ("status", "text", "wrong"),
     [
@@ -107,7 +197,7 @@ def test_what_an_answer_misreports_is_found(status: str, text: str, wrong: str) 
 async def test_a_client_says_when_nothing_answers() -> None:
     async with listening(echo) as port:
         pass
-    place = clients.Place(port, random.Random(1))
+    place = clients.Place(port, random.Random(1), [])
     for kind in clients.KINDS:
         assert (await clients.run(kind, place, Said(1, 2, 0))).outcome == "broken"
 
@@ -124,6 +214,10 @@ async def test_the_commands_of_the_page_can_be_given() -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-async def test_a_short_load_with_faults() -> None:
-    report = await run(Asked(seconds=150, open=10, rate=5, workers=2, every=10, seed=1))
+@pytest.mark.parametrize("fault", FAULTS)
+async def test_a_short_load_with_a_fault(fault: str) -> None:
+    if missing := FAULTS[fault].missing():
+        pytest.skip(missing)
+    report = await run(Asked(45, open=20, rate=10, workers=2, every=20, seed=1, only=(fault,)))
+    assert report.happened[fault]
     assert not report.wrong, report.table()

@@ -1,15 +1,18 @@
-"""What a server's processes take, as the system counts it."""
+"""What processes take, as the system counts it."""
 
 from __future__ import annotations
 
 import asyncio
+import os
 import time
-from collections.abc import AsyncIterator
+from collections import defaultdict
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
 _EVERY: Final = 2.0  # seconds
+_TICKS: Final = os.sysconf("SC_CLK_TCK")  # of a second of CPU
 
 
 class Sample(NamedTuple):
@@ -22,13 +25,20 @@ class Sample(NamedTuple):
     processes: int
 
 
+def children(pid: int) -> list[int]:
+    """The processes right below one."""
+    found: list[int] = []
+    with suppress(OSError):
+        for thread in Path(f"/proc/{pid}/task").iterdir():
+            found += map(int, (thread / "children").read_text().split())
+    return found
+
+
 def tree(pid: int) -> list[int]:
     """A process and all below it."""
     found = [pid]
     for each in found:
-        with suppress(OSError):
-            children = Path(f"/proc/{each}/task/{each}/children").read_text()
-            found += map(int, children.split())
+        found += children(each)
     return found
 
 
@@ -49,22 +59,50 @@ def sample(pid: int, begun: float) -> Sample:
     return Sample(time.monotonic() - begun, memory, files, threads, count)
 
 
-@asynccontextmanager
-async def watching(pid: int) -> AsyncIterator[list[Sample]]:
-    """Samples, taken while the context lasts."""
-    found: list[Sample] = []
-    begun = time.monotonic()
+def cpu_seconds(pid: int) -> float:
+    """CPU that a process and all below it have taken, with that of those below which have ended."""
+    ticks = 0
+    for each in tree(pid):
+        with suppress(OSError, ValueError):
+            fields = Path(f"/proc/{each}/stat").read_text().rpartition(") ")[2].split()
+            ticks += sum(map(int, fields[11:15]))
+    return ticks / _TICKS
 
-    async def look() -> None:
+
+class Watched(NamedTuple):
+    """`samples` of one process and all below it; `cpu` in seconds, by the names of several."""
+
+    samples: list[Sample]
+    cpu: dict[str, float]
+
+
+@asynccontextmanager
+async def watching(
+    pid: int, others: Mapping[str, Callable[[], int | None]], begun: float
+) -> AsyncIterator[Watched]:
+    """What is seen of `pid`, and of the CPU of `others` (their processes now, None for one that does not
+    run), while the context lasts. `begun` is the time that samples count from."""
+    found = Watched([], defaultdict(float))
+    before: dict[str, float] = {}
+
+    def look() -> None:
+        found.samples.append(sample(pid, begun))
+        for name, pid_of in others.items():
+            now = cpu_seconds(each) if (each := pid_of()) is not None else 0.0
+            last = before.get(name, now)
+            found.cpu[name] += now - last if now >= last else now  # below the last, it was started again
+            before[name] = now
+
+    async def look_again() -> None:
         while True:
-            found.append(sample(pid, begun))
+            look()
             await asyncio.sleep(_EVERY)
 
-    task = asyncio.create_task(look())
+    task = asyncio.create_task(look_again())
     try:
         yield found
     finally:
         task.cancel()
         with suppress(asyncio.CancelledError):
             await task
-        found.append(sample(pid, begun))
+        look()

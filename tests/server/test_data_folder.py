@@ -9,7 +9,7 @@ import pytest
 from openresponses_server.agents.coding.running import folder_of
 from openresponses_server.commands.checks import _check_folder
 from openresponses_server.observation.recordings.writer import RecordingFile
-from openresponses_server.settings.data_folder import data_folder, kept_key, make_private
+from openresponses_server.settings.data_folder import data_folder, kept_keys, make_private
 from openresponses_server.store.sql.locations import database_url, make_private_file
 from openresponses_server.upstreams.codex.pool import Folders
 
@@ -18,7 +18,7 @@ FIRST: dict[str, Callable[[], object]] = {
     "codex": lambda: Folders(None, 1).of_processes,
     "doctor": _check_folder,
     "recording": lambda: RecordingFile(data_folder() / "deep" / "er" / "r.jsonl").create(),
-    "sealing": lambda: kept_key(data_folder()),
+    "sealing": lambda: kept_keys(data_folder()),
     "store": lambda: make_private_file(database_url("sqlite:")),
 }
 

@@ -112,7 +112,7 @@ class InProcess:
                 if not message.get("more_body", False):
                     answered.set()
 
-        await self.app({**_scope("http", target, headers), "method": method}, receive, send)
+        await self.app({**scope_of("http", target, headers), "method": method}, receive, send)
         return Reply(status, shown, b"".join(body))
 
     async def _converse(
@@ -121,7 +121,7 @@ class InProcess:
         inbox: asyncio.Queue[Any] = asyncio.Queue()
         outbox: asyncio.Queue[Any] = asyncio.Queue()
         inbox.put_nowait({"type": "websocket.connect"})
-        scope = {**_scope("websocket", b"/v1/responses", headers), "subprotocols": []}
+        scope = {**scope_of("websocket", b"/v1/responses", headers), "subprotocols": []}
         serving = asyncio.create_task(self.app(scope, inbox.get, outbox.put))
         found = []
         try:
@@ -152,7 +152,8 @@ async def _end_all() -> None:
     await asyncio.gather(*left, return_exceptions=True)
 
 
-def _scope(kind: str, target: bytes, headers: list[tuple[bytes, bytes]]) -> dict[str, Any]:
+def scope_of(kind: str, target: bytes, headers: list[tuple[bytes, bytes]]) -> dict[str, Any]:
+    """What ASGI says of a request."""
     path, _, query = target.partition(b"?")
     known = {name for name, _ in headers}
     return {

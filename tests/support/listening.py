@@ -27,7 +27,7 @@ async def listening(handle: Handle, tls: ssl.SSLContext | None = None) -> AsyncI
             with suppress(OSError, asyncio.CancelledError):
                 await writer.wait_closed()
 
-    server = await asyncio.start_server(handled, "127.0.0.1", 0, ssl=tls)
+    server = await asyncio.start_server(handled, "127.0.0.1", 0, ssl=tls, backlog=1024)
     try:
         yield server.sockets[0].getsockname()[1]
     finally:

@@ -73,6 +73,11 @@ class OwnRedis:
         self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
         _wait_for("redis-server", lambda: redis.Redis.from_url(self.url).ping())
 
+    @property
+    def pid(self) -> int | None:
+        """Its process; None when it does not run."""
+        return None if self._process is None else self._process.pid
+
     def freeze(self) -> None:
         """Freeze the process: connections accept bytes and get no answer."""
         assert self._process is not None
@@ -113,20 +118,37 @@ def _collect_clients() -> None:
         gc.collect()
 
 
-class OwnPostgres:
-    """A PostgreSQL of this test, in a folder of its own, which may be stopped and started again."""
+def can_mount() -> bool:
+    """Whether a file system can be mounted here, as `own_postgres` does for a disk that can be full."""
+    with tempfile.TemporaryDirectory(prefix="orb-mount-") as folder:
+        done = subprocess.run([*_MOUNT, "size=64k", "tmpfs", folder], capture_output=True, check=False)
+        if done.returncode == 0:
+            subprocess.run(["umount", folder], check=True)
+        return done.returncode == 0
 
-    def __init__(self, programs: Path) -> None:
+
+_MOUNT = ("mount", "-t", "tmpfs", "-o")
+
+
+class OwnPostgres:
+    """A PostgreSQL of this test, in a folder of its own, which may be stopped and started again. With `room`
+    the folder is a file system in memory of so many bytes, which can be full."""
+
+    def __init__(self, programs: Path, room: int | None = None) -> None:
         self._programs = programs
         self._port = _free_port()
         self._folder = Path(tempfile.mkdtemp(prefix="orb-postgres-"))
+        self._is_mounted = room is not None
         self.url = f"postgresql://postgres@127.0.0.1:{self._port}"
+        if room is not None:
+            subprocess.run([*_MOUNT, f"size={room}", "tmpfs", self._folder], check=True)
         if os.geteuid() == 0:  # PostgreSQL refuses to run as root
             shutil.chown(self._folder, "postgres", "postgres")
         self._run("initdb", "-D", str(self._folder / "data"), "-U", "postgres", "-A", "trust", "--no-sync")
 
     def start(self) -> None:
         options = f"-p {self._port} -c listen_addresses=127.0.0.1 -c unix_socket_directories={self._folder}"
+        options += " -c max_connections=300"  # workers that are replaced have some until they have left
         self._control("start", "-o", options, "-l", str(self._folder / "log"))
         with psycopg.connect(f"{self.url}/postgres", autocommit=True) as admin, suppress(psycopg.Error):
             admin.execute("CREATE DATABASE test")
@@ -134,9 +156,36 @@ class OwnPostgres:
     def stop(self) -> None:
         self._control("stop", "-m", "immediate")
 
+    @property
+    def pid(self) -> int | None:
+        """The process above all others of it; None when it does not run."""
+        with suppress(OSError, ValueError):
+            return int((self._folder / "data" / "postmaster.pid").read_text().split()[0])
+        return None
+
+    def fill(self) -> None:
+        """Leave no room in its file system."""
+        assert self._is_mounted
+        with (self._folder / "ballast").open("wb", buffering=0) as file, suppress(OSError):
+            found = os.statvfs(self._folder)
+            os.posix_fallocate(file.fileno(), 0, found.f_bavail * found.f_frsize)
+            while file.write(bytes(4096)):
+                pass
+
+    def make_room(self) -> None:
+        """Undo `fill`; what ended because it could not write its log starts again."""
+        (self._folder / "ballast").unlink()
+        deadline = time.monotonic() + 60
+        while not _answers(partial(_connect_once, f"{self.url}/postgres")):
+            assert time.monotonic() < deadline, "PostgreSQL does not come back"
+            with suppress(subprocess.CalledProcessError):
+                self.start()
+
     def remove(self) -> None:
         with suppress(subprocess.CalledProcessError):
             self.stop()
+        if self._is_mounted:
+            subprocess.run(["umount", self._folder], check=True)
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _control(self, *arguments: str) -> None:
@@ -158,12 +207,12 @@ class OwnPostgres:
 
 
 @contextmanager
-def own_postgres() -> Iterator[OwnPostgres]:
-    """A PostgreSQL that the test may kill."""
+def own_postgres(room: int | None = None) -> Iterator[OwnPostgres]:
+    """A PostgreSQL that the test may kill, and fill when it has `room` bytes (`can_mount`)."""
     programs = _postgres_programs()
     if programs is None:
         _missing("PostgreSQL's server programs are not installed")
-    server = OwnPostgres(programs)
+    server = OwnPostgres(programs, room)
     try:
         server.start()
         yield server

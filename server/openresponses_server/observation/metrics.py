@@ -150,6 +150,14 @@ class Occupancy(Protocol):
     def sockets(self) -> Counted: ...
 
 
+def _tasks() -> int:
+    """Of the running event loop; none where none runs."""
+    try:
+        return len(asyncio.all_tasks())
+    except RuntimeError:
+        return 0
+
+
 class Metrics:
     """One per application; `models` are those that the settings name."""
 
@@ -261,6 +269,7 @@ class Metrics:
                 ("readers", "Readers of stored responses now.", "livesum", lambda: gate.readers.count),
                 ("sockets", "Open WebSockets now.", "livesum", lambda: gate.sockets.count),
                 ("streams", "Streamed answers being sent now.", "livesum", lambda: self.streams),
+                ("tasks", "Tasks of the event loop now.", "livesum", _tasks),
                 (
                     "queue_depth",
                     "Background responses that wait for any worker.",

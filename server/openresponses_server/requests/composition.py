@@ -130,7 +130,7 @@ def hosted_providers(settings: Settings, sealer: ServerSealer, use_once: UseOnce
     if settings.mcp_servers or settings.mcp_hosts or settings.mcp_private_hosts:
         from openresponses_server.hosted.mcp.provider import McpServers
 
-        found.append(McpServers(settings, partial(sealer.derived_key, "approvals of calls"), use_once))
+        found.append(McpServers(settings, partial(sealer.derived_keys, "approvals of calls"), use_once))
     return found
 
 

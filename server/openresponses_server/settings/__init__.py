@@ -690,8 +690,8 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The names of the server in addition to those of loopback, without ports. Without keys, requests with
     other names are refused."""
     sealing_key_env: str | None = None
-    """The variable with the key for `encrypted_content`, 32 bytes in hex or base64. Default: a key that is
-    made and kept in the data folder."""
+    """The variable with the key for `encrypted_content`, 32 bytes in hex or base64, or several with commas
+    between them: the first seals, all open. Default: a key that is made and kept in the data folder."""
     limits: Limits = Limits()
     """Limits of requests."""
     timeouts: Timeouts = Timeouts()

@@ -1,4 +1,4 @@
-"""The user's data folder, and the sealing key in it."""
+"""The user's data folder, and the sealing keys in it."""
 
 from __future__ import annotations
 
@@ -52,13 +52,13 @@ _log = structlog.get_logger(__name__)
 
 
 class ServerSealer(Sealer):
-    """Seals `encrypted_content` with the configured key, else with one that is made once and kept in the data
-    folder, so that it can be opened after a restart and by another worker. The key is loaded when it is first
-    needed: most servers never seal anything."""
+    """Seals `encrypted_content` with the first of the configured keys, else of those in the data folder,
+    where one is made once, so that it can be opened after a restart and by another worker. All of them open.
+    The keys are loaded when they are first needed: most servers never seal anything."""
 
     def __init__(self, key_env: str | None = None, folder: Path | None = None) -> None:
-        """`key_env`: the environment variable with the key. Raises ConfigError."""
-        self._given = None if key_env is None else configured_key(key_env)
+        """`key_env`: the environment variable with the keys. Raises ConfigError."""
+        self._given = None if key_env is None else configured_keys(key_env)
         self._folder = folder
 
     def seal(self, payload: bytes, kind: str) -> str:
@@ -71,24 +71,25 @@ class ServerSealer(Sealer):
         return _BoundSealer(self, owner)
 
     def with_key(self) -> Sealer:
-        """The sealer with the loaded key."""
+        """The sealer with the loaded keys."""
         return self._sealer
 
-    def derived_key(self, purpose: str) -> bytes:
-        """A key of 32 bytes for another purpose, as lasting as the one that seals."""
-        return hmac.digest(self._key, purpose.encode(), "sha256")
+    def derived_keys(self, purpose: str) -> list[bytes]:
+        """Keys of 32 bytes for another purpose, one for each that opens: the first is to sign with."""
+        return [hmac.digest(key, purpose.encode(), "sha256") for key in self._keys]
 
     @cached_property
-    def _key(self) -> bytes:
-        return self._given or kept_key(self._folder or data_folder())
+    def _keys(self) -> list[bytes]:
+        return self._given or kept_keys(self._folder or data_folder())
 
     @cached_property
     def _sealer(self) -> Sealer:
-        return Sealer(self._key)
+        first, *others = self._keys
+        return Sealer(first, others=others)
 
 
 class _BoundSealer(Sealer):
-    """A sealer for one owner that loads its key when it is first needed."""
+    """A sealer for one owner that loads its keys when they are first needed."""
 
     def __init__(self, of: ServerSealer, owner: str) -> None:
         self._of = of
@@ -108,11 +109,16 @@ class _BoundSealer(Sealer):
         return self._of.with_key().bound(self._for)
 
 
-def configured_key(variable: str) -> bytes:
-    """The key in this environment variable, 32 bytes in hex or base64. Raises ConfigError."""
+def configured_keys(variable: str) -> list[bytes]:
+    """The keys in this environment variable, each 32 bytes in hex or base64, with commas between them.
+    Raises ConfigError."""
     text = os.environ.get(variable, "").strip()
     if not text:
         raise ConfigError(f"the environment variable {variable} is not set", "$.sealing_key_env")
+    return [_configured_key(variable, each.strip()) for each in text.split(",")]
+
+
+def _configured_key(variable: str, text: str) -> bytes:
     for read in (bytes.fromhex, _of_base64):
         try:
             key = read(text)
@@ -120,24 +126,24 @@ def configured_key(variable: str) -> bytes:
             continue
         if len(key) == KEY_BYTES:
             return key
-    what = f"the environment variable {variable} does not hold {KEY_BYTES} bytes in hex or base64"
+    what = f"the environment variable {variable} does not hold {KEY_BYTES} bytes in hex or base64, or several"
     raise ConfigError(what, "$.sealing_key_env")
 
 
-def kept_key(folder: Path) -> bytes:
-    """The key in the data folder, made if there is none. If it can't be kept, the key is one for this process
-    only, which is logged. Raises ConfigError for a file with other content."""
+def kept_keys(folder: Path) -> list[bytes]:
+    """The keys in the data folder, one made if there is none. If it can't be kept, the key is one for this
+    process only, which is logged. Raises ConfigError for a file with other content."""
     path = folder / _FILE
     try:
         make_private(folder)
         _make(path)
-        key = path.read_bytes()
+        data = path.read_bytes()
     except OSError as error:
         _log.warning("sealing.key_not_kept", reason=error.strerror)
-        return secrets.token_bytes(KEY_BYTES)
-    if len(key) != KEY_BYTES:
-        raise ConfigError(f"{path} is not a key: it has {len(key)} bytes and not {KEY_BYTES}")
-    return key
+        return [secrets.token_bytes(KEY_BYTES)]
+    if not data or len(data) % KEY_BYTES:
+        raise ConfigError(f"{path} has no keys of {KEY_BYTES} bytes: it has {len(data)} bytes")
+    return [data[at : at + KEY_BYTES] for at in range(0, len(data), KEY_BYTES)]
 
 
 def _make(path: Path) -> None:

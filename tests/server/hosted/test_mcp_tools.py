@@ -47,10 +47,10 @@ class Clock:
 class Station:
     """An application with one server of its settings, `weather`, which is in memory."""
 
-    def __init__(self, key: bytes = b"k" * 32, store: ResponseStore | None = None, **fields: Any) -> None:
+    def __init__(self, *keys: bytes, store: ResponseStore | None = None, **fields: Any) -> None:
         configured = McpServerSettings(name="weather", command="unused", **fields)
         settings = Settings(mcp_servers=[configured], mcp_hosts=["mcp.example"])
-        self.servers = McpServers(settings, lambda: key, (store or MemoryStore()).use_once)
+        self.servers = McpServers(settings, lambda: keys or (b"k" * 32,), (store or MemoryStore()).use_once)
         self.peer = Peer(tools_list={"tools": [tool("read", **READS), tool("write")]})
         self.peer.answers["tools/call"] = lambda asked: text_result(json.dumps(asked["arguments"]))
         self.servers._servers["weather"] = reached(self.peer.connect)
@@ -68,8 +68,8 @@ class Station:
 async def station() -> AsyncIterator[Callable[..., Station]]:
     made: list[Station] = []
 
-    def make(**fields: Any) -> Station:
-        made.append(Station(**fields))
+    def make(*keys: bytes, **fields: Any) -> Station:
+        made.append(Station(*keys, **fields))
         return made[-1]
 
     yield make
@@ -255,7 +255,9 @@ async def test_s7_approvals_survive_a_restart_but_no_other_key_time_or_tool(
     request = await approved(station())
     assert (await station().tools()).released(answered(request)), "another process with the same key"
     with pytest.raises(InvalidRequestError):
-        (await station(key=b"x" * 32).tools()).released(answered(request))
+        (await station(b"x" * 32).tools()).released(answered(request))
+    rotated = station(b"x" * 32, b"k" * 32)
+    assert (await rotated.tools()).released(answered(request)), "signed with a key that signs no more"
     changed = station()
     changed.peer.answers["tools/list"] = {"tools": [tool("write", description="sends it to all")]}
     with pytest.raises(InvalidRequestError, match="changed since"):
@@ -263,7 +265,7 @@ async def test_s7_approvals_survive_a_restart_but_no_other_key_time_or_tool(
     clock = Clock()
     clock.now += 10 * approvals.SECONDS
     late = station()
-    late.servers._approvals = Approvals(lambda: b"k" * 32, MemoryStore().use_once, clock)
+    late.servers._approvals = Approvals(lambda: [b"k" * 32], MemoryStore().use_once, clock)
     with pytest.raises(InvalidRequestError, match="more than a day"):
         (await late.tools()).released(answered(request))
 

@@ -566,10 +566,12 @@ class ResponsesWebSocket:
     async def _end(self) -> None:
         self._ended = True
         await self._send(envelope(self._reason))
-        with suppress(WebSocketDisconnect, OSError):
-            await self._socket.close(_RESTART_CLOSE if self._gate.leaving else _LIMIT_CLOSE)
+        if self._socket.application_state is WebSocketState.CONNECTED:
+            with suppress(WebSocketDisconnect, OSError):
+                await self._socket.close(_RESTART_CLOSE if self._gate.leaving else _LIMIT_CLOSE)
 
     async def _send(self, data: bytes) -> None:
         """Send a message; a disconnect is ignored here and noticed by `_listen`."""
-        with suppress(WebSocketDisconnect, OSError):
-            await self._socket.send({"type": "websocket.send", "text": data.decode()})
+        if self._socket.application_state is WebSocketState.CONNECTED:  # as after a message that failed
+            with suppress(WebSocketDisconnect, OSError):
+                await self._socket.send({"type": "websocket.send", "text": data.decode()})

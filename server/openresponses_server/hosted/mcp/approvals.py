@@ -13,7 +13,7 @@ from __future__ import annotations
 import hmac
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -36,24 +36,26 @@ class Approvals:
     """Makes the ids of approval requests, and checks them."""
 
     def __init__(
-        self, key: Callable[[], bytes], use_once: UseOnce, clock: Callable[[], float] = time.time
+        self, keys: Callable[[], Sequence[bytes]], use_once: UseOnce, clock: Callable[[], float] = time.time
     ) -> None:
-        """`key` gives the key that signs; it is called when it is first needed."""
-        self._key = key
+        """`keys` gives the key that signs, and then others that did; it is called when they are first
+        needed."""
+        self._keys = keys
         self._use_once = use_once
         self._clock = clock
 
     def request_id(self, *call: str) -> str:
         """An id for the request to approve this call, whose parts are texts."""
         begun = f"{int(self._clock()):0{_TIME_DIGITS}x}{secrets.token_hex(_NONCE_BYTES)}"
-        return f"{PREFIX}{begun}{self._signature(begun, call)}"
+        return f"{PREFIX}{begun}{_signature(self._keys()[0], begun, call)}"
 
     def is_for(self, request_id: str, *call: str) -> bool:
         """Whether the id was made here for this call and can still be used."""
         if len(request_id) != _LENGTH or not request_id.isascii():
             return False
         begun = request_id[len(PREFIX) : -2 * _SIGNATURE_BYTES]
-        if not hmac.compare_digest(request_id, f"{PREFIX}{begun}{self._signature(begun, call)}"):
+        signed = (f"{PREFIX}{begun}{_signature(key, begun, call)}" for key in self._keys())
+        if not any(hmac.compare_digest(request_id, each) for each in signed):
             return False
         return self._clock() - int(begun[:_TIME_DIGITS], 16) <= SECONDS
 
@@ -62,9 +64,10 @@ class Approvals:
         Outage."""
         return await self._use_once(request_id, self._clock() + SECONDS)
 
-    def _signature(self, begun: str, call: tuple[str, ...]) -> str:
-        signed = msgspec.json.encode((begun, *call))
-        return hmac.digest(self._key(), signed, "sha256")[:_SIGNATURE_BYTES].hex()
+
+def _signature(key: bytes, begun: str, call: tuple[str, ...]) -> str:
+    signed = msgspec.json.encode((begun, *call))
+    return hmac.digest(key, signed, "sha256")[:_SIGNATURE_BYTES].hex()
 
 
 def raw_of(item: Any) -> dict[str, Any]:

@@ -59,13 +59,15 @@ class McpServers:
     """The MCP servers of one application: a `HostedProvider`. Nothing is connected, and the SDK is not
     imported, before a request uses one."""
 
-    def __init__(self, settings: Settings, approval_key: Callable[[], bytes], use_once: UseOnce) -> None:
-        """`approval_key` gives the key for approvals, `use_once` records those that were used. Raises
+    def __init__(
+        self, settings: Settings, approval_keys: Callable[[], Sequence[bytes]], use_once: UseOnce
+    ) -> None:
+        """`approval_keys` gives the keys for approvals, `use_once` records those that were used. Raises
         SettingsError."""
         check_servers(settings)
         self._settings = settings
         self._configured = {each.name: each for each in settings.mcp_servers}
-        self._approvals = Approvals(approval_key, use_once)
+        self._approvals = Approvals(approval_keys, use_once)
         self._opened: McpConnections | None = None
         self._servers: dict[str, McpServer] = {}
 

@@ -13,7 +13,7 @@ import pytest
 from openresponses_server.api.websocket.connection import ACTIVE, LANES, PENDING_STEERS, WAITING
 from openresponses_server.settings import Limits, Settings, UpstreamSettings
 from tests.support import sdks
-from tests.support.in_process import InProcess
+from tests.support.in_process import InProcess, scope_of
 from tests.support.serving import serving
 from tests.support.sockets import LAST, Socket, opened_socket, violations
 from tests.support.upstream import DONE, Script, ScriptedUpstream, call, chunk, refusal, text
@@ -410,9 +410,7 @@ def test_a_client_that_does_not_read_is_not_read_either(quiet: InProcess) -> Non
             if message["type"] != "websocket.accept":
                 await asyncio.sleep(60)
 
-        from tests.support.in_process import _scope
-
-        scope = {**_scope("websocket", b"/v1/responses", []), "subprotocols": []}
+        scope = {**scope_of("websocket", b"/v1/responses", []), "subprotocols": []}
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(quiet.app(scope, receive, send), 0.5)
 

@@ -1,8 +1,9 @@
 """`GET /v1/responses` as a WebSocket: turns, continuation, errors, limits."""
 
+import asyncio
 import json
 import time
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from openresponses_server.settings import Limits, Settings, Timeouts, UpstreamSettings
 from tests.server.api.test_leaving import aborted_within
+from tests.support.in_process import InProcess, scope_of
 from tests.support.serving import call, respond, serving, wait_for
 from tests.support.sockets import opened_socket
 from tests.support.upstream import CUT, HANG, Script, ScriptedUpstream, chunk, refusal, text
@@ -393,6 +395,25 @@ def test_connection_s_time_ends_with_its_own_error() -> None:
         assert (error["status"], error["error"]["code"]) == (400, "websocket_connection_limit_reached")
         with pytest.raises(ConnectionClosed):
             socket.receive()
+
+
+def test_client_that_is_gone_when_the_time_is_over_is_no_failure() -> None:
+    """Found by an hour of faults: what is said to it fails, and then its connection is not open any more."""
+    sent: list[str] = []
+    connect = iter([{"type": "websocket.connect"}])
+
+    async def receive() -> Any:
+        return next(connect, None) or await asyncio.Event().wait()
+
+    async def send(message: Any) -> None:
+        sent.append(message["type"])
+        if message["type"] != "websocket.accept":
+            raise OSError
+
+    with closing(InProcess(Settings(websocket_limit=0.05))) as server:
+        scope = {**scope_of("websocket", b"/v1/responses", []), "subprotocols": []}
+        server.run(server.app(scope, receive, send))
+    assert sent == ["websocket.accept", "websocket.send"]
 
 
 def test_turn_in_progress_is_finished_before_that() -> None:

@@ -1,0 +1,68 @@
+"""What has to return to its start when nothing is asked any more, and whether it did."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+import psycopg
+import redis
+
+from tests.load.watch import sample
+from tests.load.wire import asked
+
+GAUGES: Final = ("running", "waiting", "readers", "sockets", "streams", "queue_depth", "tasks")
+"""Of /metrics, all workers together."""
+_GAUGE: Final = re.compile(r"^openresponses_bridge_(\w+) ([\d.e+]+)$", re.MULTILINE)
+_UNENDED: Final = "SELECT count(*) FROM responses WHERE status IN ('queued', 'in_progress')"
+
+
+class Tolerance(NamedTuple):
+    """What may be above the start: for each process, and why."""
+
+    each: float
+    why: str
+
+
+TOLERATED: Final = {
+    "memory": Tolerance(32.0, "MB that an allocator keeps after a load"),
+    "files": Tolerance(24.0, "connections to PostgreSQL and Redis that are kept"),
+    "threads": Tolerance(8.0, "threads that wait for work"),
+    "tasks": Tolerance(16.0, "those of kept connections"),
+}
+"""Everything else has to be what it was, or less."""
+
+Standing = dict[str, float]
+"""What there is, by what it is."""
+
+
+async def held(pid: int, port: int) -> Standing:
+    """What a server's processes hold now. Raises Broken."""
+    found: Standing = sample(pid, 0.0)._asdict()
+    del found["seconds"]
+    async with asked(port, "GET", "/metrics") as answer:
+        gauges = dict(_GAUGE.findall((await answer.body()).decode()))
+    return found | {name: float(gauges[name]) for name in GAUGES if name in gauges}
+
+
+def stored(postgres: str, server: str) -> Standing:
+    """What it has in the database and the Redis at these URLs. Raises psycopg.Error and RedisError."""
+    with psycopg.connect(postgres, connect_timeout=5) as database:
+        row = database.execute(_UNENDED).fetchone()
+        assert row is not None
+    with redis.Redis.from_url(server, socket_timeout=5) as client:
+        keys = sum(client.ttl(key) == -1 for key in list(client.scan_iter(count=1_000)))
+    return {"leased responses": row[0], "Redis keys without expiry": keys}
+
+
+def differences(start: Standing, now: Standing, tolerated: Mapping[str, Tolerance] = TOLERATED) -> list[str]:
+    """What has not returned to its start, in words."""
+    found = []
+    for name, value in now.items():
+        allowed = tolerated[name].each * start["processes"] if name in tolerated else 0.0
+        if value > start[name] + allowed:
+            found.append(f"{name}: {value:,.0f}, {start[name]:,.0f} at the start")
+    if now["processes"] < start["processes"]:
+        found.append(f"processes: {now['processes']:.0f}, {start['processes']:.0f} at the start")
+    return found

@@ -1,0 +1,325 @@
+"""What stands around the server of a load, its process, and what goes wrong with them."""
+
+from __future__ import annotations
+
+import asyncio
+import glob
+import os
+import random
+import secrets
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager, suppress
+from pathlib import Path
+from typing import Final, NamedTuple
+from urllib.parse import urlsplit
+
+from tests.load.faults import NONE, FaultProxy, Kind, Schedule
+from tests.load.watch import children
+from tests.support.processes import base_of, started
+from tests.support.services import OwnPostgres, OwnRedis, can_mount, own_postgres, own_redis
+
+_HELD: Final = 10.0  # seconds of a fault that lasts
+_ROOM: Final = 3 << 30  # bytes of PostgreSQL's file system
+_HOUR: Final = 3600
+_REPLACED: Final = 90.0  # seconds in which workers have been replaced
+_KEY_BYTES: Final = 32
+_LIMITS: Final = """
+[limits]
+concurrent = 10000
+concurrent_per_key = 10000
+background = 10000
+background_per_key = 10000
+connections = 20000
+readers = 10000
+readers_per_key = 10000
+sockets = 10000
+sockets_per_key = 10000
+"""
+
+
+class Scene:
+    """The services, the links to them (only with faults), the server's process and its `port` for clients.
+    `flags` start another server over the same."""
+
+    def __init__(
+        self,
+        folder: Path,
+        links: dict[str, FaultProxy],
+        services: tuple[OwnPostgres, OwnRedis, int],
+        server: tuple[subprocess.Popen[str], tuple[str, ...], int],
+    ) -> None:
+        self.links = links
+        self.postgres, self.redis, self.model_pid = services
+        self.process, self.flags, self.direct_port = server
+        self.port = links["clients"].port if links else self.direct_port
+        self._folder = folder
+
+    def workers(self) -> list[int]:
+        """The processes that serve."""
+        return children(self.process.pid) or [self.process.pid]
+
+    def set_clock(self, seconds: int) -> None:
+        """Put the server's clock off by so much."""
+        set_clock(self._folder / "clock", seconds)
+
+    @contextmanager
+    def another(self, clock: int) -> Iterator[subprocess.Popen[str]]:
+        """One more server, as on another machine, whose clock is off by so many seconds."""
+        file = self._folder / "another clock"
+        set_clock(file, clock)
+        with (
+            (self._folder / "log").open("a") as output,
+            started(
+                *self.flags, folder=self._folder, errors=output.fileno(), environment=clock_of(file)
+            ) as process,
+        ):
+            yield process
+
+    async def replace_workers(self) -> None:
+        """Replace all workers, and wait until those of now have left."""
+        before = set(self.workers())
+        self.process.send_signal(signal.SIGHUP)
+        deadline = time.monotonic() + _REPLACED
+        while before & set(self.workers()):
+            assert time.monotonic() < deadline, "the workers are not replaced"
+            await asyncio.sleep(0.2)
+
+    async def rotate_keys(self) -> None:
+        """Have a new key seal, as docs/backup.md says it: all that were used still open."""
+        file = _sealing_keys(self._folder)
+        new, used = secrets.token_bytes(_KEY_BYTES), file.read_bytes()
+        for keys in (used + new, new + used):
+            _replace(file, keys)
+            await self.replace_workers()
+
+
+def _sealing_keys(folder: Path) -> Path:
+    return folder / "openresponses-bridge" / "sealing.key"
+
+
+def _replace(file: Path, data: bytes) -> None:
+    draft = file.with_name(f"{file.name}.draft")
+    draft.touch(mode=0o600)
+    draft.write_bytes(data)
+    draft.replace(file)
+
+
+def set_clock(file: Path, seconds: int) -> None:
+    """Have processes with the environment `clock_of` this file see a clock that is off by so much."""
+    _replace(file, b"%+d" % seconds)
+
+
+def _faketime() -> str | None:
+    return max(glob.glob("/usr/lib/*/faketime/libfaketime.so.1"), default=None)
+
+
+def clock_of(file: Path) -> dict[str, str]:
+    """The environment of a process whose clock is off by what the file says; its monotonic clock and the
+    times of files are the machine's. In it `time.sleep` fails, since libfaketime takes
+    the monotonic time that it sleeps until for one of its own."""
+    library = _faketime()
+    if library is None:
+        return {}
+    return {
+        "LD_PRELOAD": library,
+        "FAKETIME_TIMESTAMP_FILE": str(file),
+        "FAKETIME_CACHE_DURATION": "1",
+        "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+        "NO_FAKE_STAT": "1",
+    }
+
+
+Happening = Callable[[Scene, random.Random], Awaitable[None]]
+
+
+class Fault(NamedTuple):
+    """What happens; `missing` says why it can't happen here, or nothing."""
+
+    happen: Happening
+    missing: Callable[[], str] = str
+
+
+def _on(link: str, *kinds: Kind) -> Fault:
+    async def fault(scene: Scene, chance: random.Random) -> None:
+        proxy = scene.links[link]
+        before = proxy.count.copy()
+        proxy.schedule = Schedule(chance.randrange(1 << 30), kinds, 0.7)
+        if link in ("postgresql", "redis"):
+            proxy.reset_all()  # connections are kept: those that come now have the faults
+        await asyncio.sleep(_HELD)
+        proxy.schedule = NONE
+        proxy.reset_all()
+        assert link != "upstream" or proxy.count - before, "no fault happened"
+
+    return Fault(fault)
+
+
+async def _restart(server: OwnRedis | OwnPostgres) -> None:
+    await asyncio.to_thread(server.stop)
+    await asyncio.sleep(2)
+    await asyncio.to_thread(server.start)
+
+
+async def _redis_restarts(scene: Scene, _chance: random.Random) -> None:
+    await _restart(scene.redis)
+
+
+async def _redis_freezes(scene: Scene, _chance: random.Random) -> None:
+    scene.redis.freeze()
+    await asyncio.sleep(_HELD)
+    scene.redis.thaw()
+
+
+async def _postgres_restarts(scene: Scene, _chance: random.Random) -> None:
+    await _restart(scene.postgres)
+
+
+async def _disk_full(scene: Scene, _chance: random.Random) -> None:
+    await asyncio.to_thread(scene.postgres.fill)
+    await asyncio.sleep(_HELD)
+    await asyncio.to_thread(scene.postgres.make_room)
+
+
+async def _worker_killed(scene: Scene, chance: random.Random) -> None:
+    with suppress(ProcessLookupError):
+        os.kill(chance.choice(scene.workers()), signal.SIGKILL)
+    await asyncio.sleep(_HELD)
+
+
+async def _worker_frozen(scene: Scene, chance: random.Random) -> None:
+    worker = chance.choice(scene.workers())
+    os.kill(worker, signal.SIGSTOP)
+    try:
+        await asyncio.sleep(_HELD)
+    finally:
+        with suppress(ProcessLookupError):
+            os.kill(worker, signal.SIGCONT)
+
+
+async def _workers_replaced(scene: Scene, _chance: random.Random) -> None:
+    await scene.replace_workers()
+
+
+async def _keys_rotated(scene: Scene, _chance: random.Random) -> None:
+    await scene.rotate_keys()
+
+
+def _clock_steps(seconds: int) -> Happening:
+    async def fault(scene: Scene, _chance: random.Random) -> None:
+        scene.set_clock(seconds)
+        await asyncio.sleep(_HELD)
+        scene.set_clock(0)
+
+    return fault
+
+
+async def _clocks_differ(scene: Scene, chance: random.Random) -> None:
+    with ExitStack() as stack:
+        process = stack.enter_context(scene.another(chance.choice((-_HOUR, _HOUR))))
+        targets = scene.links["clients"].targets
+        port = port_of(await asyncio.to_thread(base_of, process))
+        targets.append(port)
+        await asyncio.sleep(_HELD)
+        targets.remove(port)
+        process.send_signal(signal.SIGTERM)
+        await asyncio.to_thread(process.wait, _REPLACED)
+
+
+def _no_mount() -> str:
+    return "" if can_mount() else "no file system can be mounted here (root)"
+
+
+def _no_faketime() -> str:
+    return "" if _faketime() else "libfaketime is not installed"
+
+
+_BYTES: Final = (Kind.DELAY, Kind.SPLIT, Kind.BANDWIDTH, Kind.STALL)
+_BREAKS: Final = (Kind.CUT, Kind.RESET, Kind.HALF_CLOSE)
+CORRUPTS: Final = "upstream corrupts"
+"""Then a text may differ. Other links are not corrupted: nothing but TLS would find a changed byte in what
+PostgreSQL or Redis is told, so that there is no outcome to hold anybody to."""
+FAULTS: Final[dict[str, Fault]] = {
+    "slow upstream": _on("upstream", *_BYTES),
+    "upstream breaks": _on("upstream", *_BREAKS),
+    CORRUPTS: _on("upstream", Kind.CORRUPT),
+    "slow clients": _on("clients", *_BYTES),
+    "clients break": _on("clients", *_BREAKS),
+    "slow PostgreSQL": _on("postgresql", *_BYTES),
+    "PostgreSQL breaks": _on("postgresql", *_BREAKS),
+    "slow Redis": _on("redis", *_BYTES),
+    "Redis breaks": _on("redis", *_BREAKS),
+    "Redis restarts": Fault(_redis_restarts),
+    "Redis freezes": Fault(_redis_freezes),
+    "PostgreSQL restarts": Fault(_postgres_restarts),
+    "disk full": Fault(_disk_full, _no_mount),
+    "a worker is killed": Fault(_worker_killed),
+    "a worker is frozen": Fault(_worker_frozen),
+    "workers are replaced": Fault(_workers_replaced),
+    "sealing keys rotated": Fault(_keys_rotated),
+    "clocks go ahead": Fault(_clock_steps(_HOUR), _no_faketime),
+    "clocks go back": Fault(_clock_steps(-_HOUR), _no_faketime),
+    "clocks differ": Fault(_clocks_differ, _no_faketime),
+}
+"""Clocks go by an hour, and return after ten seconds."""
+
+
+def port_of(address: str) -> int:
+    """The port in an address."""
+    port = urlsplit(address).port
+    assert port is not None
+    return port
+
+
+@asynccontextmanager
+async def standing(workers: int, folder: Path, *, faults: bool) -> AsyncIterator[Scene]:
+    """All of it, started; with `faults` each link goes through a proxy, and clocks can be set."""
+    with ExitStack() as kept:
+        async with AsyncExitStack() as proxied:
+            links: dict[str, FaultProxy] = {}
+
+            async def through(link: str, port: int) -> int:
+                if not faults:
+                    return port
+                links[link] = await proxied.enter_async_context(FaultProxy(port).listening())
+                return links[link].port
+
+            model = kept.enter_context(
+                subprocess.Popen(
+                    [sys.executable, "-m", "tests.load.model"], stdout=subprocess.PIPE, text=True
+                )
+            )
+            kept.callback(model.kill)
+            assert model.stdout is not None
+            upstream = await through("upstream", int(model.stdout.readline()))
+            postgres = kept.enter_context(own_postgres(_ROOM if faults and can_mount() else None))
+            redis = kept.enter_context(own_redis())
+            database = await through("postgresql", port_of(postgres.url))
+            log = await through("redis", port_of(redis.url))
+
+            config = folder / "config.toml"
+            config.write_text(f'[[upstreams]]\nurl = "http://127.0.0.1:{upstream}/v1"\n{_LIMITS}')
+            keys = _sealing_keys(folder)
+            keys.parent.mkdir(mode=0o700)
+            _replace(keys, secrets.token_bytes(_KEY_BYTES))
+            set_clock(folder / "clock", 0)
+            flags = (
+                *("--config", str(config), "--event-log", f"redis://127.0.0.1:{log}/0"),
+                *("--store", f"postgresql+psycopg://postgres@127.0.0.1:{database}/test"),
+            )
+            output = kept.enter_context((folder / "log").open("a"))
+            process = kept.enter_context(
+                started(
+                    *flags,
+                    *("--workers", str(workers)),
+                    folder=folder,
+                    errors=output.fileno(),
+                    environment=clock_of(folder / "clock") if faults else None,
+                )
+            )
+            port = port_of(await asyncio.to_thread(base_of, process))
+            await through("clients", port)
+            yield Scene(folder, links, (postgres, redis, model.pid), (process, flags, port))
