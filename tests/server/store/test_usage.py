@@ -545,13 +545,13 @@ async def test_a_batch_that_waits_for_those_of_others_makes_the_next_one_later(
         async def add_usage(self, writer: str, number: int, batch: UsageRows) -> None:
             now[0] += 2.0 if number == 1 else 1000.0
             await super().add_usage(writer, number, batch)
-            book.end("me", "", "m", Usage.of(1, 1), failed=False)
+            book.add("me", "", "m", Usage.of(1, 1), failed=False)
 
     now = [0.0]
     monkeypatch.setattr(usage_book, "jittered", paused)
     monkeypatch.setattr(usage_book.time, "monotonic", lambda: now[0])
     book = UsageBook()
-    book.end("me", "", "m", Usage.of(1, 1), failed=False)
+    book.add("me", "", "m", Usage.of(1, 1), failed=False)
     async with UsageKeeper(book, Slow(), None).going():
         while len(pauses) < 3:
             await asyncio.sleep(0)
