@@ -279,6 +279,29 @@ def imported_names(module: Path) -> Iterator[str]:
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
+def exceptions_of(module: Path) -> Iterator[str]:
+    """The names under which the module keeps an exception."""
+    for node in ast.parse(module.read_bytes()).body:
+        value = getattr(node, "value", None)
+        if isinstance(node, ast.Assign | ast.AnnAssign) and isinstance(value, ast.Call):
+            made = ast.unparse(value.func).rpartition(".")[2]
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            if made.endswith(("Error", "Outage", "Refusal")):
+                yield from map(ast.unparse, targets)
+
+
+def test_no_exception_is_raised_that_a_module_keeps() -> None:
+    """Each raise adds its frames to the exception's traceback, which would hold those of all requests."""
+    kept, raised = set[str](), dict[str, Path]()
+    for module in modules("bridge", "server"):
+        kept |= set(exceptions_of(module))
+        for node in ast.walk(ast.parse(module.read_bytes())):
+            if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Name | ast.Attribute):
+                raised[ast.unparse(node.exc).rpartition(".")[2]] = module
+    assert kept  # some are kept and never raised
+    assert {name: str(raised[name]) for name in kept & raised.keys()} == {}
+
+
 def tracked_files() -> list[Path]:
     """What git tracks, and what it would track once added."""
     listing = subprocess.run(

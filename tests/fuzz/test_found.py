@@ -34,6 +34,11 @@ ITEMLESS = {"type": "response.output_item.done", "output_index": 0}
 NEW_TOOL = {"type": "new_tool", "id": "n", "status": "in_progress"}
 ITS_PROGRESS = {"type": "response.new_tool.going", "output_index": 0, "item_id": "n"}
 ODD_ITEM = foreign.added({"type": "me&sage", "id": "x"}), foreign.done({"type": "me&sage", "id": "x"})
+HALVES = (
+    {"type": "response.created", "response": {"id": "\ud83d", "model": "m", "status": "in_progress"}},
+    foreign.added(foreign.message()),
+    {"type": "response.output_text.delta", "output_index": 0, "content_index": 0, "delta": "a\ud83d"},
+)
 HALF = {"method": "error", "params": {"error": {"message": "\ud83d"}}}
 UNKNOWN_FIELD = {"role": "user", "content": "Hi", "cle": "user"}
 SAID = {"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": "Hi"}]}
@@ -59,6 +64,7 @@ FOUND = [
         "the end of an item without the item",
         sse(foreign.created(), foreign.added(foreign.message()), ITEMLESS, foreign.ended()),
     ),
+    ("events", "half a character in an id and in a text", sse(*HALVES)),
     ("codex", "half a character in an error", lines(notes.started(), HALF, notes.ended("failed"))),
     ("anthropic", "a block's type that no item's type can hold", sse(*HOSTED)),
     (

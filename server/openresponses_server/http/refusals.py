@@ -15,12 +15,16 @@ from openresponses_bridge.protocol.codec import encode
 from openresponses_server.errors import HttpError, error_body
 
 DEFECT: Final = HttpError(500, "The server failed.", code="internal_error")
-BUSY: Final = HttpError(
-    409,
-    "A response is being made on this connection. Wait for its end, or open another connection.",
-    code="response_in_progress",
-    error_type="invalid_request_error",
-)
+
+
+def busy() -> HttpError:
+    """The connection's only stream has a turn in progress."""
+    return HttpError(
+        409,
+        "A response is being made on this connection. Wait for its end, or open another connection.",
+        code="response_in_progress",
+        error_type="invalid_request_error",
+    )
 
 
 def envelope(error: BridgeError) -> bytes:

@@ -24,11 +24,15 @@ from openresponses_server.store.endings import cancelled, failed, is_cancelled
 from openresponses_server.store.logs.base import LogError
 
 _log = structlog.get_logger(__name__)
-_SECRETS_NOT_STORED: Final = HttpError(
-    503,
-    "The worker of this response stopped, and the secrets of its tools were not stored: send it again.",
-    code="secrets_not_stored",
-)
+
+
+def _secrets_not_stored() -> HttpError:
+    """Another worker can not make the response again."""
+    return HttpError(
+        503,
+        "The worker of this response stopped, and the secrets of its tools were not stored: send it again.",
+        code="secrets_not_stored",
+    )
 
 
 async def enqueue(service: Service, run: Run) -> Response:
@@ -72,7 +76,7 @@ async def run_stored(service: Service, record: StoredResponse, worker: str, prev
     request_id = f"req_{secrets.token_hex(12)}"
     try:
         if lacks_secrets(record.request):
-            raise _SECRETS_NOT_STORED
+            raise _secrets_not_stored()
         leased = LeasedResponse(response, worker, wire_of(record), previous_attempts)
         asked = PreparedRequest(decode_request(record.request), {}, request_id, record.owner, leased=leased)
         run = new_run(await prepare(asked, service), service)
@@ -95,12 +99,16 @@ async def run_stored(service: Service, record: StoredResponse, worker: str, prev
 
 _CANCEL_TIMEOUT: Final = 10.0  # seconds for the worker that runs it to respond
 _POLL_INTERVAL: Final = 0.1  # seconds
-_WORKER_UNREACHABLE: Final = HttpError(
-    503,
-    "The worker that makes this response could not be reached.",
-    code="worker_unreachable",
-    headers={"retry-after": "1"},
-)
+
+
+def _worker_unreachable() -> HttpError:
+    """The worker that makes the response does not answer."""
+    return HttpError(
+        503,
+        "The worker that makes this response could not be reached.",
+        code="worker_unreachable",
+        headers={"retry-after": "1"},
+    )
 
 
 async def cancel_response(service: Service, response_id: str, owner: str) -> Response | None:
@@ -130,7 +138,7 @@ async def cancel_response(service: Service, response_id: str, owner: str) -> Res
             return None if ended is None else _check_cancelled(ended)
         signalled = signalled or await service.runs.signals.cancel(response_id, record.lease.worker)
         if not signalled or time.monotonic() > deadline:
-            raise _WORKER_UNREACHABLE
+            raise _worker_unreachable()
         await asyncio.sleep(_POLL_INTERVAL)
 
 

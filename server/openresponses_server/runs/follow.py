@@ -38,14 +38,20 @@ from openresponses_server.store.logs.base import EventLog, LogError, LogGap, Log
 # seconds without a frame until the record is read again: its worker may have stopped
 _LOOK_AGAIN: Final = 2.0
 _UNSURE_FOR: Final = 4.0  # seconds more that a request waits to know whether another worker sent an event
-_NOT_YET: Final = HttpError(
-    503,
-    "It is not known yet whether the response has an event of that number: its worker has not reported since "
-    "then. Ask again.",
-    code="worker_unreachable",
-    param="starting_after",
-    headers={"retry-after": "2"},
-)
+
+
+def _not_known_yet() -> HttpError:
+    """Whether there is an event of that number is not known yet."""
+    return HttpError(
+        503,
+        "It is not known yet whether the response has an event of that number: its worker has not reported "
+        "since then. Ask again.",
+        code="worker_unreachable",
+        param="starting_after",
+        headers={"retry-after": "2"},
+    )
+
+
 _log = structlog.get_logger(__name__)
 
 
@@ -194,7 +200,7 @@ class Follower:
             elif found.lease.until > lease.until:
                 surely_at = min(surely_at, time.monotonic() + 2 * self._interval)
             await asyncio.sleep(self._pause)
-        raise _NOT_YET
+        raise _not_known_yet()
 
     async def _end(self, found: ResponseProgress, asked: int, after: int, *, had_ended: bool) -> bytes:
         """The last bytes for a client that asked for the events above `asked` and was sent those up to

@@ -45,7 +45,7 @@ from openresponses_server.hosted.base import (
 )
 from openresponses_server.runs.schema_workers import SchemaCheck
 from openresponses_server.settings import HostedLimits
-from openresponses_server.store.endings import LOST
+from openresponses_server.store.endings import lost
 from openresponses_server.store.persistence import ResponseSessionPersistenceTransformer
 from openresponses_server.upstreams.attempts import Attempts
 
@@ -517,7 +517,7 @@ class Rounds:
             yield events
             items.append({**announced, "id": item_id})
         if once and self.persistence is not None and not await self.persistence.make_durable():
-            raise LOST
+            raise lost()
         try:
             for (call, tool, inner), item in zip(planned, items, strict=True):
                 running.append(_Running(call, tool, item, asyncio.create_task(self._run(tool, inner))))

@@ -24,7 +24,7 @@ from openresponses_server.runs.pipeline import Pipeline, Translation
 from openresponses_server.runs.rounds import Rounds
 from openresponses_server.runs.schema_workers import SchemaJudge
 from openresponses_server.settings import Settings
-from openresponses_server.store.endings import LOST
+from openresponses_server.store.endings import lost
 from openresponses_server.store.persistence import ResponseSessionPersistenceTransformer
 from openresponses_server.upstreams.attempts import Attempts
 
@@ -267,7 +267,7 @@ class Run:
                     gate.deadlines.add(deadline)
                     try:
                         if self._background and not await self._store_beginning():
-                            return self.translation.fail(LOST)
+                            return self.translation.fail(lost())
                         return await self._pipeline.follow(self._request.attempts)
                     finally:
                         gate.deadlines.discard(deadline)
@@ -301,7 +301,7 @@ class Run:
         if self._service.gate.cut.is_set() and await self._release_record():
             return []
         if self.persistence is not None and self.persistence.lost:
-            return self.translation.fail(LOST)  # unless there is a stored end to send instead
+            return self.translation.fail(lost())  # unless there is a stored end to send instead
         return self._failed(shutting_down() if self._service.gate.cut.is_set() else too_slow(self._total))
 
     async def _release_record(self) -> bool:

@@ -37,10 +37,13 @@ CUT_OFF: Final = ResponseError(
     INTERRUPTED.code, f"{INTERRUPTED.message} What it sent after the last checkpoint may be missing here."
 )
 """The same if the log was lost too: clients may have seen more."""
-LOST: Final = HttpError(
-    503, "The response was deleted, or another worker has settled it.", code="response_lost"
-)
-"""The error of a response whose run no longer holds its record."""
+
+
+def lost() -> HttpError:
+    """The error of a response whose run no longer holds its record."""
+    return HttpError(503, "The response was deleted, or another worker has settled it.", code="response_lost")
+
+
 CANCELLED: Final = "cancelled"
 _NOTHING: Final = Usage.of(0, 0)
 _SAMPLE: Final = 16_000  # inspected characters

@@ -27,7 +27,7 @@ from openresponses_server.store.base import (
     UpstreamResponse,
     no_answer,
 )
-from openresponses_server.store.endings import LOST, failed_instead, is_there, shows_output, stored_end
+from openresponses_server.store.endings import failed_instead, is_there, lost, shows_output, stored_end
 from openresponses_server.store.frames import Frames, joined
 from openresponses_server.store.logs.base import EventLog
 from openresponses_server.store.writers import LogWriter, RecordWriter
@@ -351,7 +351,7 @@ class ResponseSessionPersistenceTransformer:
         found = await stored_end(*self._where, self.batch.first - 1, self._timeout)
         if found is None:
             self._made_elsewhere = await is_there(*self._where, self._timeout)
-            return self._failed(events, LOST)
+            return self._failed(events, lost())
         self._ended_elsewhere = True
         self.batch = found.frames
         return found.events

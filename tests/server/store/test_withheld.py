@@ -14,7 +14,7 @@ from openresponses_bridge.protocol.events import Event
 from openresponses_bridge.sse import SSEDecoder
 from openresponses_server.store import persistence
 from openresponses_server.store.base import NOBODY
-from openresponses_server.store.endings import LOST, RESTARTED, previous_attempts
+from openresponses_server.store.endings import RESTARTED, lost, previous_attempts
 from tests.server.store.test_persistence import Bench
 
 pytestmark = pytest.mark.timeout(120)
@@ -102,7 +102,7 @@ async def test_s2_run_that_another_worker_has_sends_that_ones_end_only() -> None
     assert await bench.store.kept.delete(bench.id)
     await bench.kept.checkpoint(always=True)
     sent = await bench.take(bench.machine.finish("stop"))
-    assert sent[-1].response.error.code == LOST.code  # type: ignore[union-attr]
+    assert sent[-1].response.error.code == lost().code  # type: ignore[union-attr]
     assert await bench.store.kept.get(bench.id) is None
 
 
@@ -198,7 +198,7 @@ async def _any_making(makings_before: int, steps: list[tuple[str, str]], cuts: l
         lambda: machine.finish("stop"),
         lambda: machine.finish("length"),
         machine.cancel,
-        lambda: machine.fail(LOST),
+        lambda: machine.fail(lost()),
     ][end]()
     await bench.take(last)
     assert await bench.stored_bytes() == encode_sse(made + last)

@@ -13,6 +13,8 @@ import msgspec
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from openresponses_bridge.protocol import codec
+
 # Copilot's callback gets the whole text so far, and the whole arguments so far, with every delta. Building
 # them for each delta takes time quadratic in the length, so a chunk holds a view, and only an encoder of
 # chunks pays for it (law E12).
@@ -195,8 +197,12 @@ _encode = msgspec.json.Encoder(enc_hook=_hook).encode
 
 
 def encode_chunk(chunk: Chunk) -> bytes:
-    """A chunk → one line of JSON, without the line end."""
-    return _encode(chunk if type(chunk) is CallbackChunk else _on_the_wire(chunk))
+    """A chunk → one line of JSON, without the line end. Half a surrogate pair goes out as an escape, as it
+    came."""
+    try:
+        return _encode(chunk if type(chunk) is CallbackChunk else _on_the_wire(chunk))
+    except UnicodeEncodeError:
+        return codec.encode(as_dict(chunk))
 
 
 def as_dict(chunk: Chunk) -> dict[str, Any]:

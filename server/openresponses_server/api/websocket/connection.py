@@ -34,7 +34,7 @@ from openresponses_server.api.websocket.memory import ConnectionMemory
 from openresponses_server.api.websocket.turns import Send, TurnRunner
 from openresponses_server.errors import HttpError, error_body, shutting_down
 from openresponses_server.http.flow import Write, offered
-from openresponses_server.http.refusals import BUSY, envelope, limit_reached, too_large, with_stream_id
+from openresponses_server.http.refusals import busy, envelope, limit_reached, too_large, with_stream_id
 from openresponses_server.limits.memory import RECEIVED, SOCKET_RESERVATION, Reservation
 from openresponses_server.requests.bodies import decode_body
 from openresponses_server.requests.service import Service
@@ -162,16 +162,25 @@ def required_input(output: list[Any]) -> list[dict[str, Any]]:
 LANES: Final = 32
 ACTIVE: Final = 16
 WAITING: Final = 16
-_TOO_MANY_LANES: Final = HttpError(
-    429,
-    f"{LANES} streams of this connection have turns in progress, which is the limit. Wait for one to end.",
-    code="too_many_streams",
-)
-_TOO_MANY_WAITING: Final = HttpError(
-    429,
-    f"{WAITING} messages wait in this stream, which is the limit.",
-    code="too_many_waiting",
-)
+
+
+def _too_many_lanes() -> HttpError:
+    """All streams of the connection have turns in progress."""
+    return HttpError(
+        429,
+        f"{LANES} streams of this connection have turns in progress, which is the limit. "
+        "Wait for one to end.",
+        code="too_many_streams",
+    )
+
+
+def _too_many_waiting() -> HttpError:
+    """The stream has as many messages waiting as it may have."""
+    return HttpError(
+        429,
+        f"{WAITING} messages wait in this stream, which is the limit.",
+        code="too_many_waiting",
+    )
 
 
 class Lane:
@@ -360,9 +369,9 @@ class Lanes:
         lane = self._lane(name)
         try:
             if lane is None:
-                raise _TOO_MANY_LANES
+                raise _too_many_lanes()
             if name is None and lane.busy:
-                raise BUSY
+                raise busy()
             self._queue(lane, message)
         except BridgeError as error:
             await self._sender(name)(envelope(error))
@@ -372,7 +381,7 @@ class Lanes:
 
     def _queue(self, lane: Lane, message: str | bytes) -> None:
         if len(lane.waiting) >= WAITING:
-            raise _TOO_MANY_WAITING
+            raise _too_many_waiting()
         reservation = self._service.available.budget.reserve(self._owner)
         self._received.release()
         if lane.busy or len(message) > LARGE:
@@ -449,19 +458,23 @@ class Lanes:
             await self._send(data)
 
 
-_NO_UPGRADE: Final = HttpError(
-    426,
-    "GET /v1/responses is the WebSocket transport: ask for an upgrade, or POST the request.",
-    code="upgrade_required",
-    headers={"upgrade": "websocket", "connection": "Upgrade"},
-)
+def _no_upgrade() -> HttpError:
+    """The WebSocket was asked for without an upgrade."""
+    return HttpError(
+        426,
+        "GET /v1/responses is the WebSocket transport: ask for an upgrade, or POST the request.",
+        code="upgrade_required",
+        headers={"upgrade": "websocket", "connection": "Upgrade"},
+    )
+
+
 _LIMIT_CLOSE: Final = 1000  # RFC 6455: the connection has fulfilled its purpose
 _RESTART_CLOSE: Final = 1012  # IANA's registry: the service restarts
 
 
 async def upgrade_required(_request: Request) -> Response:
     """The same path without an upgrade (field case 44)."""
-    raise _NO_UPGRADE
+    raise _no_upgrade()
 
 
 async def responses(socket: WebSocket) -> None:

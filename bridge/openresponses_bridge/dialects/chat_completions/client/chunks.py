@@ -18,6 +18,7 @@ from openresponses_bridge.dialects.chat_completions.types import (
     ChatLogProbs,
     ChatUsage,
 )
+from openresponses_bridge.protocol import codec
 from openresponses_bridge.protocol.response import ErrorPayload
 from openresponses_bridge.seal import Sealer
 
@@ -105,10 +106,14 @@ _encode = msgspec.json.Encoder().encode
 
 
 def encode(chunks: Iterable[Chunk]) -> bytes:
-    """Chunks → SSE frames, which here have data only."""
+    """Chunks → SSE frames, which here have data only. Half a surrogate pair goes out as an escape, as it
+    came."""
     pieces: list[bytes] = []
     for chunk in chunks:
-        data = b"[DONE]" if chunk is DONE else _encode(chunk)
+        try:
+            data = b"[DONE]" if chunk is DONE else _encode(chunk)
+        except UnicodeEncodeError:
+            data = codec.encode(chunk)
         pieces += (b"data: ", data, b"\n\n")
     return b"".join(pieces)
 
