@@ -38,7 +38,11 @@ async def in_time(work: Coroutine[Any, Any, T], seconds: float) -> T:
     return task.result()
 
 
-def jittered(seconds: float, uniform: Callable[[float, float], float] = random.uniform) -> float:
+# its own, so that what others draw does not depend on it
+_random: Final = random.Random()
+
+
+def jittered(seconds: float, uniform: Callable[[float, float], float] = _random.uniform) -> float:
     """So many seconds, up to a quarter more or less at random (`uniform`): processes that pause for the same
     time after the same event do not come back all at once, nor stay in step."""
     return seconds * uniform(0.75, 1.25)

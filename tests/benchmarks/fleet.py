@@ -27,7 +27,7 @@ from openresponses_server.limits.redis_counts import SharedCounts
 from openresponses_server.observation import metrics
 from openresponses_server.runs import queue, support
 from openresponses_server.settings import CircuitSettings, Settings
-from openresponses_server.store import keys, readiness, usage_book
+from openresponses_server.store import keys, readiness, usage_keeper
 from openresponses_server.store.sql import postgres
 from openresponses_server.store.sql import store as sql_store
 from openresponses_server.tasks import jittered
@@ -272,7 +272,7 @@ class Fleet:
             (metrics._REFRESHED_EVERY, lambda now: self._ask_postgres(now, "the queue's length", waits)),
             (postgres._HOLDS, lambda now: self._ask_postgres(now, "the server's time", read)),
             (_SETTINGS.lease / 4, self._sweep),
-            (usage_book._EVERY, self._add_usage),
+            (usage_keeper._EVERY, self._add_usage),
             (1.0, self._work),
         ]
         if load.keyed:

@@ -222,6 +222,7 @@ ROWS: dict[str, tuple[Any, ...]] = {
     "server/openresponses_server/agents/coding/agents.py:_VERSION": ("search", "1", "1.", "1.1", "12345678."),
     "server/openresponses_server/settings/files.py:_VARIABLE": ("sub", "$", "${", "${A", ("${A:-", "a", "")),
     "server/openresponses_server/commands/keys.py:_AGE": ("fullmatch", "1", "1d"),
+    "server/openresponses_server/commands/keys.py:_NUMBER": ("fullmatch", "1", ("1.", "1", ""), "1."),
     "server/openresponses_server/commands/init.py:_NAME": ("fullmatch", "a", "_", "1"),
     "server/openresponses_server/settings/files.py:_HASH": ("fullmatch", ("sha256:", "a", "")),
     "server/openresponses_server/errors.py:_ERROR_STATUS": ("fullmatch", "4"),
@@ -443,6 +444,14 @@ ROWS: dict[str, tuple[Any, ...]] = {
         ("multipart/form-data;", " ", "!"),
         ('multipart/form-data;boundary="', "a", "!"),
     ),
+    "server/openresponses_server/requests/forwarding.py:_IMAGE": (
+        "finditer",
+        '"url"',
+        ('"type"', " ", ""),
+        ('"type":', " ", '"'),
+        ('"type":"image_', "a", ""),
+        '"type":"image_a.partial_image"',
+    ),
     "server/openresponses_server/requests/forwarding.py:_USAGE": (
         "findall",
         '"usage"',
@@ -579,7 +588,7 @@ def compiled(found: Found) -> Any:
 ELSEWHERE = {"server/openresponses_server/agents/tools/search.py:matches"}
 # literals, of which one is searched
 ELSEWHERE |= {
-    "bridge/openresponses_bridge/dialects/base/think_tags.py:ThinkTags[0]",
+    "bridge/openresponses_bridge/dialects/base/think_tags.py:_known",
     "bridge/openresponses_bridge/dialects/chat_completions/upstream/text_calls.py:TextCalls[0]",
 }
 FOUND = {each.key: each for each in patterns() if each.key not in ELSEWHERE}

@@ -7,6 +7,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Awaitable
+from importlib import import_module
 from pathlib import Path
 from typing import Final, Literal
 
@@ -164,6 +165,8 @@ def _key(asked: UpstreamCheck) -> CheckResult:
 
 async def _check_storage(settings: Settings) -> list[CheckResult]:
     """Check that the store can be written to and that the event log answers."""
+    # in a process of their own, missing migrations might take longer than is waited for
+    import_module("openresponses_server.store.sql.migrate")
     store, log = build_store(settings), open_event_log(settings.event_log)
     try:
         return [

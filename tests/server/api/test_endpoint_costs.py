@@ -187,6 +187,18 @@ def _counted(size: int) -> dict[str, Any]:
     return {"model": "demo", "text": "word " * (size // 5)}
 
 
+def _rounds(size: int) -> dict[str, Any]:
+    counts = {"input_tokens": 1, "output_tokens": 1, "total_tokens": 2}
+    details = {"cached_tokens": 0, "reasoning_tokens": 0, "cache_write_tokens": 0}
+    usage = {
+        **counts,
+        "input_tokens_details": {"cached_tokens": 0},
+        "output_tokens_details": {"reasoning_tokens": 0},
+        "openresponses-bridge:rounds": _many(lambda _: {**counts, **details}, size),
+    }
+    return {"model": "demo", "usage": usage}
+
+
 def _forwarded(size: int) -> dict[str, Any]:
     return {"model": "demo", "input": _many(lambda at: f"{at}", size)}
 
@@ -279,6 +291,7 @@ ROWS = (
     Row("POST", "/inspector/v1/captures", "a stream", _capture),
     Row("POST", "/inspector/v1/captures", "one long line", _long_line, 400),
     Row("POST", "/inspector/v1/context", "messages", _messages),
+    Row("POST", "/inspector/v1/cost", "rounds", _rounds),
     Row("GET", "/", "a long query", _target("/?"), 404),
     Row("GET", "/inspector", "a long query", _target("/inspector?"), 307),
     Row("GET", "/inspector/{file:path}", "a long name", _target("/inspector/"), 404),

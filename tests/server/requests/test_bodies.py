@@ -35,12 +35,19 @@ GEMINI = [
     f"/v1beta/models/demo:{verb}" for verb in ("generateContent", "streamGenerateContent", "countTokens")
 ]
 SEARCH = "/v1/alpha/search"
+COST = "/inspector/v1/cost"
+USAGE = {
+    **{"input_tokens": 1, "output_tokens": 1, "total_tokens": 2},
+    "input_tokens_details": {"cached_tokens": 0},
+    "output_tokens_details": {"reasoning_tokens": 0},
+}
 ROUTES = [
     "/v1/responses",
     "/v1/responses/compact",
     "/v1/responses/input_tokens",
     "/inspector/v1/responses",
     "/inspector/v1/context",
+    COST,
     "/v1/chat/completions",
     "/v1/messages",
     "/v1/messages/count_tokens",
@@ -74,6 +81,8 @@ def request_of(path: str, **more: Any) -> dict[str, Any]:
         return {"model": "demo", "input": [said], **more}
     if path == "/v1/conversations":
         return {"items": [said], **more}
+    if path == COST:
+        return {"model": "demo", "usage": USAGE, **more}
     if path == SEARCH:
         return {"input": [said], "commands": {"search_query": [{"q": "x"}]}, **more}
     if path in GEMINI:
@@ -133,7 +142,7 @@ def test_s8_the_shape_of_the_json_is_bounded(small: str, path: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "path", [path for path in ROUTES if path not in ("/vscode/v1/tokens", SEARCH, *GEMINI[1:])]
+    "path", [path for path in ROUTES if path not in ("/vscode/v1/tokens", SEARCH, COST, *GEMINI[1:])]
 )
 def test_s8_items_are_bounded(small: str, path: str) -> None:
     asked = request_of(path)

@@ -137,11 +137,10 @@ def test_a_server_without_a_database_loads_none_and_no_colours(tmp_path: Path) -
     assert {"structlog", "starlette", "uvicorn"} <= loaded
 
 
-def test_a_database_that_is_up_to_date_is_not_looked_at_by_alembic(tmp_path: Path) -> None:
-    with served(tmp_path) as server:
-        assert "alembic" in server.imported()
-    with served(tmp_path) as server:
-        wait_until_ready(server.base)
-        loaded = server.imported()
-    assert "sqlalchemy" in loaded
-    assert not {"alembic", "sqlalchemy.orm", "sqlalchemy.ext.asyncio"} & set(loaded)
+def test_a_server_does_not_load_alembic(tmp_path: Path) -> None:
+    for _ in range(2):  # its tables are made in a process of their own, then they are there
+        with served(tmp_path) as server:
+            wait_until_ready(server.base)
+            loaded = server.imported()
+        assert "sqlalchemy" in loaded
+        assert not {"alembic", "sqlalchemy.orm", "sqlalchemy.ext.asyncio"} & set(loaded)
