@@ -108,7 +108,7 @@ async def reply(port: int, method: str, path: str, body: Any = None) -> Reply:
 
 
 async def check(place: tuple[Upstream, int], whole: Answer, at: int, *, stored: bool, resets: bool) -> None:
-    """The client gets what has arrived with the first `at` bytes, and is told the truth of its end."""
+    """The client gets what has arrived with the first `at` bytes, and its true end."""
     upstream, port = place
     upstream.sends, upstream.resets = whole.raw[:at], resets
     tool = {"type": "function", "name": "weather", "parameters": {"type": "object"}}
@@ -145,7 +145,7 @@ async def check(place: tuple[Upstream, int], whole: Answer, at: int, *, stored: 
 
 @pytest.mark.parametrize("what", ["text", "call"])
 @pytest.mark.parametrize("dialect", DIALECTS)
-async def test_s5_an_upstream_that_is_cut_is_told_truthfully(tmp_path: Path, dialect: str, what: str) -> None:
+async def test_s5_an_upstream_that_is_cut_never_completes(tmp_path: Path, dialect: str, what: str) -> None:
     whole, chance = answer(dialect, what), random.Random(f"{dialect} {what}")
     sampled = chance.sample(range(len(whole.raw)), SAMPLED)
     async with cut_off(dialect, tmp_path) as place:

@@ -131,7 +131,7 @@ async def _faults(
 
 
 class _Acknowledged(NamedTuple):
-    """What a client was told of a stored response: how it ended, and with what text."""
+    """What a client saw of a stored response: how it ended, and with what text."""
 
     outcome: str
     text: str
@@ -210,9 +210,9 @@ class _Load:
         self.fault = ANYTIME
         ids = self._chance.sample(list(self._stored), min(_LOOKED_AT, len(self._stored)))
         for response_id in ids:
-            told, there = self._stored[response_id], await self._acknowledged(response_id)
-            if there != told:
-                self._report.wrong[f"acknowledged as {told.outcome}, but there is {_shown(there, told)}"] += 1
+            seen, there = self._stored[response_id], await self._acknowledged(response_id)
+            if there != seen:
+                self._report.wrong[f"acknowledged as {seen.outcome}, but there is {_shown(there, seen)}"] += 1
         self._report.looked_at = len(ids)
 
     async def _acknowledged(self, response_id: str) -> _Acknowledged | None:
@@ -236,10 +236,10 @@ class _Load:
         return clients.Place(self._port, random.Random(self._chance.random()), self._sealed)
 
 
-def _shown(there: _Acknowledged | None, told: _Acknowledged) -> str:
+def _shown(there: _Acknowledged | None, seen: _Acknowledged) -> str:
     if there is None:
         return "nothing"
-    return there.outcome if there.text == told.text else f"{there.outcome} with another text"
+    return there.outcome if there.text == seen.text else f"{there.outcome} with another text"
 
 
 def _logged(log: Path) -> Counter[str]:

@@ -241,7 +241,7 @@ _BYTES: Final = (Kind.DELAY, Kind.SPLIT, Kind.BANDWIDTH, Kind.STALL)
 _BREAKS: Final = (Kind.CUT, Kind.RESET, Kind.HALF_CLOSE)
 CORRUPTS: Final = "upstream corrupts"
 """Then a text may differ. Other links are not corrupted: nothing but TLS would find a changed byte in what
-PostgreSQL or Redis is told, so that there is no outcome to hold anybody to."""
+PostgreSQL or Redis gets, so that there is no outcome to hold anybody to."""
 FAULTS: Final[dict[str, Fault]] = {
     "slow upstream": _on("upstream", *_BYTES),
     "upstream breaks": _on("upstream", *_BREAKS),
