@@ -14,7 +14,7 @@ import structlog
 
 from openresponses_bridge.errors import BridgeError
 from openresponses_server.store.base import ResponseStore, StoreError
-from openresponses_server.store.persistence import ResponseSessionPersistenceTransformer
+from openresponses_server.store.persistence import LeaseTerm, ResponseSessionPersistenceTransformer
 from openresponses_server.tasks import jittered
 
 _AT_ONCE: Final = 8
@@ -37,6 +37,8 @@ class Keeper:
         self._to_recheck: set[str] = set()
         self._renewing = asyncio.Lock()
         self._renewed_at = -math.inf
+        self.term = LeaseTerm()
+        """Until when the leases are held."""
         self._woken = asyncio.Event()
 
     def start(self, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
@@ -105,6 +107,7 @@ class Keeper:
                 if time.monotonic() - begun_at < self._lease / 2:
                     break  # else the store was so slow that the leases are nearly over again
             self._renewed_at = begun_at
+            self.term.until = begun_at + self._lease
 
     async def _renew_held(self) -> None:
         held = {kept.response_id: kept.worker for kept, _ in self._kept.values() if kept.held}

@@ -618,15 +618,16 @@ class Pipeline:
 
     async def finish(self, events: list[Event], seconds: float, on_end: OnEnd) -> None:
         """Store the end, then send it, or a failure in its place (law S1), and with it the batch that an
-        interruption has left unsent. The client may take `seconds` for it."""
+        interruption has left unsent, unless the end replaces it. The client may take `seconds` for it."""
         self._move(Stage.ENDING)
         batch = Batch(events, last=True)
         if self._persistence is not None:
             kept = await self._persistence.persist(events)
             batch = Batch(kept, self._persistence.batch.data, last=True)
         on_end(None if batch.events is events else batch.events[-1])
-        if self._unsent is not None:
-            batch = Batch([*self._unsent.events, *batch.events], last=True)
+        unsent = [] if self._unsent is None else self._unsent.events
+        if unsent and unsent[-1].sequence_number < batch.events[0].sequence_number:
+            batch = Batch([*unsent, *batch.events], last=True)
         self.draining = True
         await self._client.send_last(batch, seconds)
         self._move(Stage.ENDED)

@@ -24,6 +24,7 @@ from openresponses_server.runs.pipeline import Pipeline, Translation
 from openresponses_server.runs.rounds import Rounds
 from openresponses_server.runs.schema_workers import SchemaJudge
 from openresponses_server.settings import Settings
+from openresponses_server.store.base import LeaseLost
 from openresponses_server.store.endings import lost
 from openresponses_server.store.persistence import ResponseSessionPersistenceTransformer
 from openresponses_server.upstreams.attempts import Attempts
@@ -273,6 +274,8 @@ class Run:
                         gate.deadlines.discard(deadline)
         except TimeoutError:
             return self._pipeline.last or await self._after_timeout()
+        except LeaseLost:
+            return self.translation.fail(lost())  # unless there is a stored end to send instead
         except HttpError as error:
             return self._failed(error)
         finally:

@@ -204,6 +204,7 @@ class RunSupport:
             withheld=(request.restart or self._restart) == "always",
             wake=self.keeper.wake,
             on_lost=self._on_lost,
+            term=self.keeper.term,
             upstream=upstream,
         )
 

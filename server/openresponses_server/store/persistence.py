@@ -8,8 +8,10 @@ work per event is the encoding, which the client's answer needs anyway.
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 import structlog
@@ -101,6 +103,13 @@ def frames_of(events: Sequence[Event]) -> Frames:
 # bytes of a last batch, which a log would hold as one, beyond which readers find it in the store
 _LARGEST_LOGGED: Final = 8 * 1024 * 1024
 _OF_TIMEOUT: Final = 0.8  # how much of it the end waits for a checkpoint
+_CONFIRM_SECONDS: Final = 1.0  # for the store to say whether a record is still this run's
+
+
+class LeaseTerm:
+    """Until when the leases that a process renews together are surely its own, by `time.monotonic`."""
+
+    until = -math.inf
 
 
 class ResponseSessionPersistenceTransformer:
@@ -112,6 +121,7 @@ class ResponseSessionPersistenceTransformer:
     notifies it that one is due now, and `on_lost` that the record is no longer this run's. `timeout` is the
     number of seconds that storing the end may take before the response is reported as not stored. `stored`:
     the record already exists, held under `worker`. `shared`: other workers may make what this one releases.
+    `term` is updated when the leases of all runs are renewed.
     `withheld`: the output of a background response is shown only when it has ended.
     """
 
@@ -132,6 +142,7 @@ class ResponseSessionPersistenceTransformer:
         withheld: bool = False,
         wake: Callable[[], None] = lambda: None,
         on_lost: Callable[[], None] = lambda: None,
+        term: LeaseTerm | None = None,
         upstream: Callable[[], UpstreamResponse | None] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -150,6 +161,10 @@ class ResponseSessionPersistenceTransformer:
         self._record = RecordWriter(record, shown, store, worker, upstream=upstream, **given)
         self._was_queued = stored
         self._log = LogWriter(log, self.response_id)
+        self._lease = lease
+        self._term = LeaseTerm() if term is None else term
+        self._held_until = -math.inf  # by the last checkpoint
+        self._unsent: int | None = None  # the first event that was held back because the lease was lost
         self._where = store, self.response_id, record.owner
         self._timeout = timeout
         self._wire = wire
@@ -252,11 +267,31 @@ class ResponseSessionPersistenceTransformer:
             if OutputItemDone in map(type, events):
                 self._next_at = 0.0
                 self._wake()
-            return None if self.lost else self._log.append(self.batch)
+            if self.lost:
+                return None
+            now = self._clock()
+            if now > self._held_until and now > self._term.until:
+                return self._append_if_held()
+            return self._log.append(self.batch)
         if not self.sends_only_at_end:
             return self._keep_first(events)
         self._record.check()
         return None
+
+    async def _append_if_held(self) -> None:
+        """The lease may be over, as after the process stood still: another worker may have settled the
+        response, and then its readers and this client would see different ends. Raises LeaseLost then. A
+        store that does not answer lets nobody settle it either."""
+        batch = self.batch
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_CONFIRM_SECONDS):
+                await self.checkpoint()
+        if self.lost:
+            self._unsent = batch.first
+            raise LeaseLost(self.response_id, self.worker)
+        self._held_until = max(self._held_until, self._clock() + self._lease)
+        if (kept := self._log.append(batch)) is not None:
+            await kept
 
     async def _keep_first(self, events: list[Event]) -> None:
         # Store before sending: a background response is made again as long as no output is stored.
@@ -277,6 +312,7 @@ class ResponseSessionPersistenceTransformer:
         async with self._writing:
             if self.saved or self.lost:
                 return
+            begun_at = self._clock()
             try:
                 if self._final is not None:
                     await self._record.end(self._final)
@@ -285,6 +321,7 @@ class ResponseSessionPersistenceTransformer:
                 else:
                     await self._record.progress()
                 self.seen = self.seen or self.sends_only_at_end
+                self._held_until = begun_at + self._lease
             except StoreError as error:
                 if always:
                     raise
@@ -348,7 +385,8 @@ class ResponseSessionPersistenceTransformer:
     async def _lost(self, events: list[Event]) -> list[Event]:
         """The end of a run that now belongs to another worker: the one that it has stored, so that all
         clients get the same."""
-        found = await stored_end(*self._where, self.batch.first - 1, self._timeout)
+        unseen = self.batch.first if self._unsent is None else self._unsent
+        found = await stored_end(*self._where, unseen - 1, self._timeout)
         if found is None:
             self._made_elsewhere = await is_there(*self._where, self._timeout)
             return self._failed(events, lost())
