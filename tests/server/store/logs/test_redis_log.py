@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 import redis
+from msgspec.structs import replace
 
 from openresponses_server.store.logs.base import LogError, LogGap, LogGone
 from openresponses_server.store.logs.redis import RedisLog
@@ -177,3 +178,16 @@ async def test_log_is_discarded_in_a_full_redis(server: OwnRedis, log: RedisLog)
         await log.discard("r")
         admin.config_set("maxmemory", 0)
         assert list(admin.scan_iter()) == []
+
+
+async def test_another_entry_under_the_number_is_not_ones_own(server: OwnRedis, log: RedisLog) -> None:
+    """Another worker has ended the run with an event of this number."""
+    other = RedisLog(server.url, timeout=5.0)
+    await log.open("r")
+    await log.append("r", frames(0, 3))
+    theirs = frames(4, 4)
+    await other.append("r", theirs)
+    await log.append("r", theirs)  # as if its answer was lost
+    with pytest.raises(LogGone):
+        await log.append("r", replace(theirs, data=theirs.data.replace(b"data", b"atad")))
+    await other.shutdown()
