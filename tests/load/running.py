@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import random
 import tempfile
 import time
@@ -42,18 +41,18 @@ async def run(given: Asked) -> Report:
             load = _Load(given, report, scene.port)
             await load.when_idle()
             report.start = await _until_returned(scene, {})
-            begun = time.monotonic()
+            begun, spent = time.monotonic(), time.process_time()
             others = {
                 "the server": lambda: scene.process.pid,
                 "the model": lambda: scene.model_pid,
-                "the clients and proxies": os.getpid,
                 "PostgreSQL": lambda: scene.postgres.pid,
                 "Redis": lambda: scene.redis.pid,
             }
             async with watching(scene.process.pid, others, begun) as found:
                 async with _faults(given, scene, load, report, begun):
                     await load.run()
-                report.seconds, report.cpu = time.monotonic() - begun, dict(found.cpu)
+                report.seconds = time.monotonic() - begun
+                report.cpu = {**found.cpu, "the clients and proxies": time.process_time() - spent}
                 await load.look_again()
                 report.end = await _until_returned(scene, report.start)
             report.samples = found.samples

@@ -20,6 +20,7 @@ from openresponses_server.store.logs.base import LIFETIME, LINGER, MARKED, Answe
 from openresponses_server.store.logs.redis_appends import Appends
 from openresponses_server.store.logs.redis_entries import (
     CLOSED,
+    DATA,
     DISCARD_MARK,
     MARK,
     OPENED,
@@ -135,8 +136,10 @@ class RedisLog:
         try:
             await self._persist(add)
         except NotAbove as error:
-            # After an outage the last entry may be this one, if only the answer was lost.
-            if not await self._persist(lambda: self._writer.xrange(key, entry, entry)):
+            # After an outage the last entry may be this one, if only the answer was lost. It is another if
+            # another worker has ended the run with an event of this number.
+            last: Any = await self._persist(lambda: self._writer.xrange(key, entry, entry))
+            if not last or last[0][1].get(DATA) != frames.data:
                 raise LogGone(run_id) from error
 
     async def read(self, run_id: str, after: int = -1, *, wait: bool = True) -> AsyncIterator[Frames]:
