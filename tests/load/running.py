@@ -29,6 +29,7 @@ from tests.support.serving import output_text
 _RAMP: Final = 20.0  # seconds in which the open streams begin
 _IDLE: Final = 20  # requests of each kind to an idle server
 _SETTLES: Final = 180.0  # seconds: leases, connections that are kept, the memory of an idle process
+_QUIET: Final = 35.0  # seconds without a request, after which a worker has given its memory back
 _LOOKED_AT: Final = 5_000  # stored responses that are looked at after all
 
 
@@ -66,12 +67,13 @@ async def _until_returned(scene: Scene, start: Standing) -> Standing:
     """What there is when it is as at the `start`, or at last. Without a start: once nothing runs."""
     begun = time.monotonic()
     found: Standing = {}
+    pause = _QUIET if start else 2.0
     while time.monotonic() < begun + _SETTLES:
+        await asyncio.sleep(pause)
         with suppress(Broken, psycopg.Error, redis.RedisError):
             found = await _standing(scene)
             if not differences(start or {**found, "leased responses": 0, "running": 0}, found):
                 break
-        await asyncio.sleep(2)
     assert found, "nothing answers"
     return found
 
@@ -114,7 +116,7 @@ async def _faults(
                     try:
                         await FAULTS[name].happen(scene, chance)
                     except Exception as error:  # the others still happen
-                        report.wrong[f"{name}: {error!r}"] += 1
+                        report.wrong[f"{name}: {type(error).__name__}"] += 1
                 took = time.monotonic() - at
                 await asyncio.sleep(every / 2)
                 load.fault = ANYTIME
