@@ -3,6 +3,7 @@ section of docs/capacity.md."""
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import Any, Final
 
@@ -63,12 +64,11 @@ def tables(load: Run, soak: Run) -> str:
 
 def _said(run: Run) -> str:
     asked = run.asked
-    wrong = sum(run.wrong.values()) or "none"
     total = sum(sum(ends.values()) for _, _, ends in run.ends)
     return (
         f"{run.date}; {run.machine}; {asked['seconds'] / 60:g} minutes, {asked['open']:,} open streams and "
-        f"{asked['rate']:g} further requests a second over {asked['workers']} workers: {total:,} requests. "
-        f"Of these {wrong} ended otherwise than they may; {run.looked_at:,} stored ones were read again."
+        f"{asked['rate']:g} further requests a second over {asked['workers']} workers: {total:,} requests, "
+        f"of which {run.looked_at:,} stored ones were read again.{_wrong(run) or ' Nothing was wrong.'}"
     )
 
 
@@ -96,7 +96,22 @@ def _ends(ends: dict[str, int]) -> str:
 def _cores(load: Run, soak: Run) -> list[str]:
     names = sorted(load.cores, key=lambda name: -load.cores[name])
     lines = [_row(["cores taken by", "without faults", "with faults"]), _row(["---", "---:", "---:"])]
-    return [*lines, *(_row([name, f"{load.cores[name]:.2f}", f"{soak.cores[name]:.2f}"]) for name in names)]
+    return [
+        *lines,
+        *(_row([name, *(_figure(run.cores.get(name)) for run in (load, soak))]) for name in names),
+    ]
+
+
+def _figure(value: float | None) -> str:
+    return "–" if value is None else f"{value:.2f}"
+
+
+def _wrong(run: Run) -> str:
+    """What was wrong, by what it happened to."""
+    found = Counter[str]()
+    for what, count in run.wrong.items():
+        found[what.partition(":")[0]] += count
+    return "".join(f" Wrong: {what} ({count})." for what, count in found.items())
 
 
 def _returned(load: Run, soak: Run) -> list[str]:

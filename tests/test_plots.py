@@ -179,7 +179,8 @@ def test_a_load_s_table_has_each_outcome_and_what_returned(load: Any, tmp_path: 
     assert "| no fault | 100 completed |" in found
     assert "| disk full (2) | 1 failed, 1 refused 503 |" in found
     assert "Left out: clocks differ (it is not installed)." in found
-    assert "2 minutes, 7 open streams and 3 further requests a second over 2 workers: 102 requests." in found
+    assert "2 minutes, 7 open streams and 3 further requests a second over 2 workers: 102 requests," in found
+    assert "Nothing was wrong." in found
     assert "| the server | 0.50 | 0.50 |" in found
     assert "| memory, MB | 100 | 104 | 100 | 104 |" in found
 

@@ -83,15 +83,18 @@ async def watching(
     """What is seen of `pid`, and of the CPU of `others` (their processes now, None for one that does not
     run), while the context lasts. `begun` is the time that samples count from."""
     found = Watched([], defaultdict(float))
-    before: dict[str, float] = {}
+    before: dict[int, float] = {}
 
     def look() -> None:
         found.samples.append(sample(pid, begun))
         for name, pid_of in others.items():
-            now = cpu_seconds(each) if (each := pid_of()) is not None else 0.0
-            last = before.get(name, now)
-            found.cpu[name] += now - last if now >= last else now  # below the last, it was started again
-            before[name] = now
+            if (each := pid_of()) is None:
+                continue
+            now, last = cpu_seconds(each), before.get(each)
+            if last is None:
+                last = 0.0 if name in found.cpu else now  # it was started again
+            found.cpu[name] += max(now - last, 0.0)  # less: one below has ended, and counts when it is reaped
+            before[each] = max(now, last)
 
     async def look_again() -> None:
         while True:

@@ -321,6 +321,7 @@ class Pipeline:
         self.last: list[Event] = []
         """The last events, once they are known."""
         self._unsent: Batch | None = None  # is being stored or sent
+        self._unlogged: Batch | None = None  # was last given to the log
         self._arrived: list[bytes] = []  # meanwhile, of a source that was not paused yet
         self._late_end: tuple[Exception | None] | None = None  # its end, which came meanwhile
         self._is_paused = False  # the source
@@ -461,7 +462,7 @@ class Pipeline:
         if kept is None:
             self._send(events, persistence.batch.data)
             return
-        self._unsent = Batch(events, persistence.batch.data)
+        self._unlogged = self._unsent = Batch(events, persistence.batch.data)
         if isinstance(kept, asyncio.Future):
             # mostly the log answers before anything more arrives, which would pause the source
             kept.add_done_callback(self._send_stored)
@@ -491,9 +492,9 @@ class Pipeline:
 
     def _send_stored(self, _stored: asyncio.Future[None]) -> None:
         """Send the batch, which the log has stored."""
-        batch = self._unsent
-        if batch is None or not STAGES[self.stage].sends:
-            return  # the run was interrupted: the batch is sent with the end
+        batch, persistence = self._unsent, self._persistence
+        if batch is None or not STAGES[self.stage].sends or persistence is None or persistence.lost:
+            return  # the run was interrupted: the batch is sent with the end, or the end of another worker
         self._unsent = None
         if self._send(batch.events, batch.frames):
             if self._reply is None or self._is_read:
@@ -622,12 +623,14 @@ class Pipeline:
         self._move(Stage.ENDING)
         batch = Batch(events, last=True)
         if self._persistence is not None:
-            kept = await self._persistence.persist(events)
+            unlogged = self._unsent if self._unsent is self._unlogged else None
+            kept = await self._persistence.persist(events, None if unlogged is None else unlogged.events)
             batch = Batch(kept, self._persistence.batch.data, last=True)
+            if unlogged is not None and self._persistence.ended_elsewhere:
+                self._unsent = None
         on_end(None if batch.events is events else batch.events[-1])
-        unsent = [] if self._unsent is None else self._unsent.events
-        if unsent and unsent[-1].sequence_number < batch.events[0].sequence_number:
-            batch = Batch([*unsent, *batch.events], last=True)
+        if self._unsent is not None:
+            batch = Batch([*self._unsent.events, *batch.events], last=True)
         self.draining = True
         await self._client.send_last(batch, seconds)
         self._move(Stage.ENDED)
@@ -662,8 +665,9 @@ class Pipeline:
             if self._storing is not None:
                 kept, self._storing = self._storing, None
                 await kept
-                self._unsent = None
-                self._send(batch.events, batch.frames)
+                if self._persistence is None or not self._persistence.lost:
+                    self._unsent = None
+                    self._send(batch.events, batch.frames)
             elif self._sending is not None:
                 rest, self._sending = self._sending, None
                 self.draining = True

@@ -8,6 +8,7 @@ import secrets
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any, Final
 
 import structlog
@@ -203,10 +204,15 @@ class RunSupport:
             shared=self._shared,
             withheld=(request.restart or self._restart) == "always",
             wake=self.keeper.wake,
-            on_lost=self._on_lost,
+            on_lost=partial(self._lost, record.response.id),
             term=self.keeper.term,
             upstream=upstream,
         )
+
+    def _lost(self, response_id: str) -> None:
+        """A run has found that its record is not its own any more, maybe while it waits."""
+        self._on_lost()
+        self.keeper.recheck(response_id)
 
     async def discard(self, response_id: str) -> None:
         """The response was deleted: discard its frames, and have the run that makes it ended soon."""

@@ -160,11 +160,11 @@ class ResponseSessionPersistenceTransformer:
         shown = self._withheld.of(snapshot)
         self._record = RecordWriter(record, shown, store, worker, upstream=upstream, **given)
         self._was_queued = stored
-        self._log = LogWriter(log, self.response_id)
+        # A log that is gone was closed by another worker, which settles the run, unless the log was lost.
+        self._log = LogWriter(log, self.response_id, self.checkpoint)
         self._lease = lease
         self._term = LeaseTerm() if term is None else term
         self._held_until = -math.inf  # by the last checkpoint
-        self._unsent: int | None = None  # the first event that was held back because the lease was lost
         self._where = store, self.response_id, record.owner
         self._timeout = timeout
         self._wire = wire
@@ -180,7 +180,9 @@ class ResponseSessionPersistenceTransformer:
         """Nothing of it is sent before its end, so that its beginning need not be stored before it passes:
         it is stored with the first checkpoint that is due, or with the end."""
         self._final: Response | None = None
-        self._ended_elsewhere = self._made_elsewhere = False
+        self._made_elsewhere = False
+        self.ended_elsewhere = False
+        """The end that was sent is that of another worker."""
         self._next_at = clock() + interval
         self._writing = asyncio.Lock()
 
@@ -246,13 +248,15 @@ class ResponseSessionPersistenceTransformer:
             self._give_up()
         return True
 
-    async def persist(self, events: list[Event]) -> list[Event]:
+    async def persist(self, events: list[Event], unsent: list[Event] | None = None) -> list[Event]:
         """Store a batch; returns the events to send instead, which differ if the end could not be stored.
+        `unsent` are events before it that were not sent, as the log did not acknowledge them: the end that
+        another worker has stored takes their place, too (`ended_elsewhere`).
         Raises StoreError if not even the beginning can be stored, or the first output of a background
         response: then none of these events may be sent. With an upstream that sends only at its end, events
         may have been sent before."""
         if type(events[-1]) in TERMINAL_EVENTS:
-            return await self._end(events)
+            return await self._end(events, (unsent or events)[0].sequence_number - 1)
         if (kept := self.append(events)) is not None:
             await kept
         return events
@@ -287,7 +291,6 @@ class ResponseSessionPersistenceTransformer:
             async with asyncio.timeout(_CONFIRM_SECONDS):
                 await self.checkpoint()
         if self.lost:
-            self._unsent = batch.first
             raise LeaseLost(self.response_id, self.worker)
         self._held_until = max(self._held_until, self._clock() + self._lease)
         if (kept := self._log.append(batch)) is not None:
@@ -332,7 +335,7 @@ class ResponseSessionPersistenceTransformer:
         if self._final is not None:
             await self._end_log()
 
-    async def _end(self, events: list[Event]) -> list[Event]:
+    async def _end(self, events: list[Event], seen: int) -> list[Event]:
         deadline = self._clock() + self._timeout
         try:
             async with asyncio.timeout(self._timeout * _OF_TIMEOUT):
@@ -346,7 +349,7 @@ class ResponseSessionPersistenceTransformer:
             finally:
                 self._writing.release()
         if self.lost:
-            events = await self._lost(events)
+            events = await self._lost(events, seen)
         else:
             if self._was_queued and not self._log.opened:
                 await self._log.open()  # whoever queued it has done so, and readers wait in it
@@ -377,20 +380,19 @@ class ResponseSessionPersistenceTransformer:
     async def _end_log(self) -> None:
         """Close the log so that readers read a stored response to its end; a deleted response leaves no log
         behind, and the log of a released run belongs to the worker that makes it."""
-        if self.saved or self._ended_elsewhere:
+        if self.saved or self.ended_elsewhere:
             await self._log.close()
         elif self.lost:
             await self._log.give_up(keep=self._made_elsewhere)
 
-    async def _lost(self, events: list[Event]) -> list[Event]:
+    async def _lost(self, events: list[Event], seen: int) -> list[Event]:
         """The end of a run that now belongs to another worker: the one that it has stored, so that all
-        clients get the same."""
-        unseen = self.batch.first if self._unsent is None else self._unsent
-        found = await stored_end(*self._where, unseen - 1, self._timeout)
+        clients get the same, after the event `seen`."""
+        found = await stored_end(*self._where, seen, self._timeout)
         if found is None:
             self._made_elsewhere = await is_there(*self._where, self._timeout)
             return self._failed(events, lost())
-        self._ended_elsewhere = True
+        self.ended_elsewhere = True
         self.batch = found.frames
         return found.events
 

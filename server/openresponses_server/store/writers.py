@@ -38,9 +38,11 @@ class LogWriter:
     """Appends frames to one log, in order. While the log works, the run waits for its frames to be appended.
     After a failure a separate task retries; new frames are buffered there and the run does not wait."""
 
-    def __init__(self, log: EventLog, run_id: str) -> None:
+    def __init__(self, log: EventLog, run_id: str, on_gone: Callable[[], Awaitable[None]]) -> None:
+        """`on_gone` is waited for when the log turns out to be gone, before the run goes on without it."""
         self._log = log
         self._run_id = run_id
+        self._on_gone = on_gone
         self.opened = False
         self._gone = False
         self._ended = False
@@ -178,7 +180,7 @@ class LogWriter:
         while self._waiting and not self._gone:
             together = self._portion()
             try:
-                await self._add(together)
+                await self._log.append(self._run_id, together)
             except BaseException:
                 later, self._waiting, self._waiting_bytes = self._waiting, [], 0
                 for frames in (together, *later):
@@ -212,12 +214,6 @@ class LogWriter:
             self._waiting = [frames]
             self._waiting_bytes = len(frames.data)
 
-    async def _add(self, frames: Frames) -> None:
-        try:
-            await self._log.append(self._run_id, frames)
-        except LogGone:
-            self._leave()
-
     def _leave(self) -> None:
         self._gone = True
         self._asked = None
@@ -230,6 +226,8 @@ class LogWriter:
             async with asyncio.timeout(_TIMEOUT):
                 await call
         except LogGone:
+            self._gone = True
+            await self._on_gone()
             self._leave()
         except (LogError, TimeoutError):
             _log.warning("event_log.failed", response_id=self._run_id)

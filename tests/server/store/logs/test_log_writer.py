@@ -60,6 +60,10 @@ class FarLog(MemoryLog):
             raise LogError
 
 
+async def go_on() -> None:
+    """What a run does when its log is gone and the response is its own."""
+
+
 @pytest.fixture
 def log() -> FarLog:
     return FarLog()
@@ -68,7 +72,7 @@ def log() -> FarLog:
 @pytest.fixture
 async def writer(log: FarLog, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[LogWriter]:
     monkeypatch.setattr("openresponses_server.store.writers._FIRST_PAUSE", 0.02)
-    opened = LogWriter(log, "r")
+    opened = LogWriter(log, "r", go_on)
     await opened.open()
     yield opened
     if opened._catching_up is not None:
@@ -111,7 +115,7 @@ async def test_log_that_fails_holds_the_run_up_once(log: FarLog, writer: LogWrit
 
 async def test_log_in_this_process_is_not_waited_for() -> None:
     log = MemoryLog()
-    writer = LogWriter(log, "r")
+    writer = LogWriter(log, "r", go_on)
     await writer.open()
     for number in range(3):
         assert writer.append(frames(number, number)) is None
