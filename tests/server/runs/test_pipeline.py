@@ -101,6 +101,7 @@ class Persistence:
         self.asked: list[asyncio.Future[None]] = []
         self.failure: Exception | None = None
         self.beginning = asyncio.Event()
+        self.lost = self.ended_elsewhere = False
 
     def append(self, events: list[Event]) -> Awaitable[None] | None:
         if self.failure is not None:
@@ -113,7 +114,7 @@ class Persistence:
         self.asked.append(asyncio.get_running_loop().create_future())
         return self.asked[-1]
 
-    async def persist(self, events: list[Event]) -> list[Event]:
+    async def persist(self, events: list[Event], unsent: list[Event] | None = None) -> list[Event]:
         self._note(events)
         return events
 
@@ -298,6 +299,17 @@ async def test_s1_what_is_kept_in_this_process_is_kept_and_then_sent() -> None:
     bench.client.detach()
     bench.body.feed(b"c")
     assert (bench.text, persistence.kept[-1]) == ("ab", bench.numbers[-1] + 1)
+    bench.running.cancel()
+
+
+async def test_s1_what_the_log_answers_for_when_the_run_is_lost_is_not_sent() -> None:
+    bench = Bench(persistence := Persistence(far=True))
+    await bench.begin()
+    bench.body.feed(b"b")
+    persistence.lost = True
+    persistence.asked[-1].set_result(None)
+    await asyncio.sleep(0.01)
+    assert "b" not in bench.text
     bench.running.cancel()
 
 
