@@ -13,6 +13,7 @@ import time
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Any, Final
+from weakref import ref
 
 import structlog
 from msgspec.structs import replace
@@ -160,8 +161,14 @@ class ResponseSessionPersistenceTransformer:
         shown = self._withheld.of(snapshot)
         self._record = RecordWriter(record, shown, store, worker, upstream=upstream, **given)
         self._was_queued = stored
-        # A log that is gone was closed by another worker, which settles the run, unless the log was lost.
-        self._log = LogWriter(log, self.response_id, self.checkpoint)
+        this = ref(self)  # so that neither keeps the other
+
+        async def look() -> None:
+            """A log that is gone was closed by another worker, which settles the run, unless it was lost."""
+            if (found := this()) is not None:
+                await found.checkpoint()
+
+        self._log = LogWriter(log, self.response_id, look)
         self._lease = lease
         self._term = LeaseTerm() if term is None else term
         self._held_until = -math.inf  # by the last checkpoint
