@@ -7,9 +7,10 @@ response header, `replay` prints it. Nothing is dropped silently.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 Kind = Literal["repair", "loss", "ignored", "warning"]
+_NAMELESS: Final = '""'  # a field or type of this name, as in JSON
 
 
 class Diagnostic(NamedTuple):
@@ -38,7 +39,7 @@ class Diagnostics:
 
     def record(self, kind: Kind, where: str, what: str, times: int = 1) -> bool:
         """Count one case. Returns True when it is the first of its kind."""
-        key, counts = (kind, where, what), self._counts
+        key, counts = (kind, where or _NAMELESS, what), self._counts
         count = counts.get(key)
         if count is not None:
             counts[key] = count + times

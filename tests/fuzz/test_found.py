@@ -42,6 +42,8 @@ HALVES = (
 HALF = {"method": "error", "params": {"error": {"message": "\ud83d"}}}
 UNKNOWN_FIELD = {"role": "user", "content": "Hi", "cle": "user"}
 SAID = {"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": "Hi"}]}
+ASKED = {"model": "m", "messages": [{"role": "user", "content": "Hi"}]}
+COMPACTED = {"model": "m", "input": [{"role": "user", "none": "a", "content": "Hi"}]}
 FOUND = [
     ("responses", "an item's type that no extension can have", sse(foreign.created(), *ODD_ITEM)),
     (
@@ -82,6 +84,13 @@ FOUND = [
     ("request-compact", "a field that items do not have", encoded({"input": [UNKNOWN_FIELD]})),
     ("request-responses", "the same in a request", encoded({"input": [UNKNOWN_FIELD]})),
     ("request-responses", "a field whose name is empty", encoded({"": "Hi"})),
+    ("request-chat", "the same in a request of Chat Completions", encoded({**ASKED, "": "u"})),
+    (
+        "request-responses",
+        "a part whose type is empty",
+        encoded({"input": [{"role": "user", "content": [{"type": "", "text": "a"}]}]}),
+    ),
+    ("request-compact", "a field of an item with a role and no type", encoded(COMPACTED)),
     (
         "request-responses",
         "a choice among tools that are not functions, for VS Code",

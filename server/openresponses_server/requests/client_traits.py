@@ -63,9 +63,13 @@ _LONGEST_KEY: Final = 64  # characters, of the schema
 def session_key(owner: str, user: str | None, headers: Mapping[str, str]) -> str | None:
     """The key for the session that the user or the headers name, of 64 characters; None if they name none.
     Two owners never have the same."""
-    found = _SESSION.search((user or "")[:_LONGEST_USER])
-    named = (headers[name] for name in _SESSION_HEADERS if name in headers)
-    session = found[1] if found is not None else next(named, "")[:_LONGEST_USER]
+    found = _SESSION.search(user[:_LONGEST_USER]) if user else None
+    session = "" if found is None else found[1]
+    if found is None:
+        for name in _SESSION_HEADERS:
+            if name in headers:
+                session = headers[name][:_LONGEST_USER]
+                break
     if not session:
         return None
     return hashlib.sha256(f"{owner}\0{session}".encode(errors="replace")).hexdigest()[:_LONGEST_KEY]

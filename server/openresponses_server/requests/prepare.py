@@ -220,8 +220,10 @@ def new_run(request: PreparedRequest, service: Service, choice: int | None = Non
         if not choice:  # the first choice, or the only one
             losses[:] = attempt.losses
         if chosen is not None:
-            request.answer_headers.update(tried_header(chosen.tried))
-            remember_route(request, service, translation.response_id, accepting.candidate.route)
+            if chosen.tried:
+                request.answer_headers.update(tried_header(chosen.tried))
+            if chosen.has_equals:
+                remember_route(request, service, translation.response_id, accepting.candidate.route)
 
     traced = None if (trace := REQUEST.get()) is None else trace.of_run(translation)
 

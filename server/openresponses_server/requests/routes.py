@@ -27,11 +27,13 @@ def upstream_response(target: Target, response_id: str | None, key: str | None) 
 async def choose_route(request: PreparedRequest, service: Service) -> None:
     """Choose which of the request's routes is asked first."""
     targets = (request.target, *request.target.fallbacks)
-    session = _session_of(request)
-    preferred = await _preferred(request, service, targets)
-    chosen = service.routes.choice(targets, session, preferred)
-    first = chosen.peek() or targets[0]
-    request.target = first._replace(fallbacks=tuple(each for each in targets if each is not first))
+    chosen = service.routes.choice(targets)
+    if chosen.has_equals:
+        chosen.session = _session_of(request)
+        chosen.preferred = await _preferred(request, service, targets)
+    first = chosen.peek() or request.target
+    if first is not request.target:
+        request.target = first._replace(fallbacks=tuple(each for each in targets if each is not first))
     if request.choices == 1:  # choices choose for themselves
         request.chosen = chosen
 

@@ -46,15 +46,19 @@ class Preamble:
         """The refusal in these bytes; None if there is none, or not yet. b"" is the end."""
         for frame in self._frames.feed(data) if data else self._frames.close():
             self._seen += 1
-            if not _is_preamble(frame) or self._seen > _MOST_FRAMES:
+            try:
+                value = decode_json(frame.data)
+            except WireError:
+                value = None
+            fields = value if isinstance(value, dict) else {}
+            if not _is_preamble(frame, fields) or self._seen > _MOST_FRAMES:
                 self.over = True
-                return refusal_in(frame.data)
+                return _refusal_in(fields)
         return None
 
 
-def refusal_in(data: bytes) -> UpstreamError | None:
+def _refusal_in(value: dict[str, Any]) -> UpstreamError | None:
     """The error that this frame reports, in the format of any dialect; None if it is another frame."""
-    value = _fields(data)
     response = value.get("response")
     holder: dict[str, Any] = response if isinstance(response, dict) else value
     error = holder.get("error")
@@ -65,8 +69,7 @@ def refusal_in(data: bytes) -> UpstreamError | None:
     return refusal(status_in_band(error) or _REFUSED, {}, encode({"error": error}))
 
 
-def _is_preamble(frame: Frame) -> bool:
-    fields = _fields(frame.data)
+def _is_preamble(frame: Frame, fields: dict[str, Any]) -> bool:
     kind = fields.get("type") or frame.event
     if not frame.data.strip() or (isinstance(kind, str) and (kind in _PREAMBLE or ":" in kind)):
         return True
@@ -79,15 +82,7 @@ def _is_empty(choice: Any) -> bool:
     delta = choice.get("delta") if isinstance(choice, dict) else None
     if not isinstance(delta, dict) or choice.get("finish_reason") is not None:
         return False
-    return not any(value for name, value in delta.items() if name != "role")
-
-
-def _fields(data: bytes) -> dict[str, Any]:
-    try:
-        value = decode_json(data)
-    except WireError:
-        return {}
-    return value if isinstance(value, dict) else {}
+    return not any(map(delta.get, delta.keys() - {"role"}))
 
 
 # refusals that a retry may avoid
@@ -192,7 +187,7 @@ class Attempts:
     async def __aenter__(self) -> UpstreamReply:
         """The reply of the first upstream that accepts. If none does, raises the first one's error."""
         try:
-            if self.choice is not None:
+            if self.choice is not None and not self.choice.takes(self.target):
                 self.target = await self._first_target(self.choice)
             attempt, reply = await self._first_that_accepts(self.target, [])
             self.target = attempt.target
@@ -323,7 +318,7 @@ class Attempts:
                 wait = waiting_time(error, previous, retries, self._jitter())
                 if wait is None or previous == retries.times:
                     raise
-                if self.choice is not None and self.choice.has_other(attempt.target, error):
+                if self.choice is not None and self.choice.has_other_key(attempt.target, error):
                     raise
             previous += 1
             await self._wait(wait)

@@ -225,14 +225,20 @@ class Routes:
         `preferred` is chosen if it is in and no lower tier is. Requests of one `session` get the same route
         as long as the same ones are in. Upstreams that are `avoided` come after the others.
         """
+        found = candidates
         if self.conditions or tried:
-            found = self._usable(candidates, now, tried, avoided)
-            if not isinstance(found, list):
-                return found
-        else:
-            found = list(candidates)
-        tier = min(each.tier for each in found)
-        ready = [each for each in found if each.tier == tier]
+            usable = self._usable(candidates, now, tried, avoided)
+            if not isinstance(usable, list):
+                return usable
+            found = usable
+        tier, ready = math.inf, list[Candidate]()
+        for each in found:
+            if each.tier < tier:
+                tier, ready = each.tier, [each]
+            elif each.tier == tier:
+                ready.append(each)
+        if len(ready) == 1:
+            return ready[0].route
         if self.conditions:
             due = (each.route for each in ready if self.availability(each.route, now) is Availability.DUE)
             probed = next(due, None)
@@ -389,14 +395,16 @@ class Routes:
         return max(ready, key=score).route
 
     def _in_turn(self, ready: Sequence[Candidate], candidates: Sequence[Candidate]) -> Route:
-        weights = {each.route.upstream: each.weight for each in ready}
+        weights: dict[str, float] = {}
+        for each in ready:
+            weights[each.route.upstream] = each.weight
         if self.balance == "least_busy" and len(weights) > 1:
             loads = {name: self.busy.get(name, 0) / weight for name, weight in weights.items()}
             least = min(loads.values())
             weights = {name: weight for name, weight in weights.items() if loads[name] == least}
         name = next(iter(weights)) if len(weights) == 1 else self._next_in_turn(weights, candidates)
         keys = [each.route for each in ready if each.route.upstream == name]
-        return keys[0] if len(keys) == 1 else min(keys, key=self._limited_at)
+        return min(keys, key=self._limited_at) if self.conditions else keys[0]
 
     def _next_in_turn(self, weights: Mapping[str, float], candidates: Sequence[Candidate]) -> str:
         """Smooth weighted round robin: each has its share of any stretch of requests."""

@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
 import structlog
@@ -99,11 +99,9 @@ class RouteTable:
         self.shared: Shared | None = None
         """What other workers know; None: there are no others."""
 
-    def choice(
-        self, targets: Sequence[Target], session: str = "", preferred: Route | None = None
-    ) -> RouteChoice:
+    def choice(self, targets: Sequence[Target]) -> RouteChoice:
         """The choice of one request among these targets."""
-        return RouteChoice(self, targets, session, preferred)
+        return RouteChoice(self, targets)
 
     def record(self, part: Route, outcome: Outcome, cause: str = "", seconds: float | None = None) -> None:
         """An outcome of a route, or of a part of it."""
@@ -188,19 +186,28 @@ class RouteChoice:
     The targets of choices that share requests are asked in their order, since all have to ask the same one.
     """
 
-    def __init__(
-        self, table: RouteTable, targets: Sequence[Target], session: str = "", preferred: Route | None = None
-    ) -> None:
+    def __init__(self, table: RouteTable, targets: Sequence[Target]) -> None:
         self.tried: list[Tried] = []
         """The upstreams that were asked in vain, if there was more than one to ask."""
         self._table = table
-        self._targets: Mapping[Route, Target] = {each.candidate.route: each for each in targets}
-        self._candidates: list[Candidate] = [each.candidate for each in targets]
-        self._in_order = any(each.choice is not None for each in targets)
-        self._is_one_of_many = any(each.choice for each in targets)  # the first choice reports for all
-        self.session = session
+        self._targets: dict[Route, Target] = {}
+        self._candidates: list[Candidate] = []
+        self._in_order = self._is_one_of_many = False
+        tiers = set[int]()
+        for each in targets:
+            candidate, choice = each.candidate, each.choice
+            self._targets[candidate.route] = each
+            self._candidates.append(candidate)
+            tiers.add(candidate.tier)
+            if choice is not None:
+                self._in_order = True
+                self._is_one_of_many = self._is_one_of_many or choice > 0  # the first choice reports for all
+        self.has_equals = len(tiers) < len(self._candidates)
+        """Some of the routes are in one tier: a session or a preferred route decides between them."""
+        self.session = ""
         """The name of its session, "" without one."""
-        self._preferred = preferred
+        self.preferred: Route | None = None
+        """The one that has answered what the request continues."""
         self._failed: dict[Route, str] = {}
         self._without_end: list[tuple[Route, str]] = []
         self._avoided: set[str] = set()
@@ -210,16 +217,26 @@ class RouteChoice:
     def peek(self) -> Target | None:
         """The target that a request would begin with now; None if all are limited."""
         found = self._table.routes.choose(
-            self._candidates, self._table.clock(), session=self.session, preferred=self._preferred
+            self._candidates, self._table.clock(), session=self.session, preferred=self.preferred
         )
         return None if found is None else self._targets[found]
+
+    def takes(self, wanted: Target) -> bool:
+        """Whether the `wanted` target is asked first: it is in, or there is no other order."""
+        routes, route = self._table.routes, wanted.candidate.route
+        if (
+            routes.conditions
+            and not self._in_order
+            and routes.availability(route, self._table.clock()) is not Availability.IN
+        ):
+            return False
+        self._hold(route)
+        return True
 
     async def first(self, wanted: Target) -> Target:
         """The target to ask first: the `wanted` one as long as it is in. Raises UpstreamError 429 if all are
         limited."""
-        routes, route = self._table.routes, wanted.candidate.route
-        if self._in_order or routes.availability(route, self._table.clock()) is Availability.IN:
-            self._hold(route)
+        if self.takes(wanted):
             return wanted
         found = await self._next()
         if found is None:
@@ -250,26 +267,32 @@ class RouteChoice:
         self._table.record(target.candidate.route, Outcome.LEFT)
         return await self._next()
 
-    def has_other(self, target: Target, error: UpstreamError | None = None) -> bool:
-        """Whether another route is in; after a refusal over a key, whether another key of the upstream is."""
-        routes, now = self._table.routes, self._table.clock()
+    def has_other(self, target: Target) -> bool:
+        """Whether another route has not failed."""
+        return bool(self._targets.keys() - self._failed.keys() - {target.candidate.route})
+
+    def has_other_key(self, target: Target, error: UpstreamError) -> bool:
+        """Whether this refusal is one of the key, and another key of the upstream is in."""
+        if error.failover not in _OF_KEYS:
+            return False
+        routes, asked, now = self._table.routes, target.candidate.route, self._table.clock()
         return any(
-            each.route not in self._failed
-            and each.route != target.candidate.route
-            and (
-                error is None or (error.failover in _OF_KEYS and each.route.upstream == target.upstream.name)
-            )
-            and (error is None or routes.availability(each.route, now) is Availability.IN)
-            for each in self._candidates
+            route not in self._failed
+            and route != asked
+            and route.upstream == asked.upstream
+            and routes.availability(route, now) is Availability.IN
+            for route in self._targets
         )
 
     def fields(self, target: Target) -> dict[str, Any]:
         """What the log says of it: the number of the target's key, from 1, if its upstream has several, and
         the upstreams that were asked in vain."""
-        route, found = target.candidate.route, dict[str, Any]()
-        keys = {each.route.key for each in self._candidates if each.route.upstream == route.upstream}
-        if route.key is not None and len(keys) > 1:
-            found["key"] = route.key + 1
+        asked, found = target.candidate.route, dict[str, Any]()
+        if asked.key is not None:
+            for route in self._targets:
+                if route.upstream == asked.upstream and route.key != asked.key:
+                    found["key"] = asked.key + 1
+                    break
         if self.tried:
             found["tried"] = list(map(str, self.tried))
         return found
@@ -315,7 +338,7 @@ class RouteChoice:
     async def _next(self) -> Target | None:
         routes, shared = self._table.routes, self._table.shared
         if self._in_order:
-            left = (each.route for each in self._candidates if each.route not in self._failed)
+            left = (route for route in self._targets if route not in self._failed)
             found = next(left, None)
             return None if found is None else self._targets[found]
         while True:
@@ -324,7 +347,7 @@ class RouteChoice:
                 self._candidates,
                 now,
                 session=self.session,
-                preferred=self._preferred,
+                preferred=self.preferred,
                 tried=self._failed,
                 avoided=self._avoided,
             )
