@@ -258,7 +258,7 @@ def test_one_that_is_not_interrupted_gets_no_new_threads(tmp_path: Path) -> None
 
 def test_a_crowd_waits_in_a_bounded_queue(tmp_path: Path) -> None:
     async def crowd() -> list[str]:
-        upstream = upstream_of(tmp_path, turns=2, turns_per_key=1, queue=2, queue_seconds=0.3)
+        upstream = upstream_of(tmp_path, turns=2, turns_per_key=1, queue=2, queue_seconds=2.0)
 
         async def ask(words: str, owner: str) -> str:
             try:
@@ -272,6 +272,7 @@ def test_a_crowd_waits_in_a_bounded_queue(tmp_path: Path) -> None:
                 return f"{error.http_status} {error.code} {error.headers['retry-after']}"
 
         try:
+            assert await ask("say", "d") == "done"  # nothing waits for the process to start
             asked = [("wait", "a"), ("say", "a"), ("say", "a"), ("say", "b"), ("say", "b"), ("say", "c")]
             tasks = []
             for words, owner in asked:
