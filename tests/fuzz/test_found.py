@@ -28,7 +28,8 @@ def encoded(frame: Any) -> bytes:
 
 PONG = frame(10, b"x" * 60)  # so long that what follows it comes in one piece
 HOSTED = [anthropic.start(), anthropic.opened(0, "/odd kind", id="s"), anthropic.closed(0), *anthropic.stop()]
-CUSTOM_ALLOWED = {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "custom", "name": "c"}]}
+CUSTOM = {"type": "custom", "name": "c"}
+CUSTOM_ALLOWED = {"type": "allowed_tools", "mode": "auto", "tools": [CUSTOM]}
 TWICE = foreign.call(type="new_call"), foreign.call("{}", id="fc_v")  # under one call_id
 ITEMLESS = {"type": "response.output_item.done", "output_index": 0}
 NEW_TOOL = {"type": "new_tool", "id": "n", "status": "in_progress"}
@@ -89,6 +90,11 @@ FOUND = [
         "request-responses",
         "a part whose type is empty",
         encoded({"input": [{"role": "user", "content": [{"type": "", "text": "a"}]}]}),
+    ),
+    (
+        "request-responses",
+        "two kinds of tools of one name, for VS Code",
+        encoded({"input": "Hi", "tools": [CUSTOM, {**CUSTOM, "type": "function"}]}),
     ),
     ("request-compact", "a field of an item with a role and no type", encoded(COMPACTED)),
     (

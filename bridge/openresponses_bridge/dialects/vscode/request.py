@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
 from msgspec import UNSET, Struct
 
-from openresponses_bridge.calls.declarations import encode_choice
-from openresponses_bridge.calls.identity import ToolIdentityMap, ToolKind
+from openresponses_bridge.calls.declarations import DeclaredTool, active_tools, encode_choice, present_tools
+from openresponses_bridge.calls.identity import ToolIdentityMap
 from openresponses_bridge.decoder import CALL_ID_PREFIX, LanguageModelTextPart
 from openresponses_bridge.diagnostics import Diagnostics
-from openresponses_bridge.dialects.base import AnyItem, entries_of, invalid
+from openresponses_bridge.dialects.base import HISTORY, AnyItem, entries_of, invalid
 from openresponses_bridge.dialects.vscode.reading import read_message
 from openresponses_bridge.dialects.vscode.to_items import ItemBuilder
 from openresponses_bridge.dialects.vscode.to_messages import MessageBuilder
@@ -24,21 +24,14 @@ from openresponses_bridge.protocol.codec import request_object
 from openresponses_bridge.protocol.request import CreateResponse, ReasoningOptions
 from openresponses_bridge.protocol.tools import (
     AllowedToolChoice,
-    CustomTool,
     FunctionToolChoice,
     FunctionToolParam,
-    NamespaceTool,
     ToolChoice,
     ToolParam,
 )
 
 _LEGAL = re.compile(r"[\w-]{1,64}", re.ASCII)
 _NO_PARAMETERS: dict[str, Any] = {"type": "object", "properties": {}}
-_FREE_TEXT: dict[str, Any] = {
-    "type": "object",
-    "properties": {"input": {"type": "string", "description": "The tool's whole input as plain text."}},
-    "required": ["input"],
-}
 
 
 def tool_params(tools: list[ChatTool], diagnostics: Diagnostics) -> list[ToolParam]:
@@ -67,15 +60,17 @@ class Offer(NamedTuple):
 
 
 def offered(
-    tools: list[ToolParam] | None,
+    tools: Sequence[DeclaredTool],
     choice: ToolChoice | None,
     identities: ToolIdentityMap,
     diagnostics: Diagnostics,
 ) -> Offer:
-    """A request's tools for VS Code. Choosing among them is done by leaving out the others."""
-    declared: dict[str, ChatTool] = {}
-    for tool in tools or ():
-        _declare(tool, None, declared, identities, diagnostics)
+    """A request's tools for VS Code. Choosing among them is done by leaving out the others. Raises
+    InvalidRequestError with the place of a tool whose name another kind of tool has."""
+    functions, others = present_tools(tools, identities, diagnostics)
+    declared = {each.name: ChatTool(each.name, each.description, each.parameters) for each in functions}
+    for tool, where in others:
+        diagnostics.loss(where, f"{(tool.type or 'a tool without a type')[:64]}: VS Code has functions only")
     every = list(declared.values())
     if choice == "none":
         return Offer([], ToolMode.AUTO)
@@ -95,28 +90,6 @@ def offered(
 def _only(declared: dict[str, ChatTool], names: list[Any], identities: ToolIdentityMap) -> list[ChatTool]:
     wanted = [identities.upstream_name(name) for name in names if isinstance(name, str)]
     return [declared[name] for name in wanted if name in declared]
-
-
-def _declare(
-    tool: Any,
-    namespace: str | None,
-    declared: dict[str, ChatTool],
-    identities: ToolIdentityMap,
-    diagnostics: Diagnostics,
-) -> None:
-    if isinstance(tool, NamespaceTool):
-        for inner in tool.tools:
-            _declare(inner, tool.name, declared, identities, diagnostics)
-        return
-    if isinstance(tool, FunctionToolParam):
-        kind, schema = ToolKind.FUNCTION, tool.parameters or _NO_PARAMETERS
-    elif isinstance(tool, CustomTool):
-        kind, schema = ToolKind.CUSTOM, _FREE_TEXT
-    else:
-        diagnostics.loss(f"tools.{tool.type[:64]}", "VS Code has functions only")
-        return
-    name = identities.declare(kind, tool.name, namespace).upstream_name
-    declared[name] = ChatTool(name, tool.description or "", schema)
 
 
 _DISGUISED = "You are "
@@ -200,13 +173,16 @@ def to_vscode(
     """The chat for a Responses request. `history` are the items that `previous_response_id` stands for,
     `model` is VS Code's name for the model, `tool_identities` takes the declared tools for the machine.
 
-    Raises InvalidRequestError (`unpaired_tool_call`)."""
+    Raises InvalidRequestError (`unpaired_tool_call`; `invalid_value` for two kinds of tools of one name)."""
     diagnostics = Diagnostics()
     identities = ToolIdentityMap() if tool_identities is None else tool_identities
-    offer = offered(request.tools, request.tool_choice, identities, diagnostics)
+    entries = entries_of(request, history)
+    earlier = sum(entry.param == HISTORY for entry in entries)
+    declared = active_tools(request.tools, [entry.item for entry in entries], earlier)
+    offer = offered(declared, request.tool_choice, identities, diagnostics)
     builder = MessageBuilder(diagnostics, identities, call_id_prefix, system_role)
     builder.system(request.instructions or "")
-    builder.build(entries_of(request, history))
+    builder.build(entries)
     options = _model_options(request, diagnostics)
     name = model or request.model or ""
     return ChatRequest(name, builder.messages, offer.tools, offer.mode, options), diagnostics

@@ -200,21 +200,28 @@ FIND = {"type": "function", "name": "find", "description": "Finds.", "parameters
 OPEN = {"type": "function", "name": "open"}
 
 
+def test_two_kinds_of_tools_of_one_name_are_refused() -> None:
+    with pytest.raises(InvalidRequestError, match="declared twice") as caught:
+        translated(tools=[FIND, {"type": "custom", "name": "find"}])
+    assert caught.value.param == "tools[1]"
+
+
 def test_tools_of_every_kind_that_can_be_a_function() -> None:
     identities = ToolIdentityMap()
     tools = [
         FIND,
         {"type": "custom", "name": "patch"},
         {"type": "namespace", "name": "agents", "tools": [OPEN]},
+        {"type": "local_shell"},
         {"type": "web_search"},
     ]
     chat, diagnostics = translated(tools=tools, tool_identities=identities)
-    assert [tool.name for tool in chat.tools] == ["find", "patch", "agents__open"]
+    assert [tool.name for tool in chat.tools] == ["find", "patch", "agents__open", "local_shell"]
     assert chat.tools[0].input_schema == {"type": "object"}
     restored = identities.resolve("patch")
     assert restored is not None
     assert restored.kind is ToolKind.CUSTOM
-    assert [case.where for case in diagnostics.of("loss")] == ["tools.web_search"]
+    assert [case.where for case in diagnostics.of("loss")] == ["tools[4]"]
     spaced = {
         "type": "function_call",
         "call_id": "c",
