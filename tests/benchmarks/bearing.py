@@ -279,7 +279,7 @@ async def units_of_redis(at: Servers, scale: Scale) -> dict[str, Spent]:
 
     kinds: dict[str, Callable[[int], Awaitable[object]]] = {
         "a ping": pong,
-        "a heartbeat of the limits": lambda _: beat(["l:workers"], ["me", 4000, 60000]),
+        "a heartbeat of the limits": lambda _: beat(["l:alive", "l:gone"], ["me", 4000]),
         "a request's rate limit": lambda _: accept(["l:bucket"], [0.001, 1, 60, 0.001]),
     }
     found = {name: await calls(at, call, scale.calls) for name, call in kinds.items()}
@@ -363,13 +363,15 @@ async def growth_of_redis(at: Servers, scale: Scale) -> dict[str, dict[str, Spen
     client = redis.asyncio.Redis.from_url(at.redis)
     agree = client.register_script(redis_counts.AGREE)
     for size in scale.sizes:
-        await client.delete("l:runs:key", "l:workers")
-        await client.zadd("l:workers", {f"w{n}": 1e15 for n in range(size)})
-        await client.hset("l:runs:key", mapping={f"w{n}": f"{n % 3} 1" for n in range(size)})
+        await client.delete("l:held", "l:alive", "l:gone")
+        await client.zadd("l:alive", {f"w{n}": 1e15 for n in range(size)})
+        counts: dict[str, Any] = {f"w{n}": f"{n % 3} 1" for n in range(size)}
+        total = sum(n % 3 for n in range(size))
+        await client.hset("l:held", mapping={**counts, "total": total, "seen": 0})
         agreed = found.setdefault("a slot of a key, by workers that have used it", {})
         agreed[str(size)] = await calls(
             at,
-            lambda n: agree(["l:runs:key", "l:workers"], ["w0", 1, n + 10, 60000, 10**6]),
+            lambda n: agree(["l:alive", "l:gone", "l:held"], ["w0", 1, n + 10, 60000, 10**6]),
             few,
         )
     for size in scale.sizes:

@@ -3,9 +3,9 @@
 A request calls Redis once before it begins, once more if there is a budget in money, and once for its slot,
 which is tried again before it is refused; while it runs there is one call for each call of a tool that the
 server runs. Releases, spent tokens and costs are sent afterwards. Each worker reports how many slots it has
-acquired, and from time to time reports all of them, so that a Redis that lost its data is complete again. A
-worker that stopped counts for at most `lease` seconds. If Redis does not answer in `timeout` seconds, each
-worker counts by itself and sends only heartbeats until Redis answers.
+acquired, and from time to time reports all of them, so that a Redis that lost its data is complete again and
+what did not reach it is corrected. A worker that stopped counts for at most `lease` seconds. If Redis does
+not answer in `timeout` seconds, each worker counts by itself and sends only heartbeats until Redis answers.
 """
 
 from __future__ import annotations
@@ -102,17 +102,75 @@ return 1
 """
 """KEYS: what is spent on a day. Add a cost of up to 10¹⁸; the sum stays within 64 bits."""
 
-# KEYS: a hash of worker → `count number`. A report with a lower number is older, and ignored if it arrives
-# late.
-_REPORT: Final = """
-local function report()
-  local reported = redis.call('HGET', KEYS[1], ARGV[1])
-  if not reported or tonumber(string.match(reported, '%d+$')) < tonumber(ARGV[3]) then
-    redis.call('HSET', KEYS[1], ARGV[1], ARGV[2] .. ' ' .. ARGV[3])
+# Slots. KEYS: when the lease of each living worker ends, when each of the others was found gone, and, for
+# reports, the hash of one key's counts: `count number` of each worker, their `total`, so that a request costs
+# the same whatever the number of workers, and `seen`, up to which of the gone they are subtracted. Whatever
+# uses a hash subtracts first who has gone since. What belongs together is one key of Redis, which is there as
+# a whole or not at all.
+
+_COUNTS_EXPIRE: Final = 60_000  # milliseconds after the last report
+_WORKERS_EXPIRE: Final = 2 * _COUNTS_EXPIRE  # so that no count outlasts what is known of its worker
+
+_GONE: Final = (
+    _NOW
+    + f"local kept_for = {_WORKERS_EXPIRE}\n"
+    + """
+local function latest() return redis.call('ZREVRANGE', KEYS[2], 0, 0, 'WITHSCORES')[2] or '0' end
+local function remove(worker)
+  redis.call('ZREM', KEYS[1], worker)
+  redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', now - kept_for)
+  redis.call('ZADD', KEYS[2], string.format('%.0f', math.max(now, tonumber(latest()) + 1)), worker)
+  redis.call('PEXPIRE', KEYS[2], kept_for)
+end
+local function remove_stopped()
+  local stopped = redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', '(' .. string.format('%.0f', now))
+  for i = 1, #stopped do
+    if stopped[i] ~= ARGV[1] then remove(stopped[i]) end
   end
-  redis.call('PEXPIRE', KEYS[1], ARGV[4])
 end
 """
+)
+"""A worker is removed once, by whoever finds it first, and noted with the time, or a greater number than
+those noted before if Redis' clock was set back."""
+
+# A report with a lower number is older, and ignored if it arrives late. A worker whose lease has ended, or
+# that an empty Redis does not know, is not counted until it has sent a heartbeat.
+_REPORT: Final = (
+    _GONE
+    + """
+if not redis.call('ZSCORE', KEYS[1], ARGV[1]) then return 2 end
+local kept = redis.call('HMGET', KEYS[3], 'total', 'seen', ARGV[1])
+local total, seen, own, number = tonumber(kept[1]) or 0, kept[2] or latest(), 0, 0
+if kept[3] then own, number = string.match(kept[3], '^(%d+) (%d+)$') end
+local wanted = tonumber(ARGV[2])
+local function subtract_gone()
+  local last = latest()
+  if last == seen then return end
+  local since = tonumber(seen) < tonumber(last) and '(' .. seen or '-inf'
+  local gone = redis.call('ZRANGEBYSCORE', KEYS[2], since, '+inf')
+  for i = 1, #gone do
+    local count = redis.call('HGET', KEYS[3], gone[i])
+    if count and not redis.call('ZSCORE', KEYS[1], gone[i]) then
+      total = total - tonumber(string.match(count, '^%d+'))
+      redis.call('HDEL', KEYS[3], gone[i])
+    end
+  end
+  seen = last
+end
+local function keep()
+  redis.call('HSET', KEYS[3], 'total', string.format('%.0f', total), 'seen', seen)
+  redis.call('PEXPIRE', KEYS[3], ARGV[4])
+end
+local function report()
+  if tonumber(number) < tonumber(ARGV[3]) then
+    total = total - own + wanted
+    redis.call('HSET', KEYS[3], ARGV[1], ARGV[2] .. ' ' .. ARGV[3])
+  end
+  keep()
+end
+subtract_gone()
+"""
+)
 
 REPORT: Final = (
     _REPORT
@@ -121,46 +179,46 @@ report()
 return 1
 """
 )
-"""Report how many this worker has now."""
+"""Report how many this worker has now: 1, or 2 if the worker has to send a heartbeat first."""
 
 AGREE: Final = (
-    _NOW
-    + _REPORT
+    _REPORT
     + """
-local function count(kept) return kept and tonumber(string.match(kept, '^%d+')) or 0 end
-local wanted, most = tonumber(ARGV[2]), tonumber(ARGV[5])
-local reports = redis.call('HVALS', KEYS[1])
-local sum = wanted - count(redis.call('HGET', KEYS[1], ARGV[1]))
-for i = 1, #reports do sum = sum + count(reports[i]) end
-if sum > most or #reports > 2 * redis.call('ZCARD', KEYS[2]) then
-  sum = wanted
-  local held = redis.call('HGETALL', KEYS[1])
-  for i = 1, #held, 2 do
-    if held[i] ~= ARGV[1] then
-      local alive = redis.call('ZSCORE', KEYS[2], held[i])
-      if not alive then redis.call('HDEL', KEYS[1], held[i])
-      elseif tonumber(alive) >= now then sum = sum + count(held[i + 1]) end
-    end
-  end
+local most = tonumber(ARGV[5])
+if total - own + wanted > most then
+  remove_stopped()
+  subtract_gone()
 end
-if sum > most then return 0 end
+if total - own + wanted > most then
+  keep()
+  return 0
+end
 report()
 return 1
 """
 )
-"""KEYS: the same hash, and until when each worker counts as alive. Report how many this worker wants to have:
-1 if they are within the limit together with those of the living workers, else 0. Which of the workers live is
-looked at only where that may matter, or where many have stopped: it takes most of the time."""
+"""Report how many this worker wants to have: 1 if they are within the limit together with those of the living
+workers, 0 if they are not, 2 as `REPORT`."""
 
 HEARTBEAT: Final = (
-    _NOW
+    _GONE
     + """
-redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', now - tonumber(ARGV[3]))
-redis.call('PEXPIRE', KEYS[1], ARGV[3])
-return redis.call('ZADD', KEYS[1], now + tonumber(ARGV[2]), ARGV[1])
+local new = redis.call('ZADD', KEYS[1], now + tonumber(ARGV[2]), ARGV[1])
+remove_stopped()
+redis.call('PEXPIRE', KEYS[1], kept_for)
+return new
 """
 )
-"""This worker is alive for a time; 1 if it was not known as alive. Removes workers that stopped long ago."""
+"""This worker is alive for a time; 1 if it was not known as alive. Removes workers that have stopped."""
+
+LEAVE: Final = (
+    _GONE
+    + """
+remove(ARGV[1])
+return 1
+"""
+)
+"""This worker stops."""
 
 
 T = TypeVar("T")
@@ -170,7 +228,7 @@ _CONNECTIONS: Final = 16
 _RETRY_DELAY: Final = 0.05  # seconds until another worker's release is known
 _HEARTBEATS_PER_FULL_REPORT: Final = 10
 _PAID_AT_ONCE: Final = 1000  # keys whose costs are sent together, well within the time of a call
-_COUNTS_EXPIRE: Final = 60_000  # milliseconds after the last report
+_UNKNOWN: Final = 2  # what reports return to a worker that Redis does not know as alive
 _UNAVAILABLE: Final = "limits_unavailable"
 _log = structlog.get_logger(__name__)
 
@@ -203,9 +261,10 @@ class SharedCounts:
             socket_connect_timeout=timeout,
             retry=Retry(NoBackoff(), 1),  # a connection that was closed while nobody used it
         )
-        self._accept, self._spend, self._call, self._agree, self._report, self._heartbeat, self._pay = (
-            self._redis.register_script(each) for each in (ACCEPT, SPEND, CALL, AGREE, REPORT, HEARTBEAT, PAY)
+        self._accept, self._spend, self._call, self._pay, self._agree, self._report = (
+            self._redis.register_script(each) for each in (ACCEPT, SPEND, CALL, PAY, AGREE, REPORT)
         )
+        self._heartbeat, self._leave = map(self._redis.register_script, (HEARTBEAT, LEAVE))
         self._rates = rates
         self._failed = failed
         self._prefix = prefix
@@ -215,6 +274,7 @@ class SharedCounts:
         self._worker = secrets.token_hex(8)
         self._limits: dict[str, ConcurrencyLimit] = {}
         self._report_number = 0
+        self._reported: dict[tuple[str, str], int] = {}
         self._calls: set[asyncio.Future[Any]] = set()
         self._changed: dict[tuple[str, str], None] = {}
         self._spent: dict[str, float] = {}
@@ -275,11 +335,15 @@ class SharedCounts:
         Redis does not answer."""
 
         def call() -> Awaitable[Any]:
-            keys = [self._held(kind, owner), self._workers]
-            return self._agree(keys, [*self._arguments(kind, owner), self._limits[kind].most_of(owner)])
+            arguments = (*self._arguments(kind, owner), self._limits[kind].most_of(owner))
+            return self._agree(self._keys(kind, owner), arguments)
 
         for delay in (_RETRY_DELAY, None):
-            if await self._ask("agree", call) != 0:
+            found = await self._ask("agree", call)
+            if found == _UNKNOWN:  # this process was frozen, or Redis is empty: it knows less than all
+                await self._send_heartbeat()
+                found = await self._ask("agree", call)
+            if found != 0:
                 return True
             if delay is not None:
                 await asyncio.sleep(delay)
@@ -300,7 +364,7 @@ class SharedCounts:
         finally:
             await end_tasks(tasks)
             await self._send()
-            await self._ask("leave", lambda: self._redis.zrem(self._workers, self._worker))
+            await self._ask("leave", lambda: self._leave(self._workers, [self._worker]))
             with suppress(*_FAILURES):
                 await self._redis.aclose(close_connection_pool=True)
 
@@ -345,9 +409,9 @@ class SharedCounts:
         if self.alone:  # connections to a Redis that stopped are useless
             with suppress(*_FAILURES):
                 await self._redis.connection_pool.disconnect(inuse_connections=False)
-        arguments: list[str | int | float] = [self._worker, self._lease, _COUNTS_EXPIRE]
+        arguments: list[str | int | float] = [self._worker, self._lease]
         new: Any = await self._ask(
-            "heartbeat", lambda: self._heartbeat([self._workers], arguments), always=True
+            "heartbeat", lambda: self._heartbeat(self._workers, arguments), always=True
         )
         if new is None:
             return
@@ -355,7 +419,7 @@ class SharedCounts:
             _log.info("limits.shared")
         if new or report_all or self.alone:
             pairs = [(kind, owner) for kind, limit in self._limits.items() for owner in limit.held_by()]
-            self._changed.update(dict.fromkeys(pairs))
+            self._changed.update(dict.fromkeys([*pairs, *self._reported]))
             self._wake.set()
         self.alone = False
 
@@ -376,34 +440,43 @@ class SharedCounts:
         for each in paid:
             del self._paid[each]
 
-        async def call() -> bool:
+        reports = []
+
+        async def call() -> list[Any]:
             async with self._redis.pipeline(transaction=False) as pipe:
                 for kind, owner in changed:
-                    await self._report([self._held(kind, owner)], self._arguments(kind, owner), client=pipe)
+                    arguments = self._arguments(kind, owner)
+                    reports.append((kind, owner, arguments))
+                    await self._report(self._keys(kind, owner), arguments, client=pipe)
                 for owner, seconds in spent.items():
                     await self._spend([self._bucket(owner)], [seconds, MINUTE + LONGEST_DEBT], client=pipe)
                 for (owner, day), cost in paid.items():
                     await self._pay([self._spent_on(owner, day)], [cost], client=pipe)
-                await pipe.execute()
-            return True
+                return await pipe.execute()
 
-        if await self._ask("send", call) is None:
+        found = await self._ask("send", call)
+        if found is None:
             for (owner, day), cost in paid.items():
                 self._add_paid(owner, day, cost)
-        elif self._paid:
+            return
+        for (kind, owner, (_, count, number, _)), answer in zip(reports, found, strict=False):
+            if count == 0 and answer != _UNKNOWN and self._reported.get((kind, owner)) == number:
+                del self._reported[kind, owner]
+        if self._paid:
             self._wake.set()
 
-    def _arguments(self, kind: str, owner: str) -> list[str | int | float]:
-        """The arguments of a report."""
+    def _arguments(self, kind: str, owner: str) -> tuple[str, int, int, int]:
+        """The arguments of a report. It is repeated until Redis has confirmed that there are none."""
         self._report_number += 1
-        return [self._worker, self._limits[kind].of(owner), self._report_number, _COUNTS_EXPIRE]
+        self._reported[kind, owner] = self._report_number
+        return self._worker, self._limits[kind].of(owner), self._report_number, _COUNTS_EXPIRE
 
     @property
-    def _workers(self) -> str:
-        return f"{self._prefix}:workers"
+    def _workers(self) -> list[str]:
+        return [f"{self._prefix}:alive", f"{self._prefix}:gone"]
 
-    def _held(self, kind: str, owner: str) -> str:
-        return f"{self._prefix}:{kind}:{owner}"
+    def _keys(self, kind: str, owner: str) -> list[str]:
+        return [*self._workers, f"{self._prefix}:held:{kind}:{owner}"]
 
     def _calls_of(self, owner: str) -> str:
         return f"{self._prefix}:calls:{owner}"

@@ -66,7 +66,7 @@ _ALIVE: Final = text("SELECT 1")
 
 
 class _Missed(Struct):
-    """A process whose connection is gone: since when, and the end of its last lease."""
+    """A process whose connection is gone: the end of its last lease, and since when it is known."""
 
     since: float
     until: float | None
@@ -104,14 +104,13 @@ class ProcessConnections:
         try:
             for name in gone:
                 missed = self._missed.get(name)
-                if missed is None:
-                    self._missed[name] = _Missed(now, await self._last_lease(name))
-                elif now - missed.since > self._timeout:
+                if missed is None or now - missed.since > self._timeout:
                     until = await self._last_lease(name)
-                    if until == missed.until:
+                    if missed is not None and until == missed.until:
                         departed.add(name)
                     else:
-                        self._missed[name] = _Missed(now, until)
+                        # not `now`: the answers may have taken long
+                        self._missed[name] = _Missed(time.monotonic(), until)
         except FAILURES as error:
             await self._lost(error)
         if self._missed:
@@ -180,7 +179,8 @@ _DRIFT: Final = 0.001  # seconds of drift between two clocks until then
 
 class ServerClock:
     """Another machine's clock, estimated from its answers. The quickest of several answers is the most exact:
-    its error is at most half its round trip."""
+    its error is at most half its round trip. One that contradicts the estimate is taken however long it took:
+    that clock was set."""
 
     def __init__(self) -> None:
         self._ahead = 0.0
@@ -198,9 +198,10 @@ class ServerClock:
         unsure = (answered_at - asked_at) / 2
         self._set_at = answered_at
         self._unsure += _DRIFT
-        if unsure < self._unsure:
+        ahead = its_time - (asked_at + answered_at) / 2
+        if unsure < self._unsure or abs(ahead - self._ahead) > unsure + self._unsure:
             self._unsure = unsure
-            self._ahead = its_time - (asked_at + answered_at) / 2
+            self._ahead = ahead
 
     def now(self) -> float:
         return self._ahead + time.monotonic()

@@ -47,6 +47,20 @@ def test_step_of_the_servers_clock_is_followed(here: SimpleNamespace) -> None:
     assert clock.now() == pytest.approx(2_000.0)
 
 
+def test_step_is_followed_at_once_by_an_answer_that_is_slower_than_those_before(
+    here: SimpleNamespace,
+) -> None:
+    """Else workers would differ by the step for as long: one would find the leases of another over."""
+    clock = ServerClock()
+    clock.set(1_000.0, asked_at=50.0)
+    here.now += 6
+    clock.set(4_606.0, asked_at=here.now - 0.05)
+    assert clock.now() == pytest.approx(4_606.0, abs=0.05)
+    here.now += 6
+    clock.set(1_012.0, asked_at=here.now - 0.2)
+    assert clock.now() == pytest.approx(1_012.0, abs=0.2)
+
+
 def test_first_answer_is_taken_however_long_it_took(here: SimpleNamespace) -> None:
     clock = ServerClock()
     here.now += 10

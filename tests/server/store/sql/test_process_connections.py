@@ -158,6 +158,33 @@ class Fleet:
         }
 
 
+@pytest.mark.parametrize("slow", [0, 1])
+async def test_the_time_that_an_answer_takes_is_not_time_without_a_renewal(
+    monkeypatch: pytest.MonkeyPatch, slow: int
+) -> None:
+    """PostgreSQL or the watching process may have been frozen: the other had no time to renew its leases."""
+    fleet = Fleet(monkeypatch, {"me", "other"}, {"me"})
+    (watching,) = fleet.processes.values()
+    assert await watching.departed() == set()
+    fleet.names.remove("other")
+    asked = 0
+
+    async def last_lease(_process: ProcessConnections, _name: str) -> float:
+        nonlocal asked
+        asked += 1
+        if asked == slow + 1:
+            await asyncio.sleep(2 * TIMEOUT)
+        return float(min(asked, slow + 1))  # renewed before each but the last
+
+    monkeypatch.setattr(ProcessConnections, "_last_lease", last_lease)
+    for _ in range(slow):
+        assert await watching.departed() == set()
+        await asyncio.sleep(2 * TIMEOUT)
+    assert await watching.departed() == set()
+    assert await watching.departed() == set()
+    assert await departed_soon(watching, 2 * TIMEOUT)
+
+
 @pytest.mark.parametrize("stopped", ["p0", "p4", "p9"])
 async def test_few_of_many_check_for_one_that_has_stopped(
     monkeypatch: pytest.MonkeyPatch, stopped: str
