@@ -100,7 +100,7 @@ if tonumber(redis.call('GET', KEYS[1]) or 0) < 4e18 then redis.call('INCRBY', KE
 redis.call('PEXPIRE', KEYS[1], 2 * 86400000)
 return 1
 """
-"""KEYS: what is spent on a day. Add a cost of up to 10¹⁸; the sum stays within 64 bits."""
+"""KEYS: what is spent on a day. Add a cost of up to 4·10¹⁸; the sum stays within 64 bits."""
 
 # KEYS: a hash of worker → `count number`. A report with a lower number is older, and ignored if it arrives
 # late.
@@ -169,6 +169,7 @@ _FAILURES: Final = (RedisError, OSError, TimeoutError)
 _CONNECTIONS: Final = 16
 _RETRY_DELAY: Final = 0.05  # seconds until another worker's release is known
 _HEARTBEATS_PER_FULL_REPORT: Final = 10
+_MOST_PAID: Final = 4 * 10**18  # by a key, until it has been sent
 _PAID_AT_ONCE: Final = 1000  # keys whose costs are sent together, well within the time of a call
 _COUNTS_EXPIRE: Final = 60_000  # milliseconds after the last report
 _UNAVAILABLE: Final = "limits_unavailable"
@@ -268,7 +269,7 @@ class SharedCounts:
         if day > latest:
             self._paid = {}
         if day >= latest:
-            self._paid[owner, day] = self._paid.get((owner, day), 0) + cost
+            self._paid[owner, day] = min(self._paid.get((owner, day), 0) + cost, _MOST_PAID)
 
     async def agree(self, kind: str, owner: str) -> bool:
         """Whether this key's count here is within the limit together with those of the other workers. True if

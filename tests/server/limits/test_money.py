@@ -158,6 +158,21 @@ async def test_workers_spend_the_budget_of_a_key_together(server: OwnRedis) -> N
         assert not one._others.alone  # type: ignore[union-attr]
 
 
+async def test_costs_that_are_sent_together_fit_as_each_does(server: OwnRedis) -> None:
+    async with AsyncExitStack() as stack:
+        shared = await joined(stack, server.url, "much")
+        budget = MoneyBudget(1e6, PRICES, shared, clock=Clock())
+        for _ in range(20):
+            budget.pay("k", 10**18)
+        await shared._send()
+        budget.pay("k", 10**18)
+        await shared._send()
+        assert not shared.alone
+        client = redis.Redis.from_url(server.url)
+        (key,) = client.keys("much:usd:*:k")
+        assert 10**18 <= int(client.get(key)) < 2**63
+
+
 async def test_what_was_spent_while_redis_did_not_answer_is_counted_afterwards(server: OwnRedis) -> None:
     async with AsyncExitStack() as stack:
         shared: list[SharedCounts] = [await joined(stack, server.url, "late") for _ in "ab"]
