@@ -163,7 +163,7 @@ def dollars(cost: int | None) -> str | None:
     """A cost in US dollars, exactly, as a decimal number; None if it is not known."""
     if cost is None:
         return None
-    text = f"{Decimal(cost).scaleb(-UNIT):f}"
+    text = f"{Decimal(f'{cost}e-{UNIT}'):f}"
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 

@@ -57,6 +57,11 @@ def test_each_kind_of_token_has_its_price(given: Usage, cost: str | None) -> Non
     assert dollars(Prices({"gpt": GPT}).cost("gpt", "u", given)) == cost
 
 
+def test_a_cost_is_shown_in_all_of_its_digits() -> None:
+    assert dollars(10**40 + 1) == f"1{'0' * 28}.000000000001"
+    assert [dollars(each) for each in (1, 10**12, -15 * 10**11, 0)] == ["0.000000000001", "1", "-1.5", "0"]
+
+
 def test_what_is_not_given_is_as_input_and_output_and_the_closest_name_counts() -> None:
     prices = Prices({"*": Price(input=1.0, output=2.0), "a-*": Price(input=3.0, output=0.0)})
     everything = used(input=30, cached=10, cache_write=10, output=20, reasoning=10)
