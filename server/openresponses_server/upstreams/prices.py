@@ -172,11 +172,11 @@ def _tariff(price: Price, where: str) -> _Tariff:
         tokens = [] if price.input is None or price.output is None else [(0, _rates(price))]
         tiers = [(tier.above, _rates(tier)) for tier in price.tiers]
         image, character, second, request = others = [
-            None if each is None else units(each)
+            None if each is None else _unit_price(each)
             for each in (price.per_image, price.per_character, price.per_second, price.per_request)
         ]
-    except ValueError:
-        raise SettingsError("a price is a number", where) from None
+    except ValueError as error:
+        raise SettingsError(f"a price can't be used: {error}", where) from None
     if (price.input is None) != (price.output is None) or (not tokens and (tiers or _parts_of(price))):
         raise SettingsError("the price of tokens has `input` and `output`", where)
     if price.unreported_seconds is not None and price.per_second is None:
@@ -198,4 +198,12 @@ def _rates(price: Price | PriceTier) -> _Rates:
     cached = given if price.cached_input is None else price.cached_input
     written = given if price.cache_write is None else price.cache_write
     reasoning = output if price.reasoning is None else price.reasoning
-    return _Rates(*(units(each, _PER_MILLION) for each in (given, cached, written, output, reasoning)))
+    return _Rates(*(_unit_price(each, _PER_MILLION) for each in (given, cached, written, output, reasoning)))
+
+
+def _unit_price(dollars: float, exponent: int = 0) -> int:
+    """The units for one. Raises ValueError for what is not finite, and for a price that would be none."""
+    price = units(dollars, exponent)
+    if dollars and not price:
+        raise ValueError(f"it is not 0, and less than 10⁻¹² US dollars for one: {dollars}")
+    return price

@@ -174,7 +174,7 @@ def test_what_is_not_counted_in_tokens_costs_by_its_number_and_request_or_is_not
     }
 
 
-@given(st.floats(0.001, 1e6), st.floats(0, 1.0))
+@given(st.floats(0.001, 1e6), st.floats(1e-12, 1.0))
 def test_seconds_are_paid_to_the_nearest_unit(seconds: float, price: float) -> None:
     exactly = Fraction(str(seconds)) * units(price)
     cost = Prices({"m": Price(per_second=price)}).cost("m", "u", None, "seconds", Fraction(str(seconds)))
@@ -218,6 +218,8 @@ def test_the_report_and_the_log_line_say_it_and_an_unknown_price_is_null(upstrea
         "per_image = nan",
         "per_request = -1.0",
         "per_character = nan",
+        "per_character = 1e-13",
+        "input = 1.0\noutput = 1.0\ncached_input = 1e-7",
         "per_second = -0.1",
         "unreported_seconds = 60",
         "per_image = 1.0\nunreported_seconds = 60",
