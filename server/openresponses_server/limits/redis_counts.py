@@ -19,13 +19,11 @@ from typing import Any, Final, TypeVar
 
 import structlog
 from redis.asyncio import Redis
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
 from openresponses_server.limits.gate import ConcurrencyLimit
 from openresponses_server.limits.rates import LONGEST_DEBT, MINUTE, SLACK, RatesOf, Used
-from openresponses_server.redis_clients import redis_client
+from openresponses_server.redis_clients import hasty_client
 from openresponses_server.tasks import end_tasks, jittered
 
 # The scripts that Redis runs for the limits, each atomic. Times are Redis' own, in milliseconds, so that the
@@ -195,15 +193,7 @@ class SharedCounts:
         heartbeat: float = 1.0,
         lease: float = 4.0,
     ) -> None:
-        self._redis: Redis = redis_client(
-            url,
-            connections=_CONNECTIONS,
-            wait=timeout,
-            protocol=2,
-            socket_timeout=timeout,
-            socket_connect_timeout=timeout,
-            retry=Retry(NoBackoff(), 1),  # a connection that was closed while nobody used it
-        )
+        self._redis: Redis = hasty_client(url, _CONNECTIONS, timeout)
         self._accept, self._spend, self._call, self._agree, self._report, self._heartbeat, self._pay = (
             self._redis.register_script(each) for each in (ACCEPT, SPEND, CALL, AGREE, REPORT, HEARTBEAT, PAY)
         )
