@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from redis.asyncio import Redis
 from redis.asyncio.connection import BlockingConnectionPool, ConnectionPool
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
 from redis.exceptions import ConnectionError as RedisConnectionError
 
 if TYPE_CHECKING:
@@ -28,6 +30,20 @@ class _WithErrors(_Connection):
             if "closed" not in str(error):
                 raise
             raise RedisConnectionError("The connection is closed.") from error
+
+
+def hasty_client(url: str, connections: int, timeout: float) -> Redis:
+    """A client for calls that are not worth waiting for: with so many connections, for one of which a call
+    waits `timeout` seconds, as for its answer."""
+    return redis_client(
+        url,
+        connections=connections,
+        wait=timeout,
+        protocol=2,
+        socket_timeout=timeout,
+        socket_connect_timeout=timeout,
+        retry=Retry(NoBackoff(), 1),  # a connection that was closed while nobody used it
+    )
 
 
 def redis_client(

@@ -113,6 +113,7 @@ class ForwardingResponder:
         forwarded.outcome.first_bytes_received()
         forwarded.timing.first = time.perf_counter() - started
         headers = self._headers(reply.headers)
+        forwarded.begin(headers["content-type"])
         announced = headers.get("content-length")
         if announced is not None and int(announced) > most:
             raise too_long(most)

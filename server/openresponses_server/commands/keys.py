@@ -23,6 +23,7 @@ _UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
 _NUMBER: Final = re.compile(r"[0-9]{1,12}(\.[0-9]{1,12})?", re.ASCII)
 _AGE: Final = re.compile(r"[0-9]{1,6}[smhdw]")
 _DEFAULT: Final = "default"
+_LATEST: Final = 253_402_300_799  # Unix seconds: the end of the year 9999, the last that has a date
 _LONGEST: Final = 200  # characters of a name or pattern
 _FLAGS: Final = {
     "requests": "requests_per_minute",
@@ -71,12 +72,16 @@ class _Expiry(click.ParamType[Any]):
         if text == "never":
             return text
         if _AGE.fullmatch(text):
-            return time.time() + int(text[:-1]) * _UNITS[text[-1]]
-        try:
-            at = datetime.fromisoformat(text)
-        except ValueError:
-            self.fail(f"{text!r} is not a time such as 30d, 2030-01-31 or never", param, ctx)
-        return (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
+            at = time.time() + int(text[:-1]) * _UNITS[text[-1]]
+        else:
+            try:
+                given = datetime.fromisoformat(text)
+            except ValueError:
+                self.fail(f"{text!r} is not a time such as 30d, 2030-01-31 or never", param, ctx)
+            at = (given if given.tzinfo else given.replace(tzinfo=UTC)).timestamp()
+        if not 0 <= at <= _LATEST:
+            self.fail(f"{text!r} is not in the years 1970 to 9999; a key may expire never", param, ctx)
+        return at
 
 
 class _Text(click.ParamType[str]):
@@ -231,7 +236,8 @@ def _columns(key: ManagedKey, now: float) -> Iterable[str]:
     if key.models is not None:
         yield f"models={','.join(key.models)}"
     if key.expires_at is not None:
-        yield f"expires={datetime.fromtimestamp(key.expires_at, UTC):%Y-%m-%dT%H:%MZ}"
+        at = datetime.fromtimestamp(min(key.expires_at, _LATEST), UTC)  # one that was imported may be later
+        yield f"expires={at:%Y-%m-%dT%H:%MZ}"
 
 
 def _state(key: ManagedKey, now: float) -> str:

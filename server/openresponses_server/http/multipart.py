@@ -1,4 +1,4 @@
-"""Finds the field `model` in a `multipart/form-data` body (RFC 7578) as the body arrives.
+"""Finds the fields `model` and `n` in a `multipart/form-data` body (RFC 7578) as the body arrives.
 
 The body goes on as it is, so that it must mean the same to whoever reads it next. What readers disagree
 about is refused: delimiters behind a bare LF, a preamble, folded or repeated headers, escaped quotes,
@@ -27,7 +27,7 @@ _MODEL: Final = b"model"
 _MOST_PARTS: Final = 256
 _MOST_HEAD: Final = 8 * 1024  # bytes of a part's headers
 _MOST_HEADERS: Final = 16
-_MOST_MODEL: Final = 4 * 1024  # bytes of a model's name
+_MOST_KEPT: Final = {_MODEL: 4 * 1024, b"n": 32}  # bytes of the values that are kept
 
 
 class _Stage(Enum):
@@ -40,8 +40,8 @@ class _Stage(Enum):
 
 
 class MultipartScanner:
-    """Checks a body piece by piece. Costs are linear; at most a part's headers, a model's name or a boundary
-    are kept."""
+    """Checks a body piece by piece. Costs are linear; at most a part's headers, a model's name, a number or
+    a boundary are kept."""
 
     def __init__(self, boundary: str) -> None:
         self._delimiter = b"--" + boundary.encode()
@@ -49,11 +49,13 @@ class MultipartScanner:
         self._rest = b""
         self._parts = 0
         self._passed = 0
-        self._in_model = False
+        self._field: bytes | None = None  # the name of the field whose value comes, if that is kept
         self.model: str | None = None
         """The value of the field, once it has arrived."""
         self.model_at = (0, 0)
         """Where it begins and ends among the bytes that were returned."""
+        self.numbers: list[bytes] = []
+        """The values of the fields `n` that have arrived, unchecked."""
 
     def feed(self, data: bytes) -> bytes:
         """The bytes that have become certain, in order. Raises InvalidRequestError for a body that is not
@@ -114,8 +116,8 @@ class MultipartScanner:
                 raise _broken(f"the headers of a part have more than {_MOST_HEAD} bytes")
             return None
         name = _field_name(self._rest[:end])
-        self._in_model = name is not None and name.lower() == _MODEL
-        if self._in_model and (name != _MODEL or self.model is not None):
+        self._field = name.lower() if name is not None and name.lower() in _MOST_KEPT else None
+        if self._field == _MODEL and (name != _MODEL or self.model is not None):
             raise InvalidRequestError(
                 InvalidRequestError.INVALID_VALUE, "model: it is given more than once", param="model"
             )
@@ -125,25 +127,32 @@ class MultipartScanner:
     def _content(self) -> int | None:
         found = self._rest.find(self._delimiter)
         if found < 0:
-            if self._in_model:
-                self._check_model(len(self._rest))
-                return None
             # it may go on with the rest of a delimiter, or be the line end before one
             certain = len(self._rest) - len(self._delimiter) - 1
+            if self._field is not None:
+                _check_size(self._field, certain)
+                return None
             return certain if certain > 0 else None
         if self._rest[max(found - 2, 0) : found] != b"\r\n":
             raise _broken("its boundary is within a part")
         self._stage = _Stage.DELIMITER
-        if self._in_model:
-            self._check_model(found - 2)
-            self.model_at = (self._passed, self._passed + found - 2)
-            self.model = _text(self._rest[: found - 2])
-            self._in_model = False
+        if self._field is not None:
+            self._keep(self._field, self._rest[: found - 2])
         return found
 
-    def _check_model(self, size: int) -> None:
-        if size > _MOST_MODEL:
-            raise _broken(f"model has more than {_MOST_MODEL} bytes")
+    def _keep(self, name: bytes, value: bytes) -> None:
+        _check_size(name, len(value))
+        if name == _MODEL:
+            self.model_at = (self._passed, self._passed + len(value))
+            self.model = _text(value)
+        else:
+            self.numbers.append(value)
+        self._field = None
+
+
+def _check_size(name: bytes, size: int) -> None:
+    if size > _MOST_KEPT[name]:
+        raise _broken(f"{name.decode()} has more than {_MOST_KEPT[name]} bytes")
 
 
 def boundary_of(content_type: str) -> str:

@@ -18,11 +18,14 @@ UNIT: Final = 12
 """The decimal places of a dollar that are counted."""
 _WHERE: Final = "$.limits.usd_per_day_per_key"
 _MOST_PAID: Final = 10**18  # of one response: sums of these stay within 64 bits
-Counted = Literal["tokens", "images", "requests"]
+Counted = Literal["tokens", "images", "characters", "seconds", "requests"]
 """What of a request is counted at the latest when it has been answered."""
 _NEEDED: Final[dict[Counted, str]] = {
     "tokens": "`input` and `output`",
     "images": "`per_image` or `per_request`, as its answers need not count tokens",
+    "characters": "`per_character` or `per_request`, as its answers need not count tokens",
+    "seconds": "`per_second` and `unreported_seconds`, or `per_request` alone, as its answers need not say "
+    "how long a recording was",
     "requests": "`per_request`, as its answers need not count tokens",
 }
 

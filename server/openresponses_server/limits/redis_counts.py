@@ -19,13 +19,11 @@ from typing import Any, Final, TypeVar
 
 import structlog
 from redis.asyncio import Redis
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
 from openresponses_server.limits.gate import ConcurrencyLimit
 from openresponses_server.limits.rates import LONGEST_DEBT, MINUTE, SLACK, RatesOf, Used
-from openresponses_server.redis_clients import redis_client
+from openresponses_server.redis_clients import hasty_client
 from openresponses_server.tasks import end_tasks, jittered
 
 # The scripts that Redis runs for the limits, each atomic. Times are Redis' own, in milliseconds, so that the
@@ -100,7 +98,7 @@ if tonumber(redis.call('GET', KEYS[1]) or 0) < 4e18 then redis.call('INCRBY', KE
 redis.call('PEXPIRE', KEYS[1], 2 * 86400000)
 return 1
 """
-"""KEYS: what is spent on a day. Add a cost of up to 10¹⁸; the sum stays within 64 bits."""
+"""KEYS: what is spent on a day. Add a cost of up to 4·10¹⁸; the sum stays within 64 bits."""
 
 # Slots. KEYS: when the lease of each living worker ends, when each of the others was found gone, and, for
 # reports, the hash of one key's counts: `count number` of each worker, their `total`, so that a request costs
@@ -227,6 +225,7 @@ _FAILURES: Final = (RedisError, OSError, TimeoutError)
 _CONNECTIONS: Final = 16
 _RETRY_DELAY: Final = 0.05  # seconds until another worker's release is known
 _HEARTBEATS_PER_FULL_REPORT: Final = 10
+_MOST_PAID: Final = 4 * 10**18  # by a key, until it has been sent
 _PAID_AT_ONCE: Final = 1000  # keys whose costs are sent together, well within the time of a call
 _UNKNOWN: Final = 2  # what reports return to a worker that Redis does not know as alive
 _UNAVAILABLE: Final = "limits_unavailable"
@@ -252,15 +251,7 @@ class SharedCounts:
         heartbeat: float = 1.0,
         lease: float = 4.0,
     ) -> None:
-        self._redis: Redis = redis_client(
-            url,
-            connections=_CONNECTIONS,
-            wait=timeout,
-            protocol=2,
-            socket_timeout=timeout,
-            socket_connect_timeout=timeout,
-            retry=Retry(NoBackoff(), 1),  # a connection that was closed while nobody used it
-        )
+        self._redis: Redis = hasty_client(url, _CONNECTIONS, timeout)
         self._accept, self._spend, self._call, self._pay, self._agree, self._report = (
             self._redis.register_script(each) for each in (ACCEPT, SPEND, CALL, PAY, AGREE, REPORT)
         )
@@ -328,7 +319,7 @@ class SharedCounts:
         if day > latest:
             self._paid = {}
         if day >= latest:
-            self._paid[owner, day] = self._paid.get((owner, day), 0) + cost
+            self._paid[owner, day] = min(self._paid.get((owner, day), 0) + cost, _MOST_PAID)
 
     async def agree(self, kind: str, owner: str) -> bool:
         """Whether this key's count here is within the limit together with those of the other workers. True if

@@ -23,11 +23,11 @@ from openresponses_server.requests.context import check_context
 from openresponses_server.requests.prepared import PreparedRequest
 from openresponses_server.requests.prompts import expanded, unknown_prompt
 from openresponses_server.requests.service import Service
+from openresponses_server.runs.metering import Used
 from openresponses_server.settings import Limits
 from openresponses_server.store.base import TooLarge
 from openresponses_server.store.history import continued, own_input
 
-_BYTES_PER_TOKEN: Final = 4
 _COPIED: Final = 32  # bytes of referenced items that may be stored for each byte of the input
 
 
@@ -161,23 +161,21 @@ def reserve(request: PreparedRequest, _service: Service) -> None:
 
 
 class QuotaCount(Watch, Struct):
-    """Counts a response that an upstream has begun against the quotas of its key, however it ended; `size` is
-    the number of bytes sent upstream, from which tokens are estimated when the upstream reports none."""
+    """Counts a response that an upstream has begun against the quotas of its key, however it ended."""
 
     service: Service
     owner: str
-    model: str
-    size: int
+    used: Used
     stored: bool
 
     def end(self, ended: EndedRun, said: LoggedEnd) -> None:
         if ended.first_bytes is None:
             return
         response = ended.response
-
-        def estimated() -> Usage:
-            tokens = self.service.meters.counter(self.owner)
-            output = sum(tokens.item(item, self.model) for item in response.output)
-            return Usage.of(self.size // _BYTES_PER_TOKEN, output, estimated=True)
-
-        self.service.quotas.ended(self.owner, response, estimated, stored=self.stored, cost=ended.cost)
+        self.service.quotas.ended(
+            self.owner,
+            response,
+            lambda: self.used(response.output) or Usage.of(0, 0),
+            stored=self.stored,
+            cost=ended.cost,
+        )

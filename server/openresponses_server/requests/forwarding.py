@@ -1,9 +1,10 @@
 """Requests that go on to an upstream as they are: embeddings, completions, images, audio, rerank and
 moderations.
 
-Only the field `model` is read, which chooses the upstream and becomes the model's name there. A JSON body is
-decoded one level deep and encoded again, so that a field that is given twice goes on once. A form is scanned
-as it arrives: a small one is kept, a large one streams once its model is known.
+Read are the field `model`, which chooses the upstream and becomes the model's name there, and what the
+request is paid by: `n` images, the characters of a speech's `input`. A JSON body is decoded one level deep
+and encoded again, so that a field that is given twice goes on once. A form is scanned as it arrives: a small
+one is kept, a large one streams once its model is known.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import json
 import re
 import time
 from collections.abc import AsyncIterator, Callable, Iterable
+from fractions import Fraction
 from functools import partial
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -47,41 +49,42 @@ from openresponses_server.upstreams.targets import Target
 _BYTES_PER_TOKEN: Final = 4
 _FORM: Final = "multipart/form-data"
 _MODEL: Final = "model"
+_NUMBER: Final = "n"
+_INPUT: Final = "input"
 _MOST_IMAGES: Final = 1000  # that one request can ask for
+_LONGEST_NUMBER: Final = 32  # bytes
+_MOST_SECONDS: Final = 10**9  # that an answer can say
 _MOST_KEPT: Final = 256 * 1024  # bytes of a form that is kept, to be sent again if its upstream is down
 
 
 class Endpoint(NamedTuple):
     """One kind of request. `setting` is its name in the settings, `path` that below an upstream's address,
-    `operation` that in OpenTelemetry. `tokens`: its answers are billed by tokens, which are estimated where
-    the upstream counts none. `forms`: a body may be a form."""
+    `operation` that in OpenTelemetry. `counted`: what its answers are billed by where they count no tokens;
+    tokens are estimated then. `forms`: a body may be a form."""
 
     setting: Forwarded
     path: str
     operation: str
-    tokens: bool = False
+    counted: Counted
     forms: bool = False
-
-    @property
-    def counted(self) -> Counted:
-        """What is counted at the latest when it has been answered."""
-        if self.tokens:
-            return "tokens"
-        return "images" if self.setting == "images" else "requests"
 
 
 ENDPOINTS: Final = {
-    "/v1/completions": Endpoint("completions", "/completions", "text_completion", tokens=True),
-    "/v1/embeddings": Endpoint("embeddings", "/embeddings", "embeddings", tokens=True),
-    "/v1/moderations": Endpoint("moderations", "/moderations", "moderation"),
-    "/v1/rerank": Endpoint("rerank", "/rerank", "rerank", tokens=True),
-    "/v2/rerank": Endpoint("rerank", "/rerank", "rerank", tokens=True),
-    "/v1/images/generations": Endpoint("images", "/images/generations", "image_generation"),
-    "/v1/images/edits": Endpoint("images", "/images/edits", "image_edit", forms=True),
-    "/v1/images/variations": Endpoint("images", "/images/variations", "image_variation", forms=True),
-    "/v1/audio/speech": Endpoint("audio", "/audio/speech", "speech"),
-    "/v1/audio/transcriptions": Endpoint("audio", "/audio/transcriptions", "transcription", forms=True),
-    "/v1/audio/translations": Endpoint("audio", "/audio/translations", "translation", forms=True),
+    "/v1/completions": Endpoint("completions", "/completions", "text_completion", "tokens"),
+    "/v1/embeddings": Endpoint("embeddings", "/embeddings", "embeddings", "tokens"),
+    "/v1/moderations": Endpoint("moderations", "/moderations", "moderation", "requests"),
+    "/v1/rerank": Endpoint("rerank", "/rerank", "rerank", "tokens"),
+    "/v2/rerank": Endpoint("rerank", "/rerank", "rerank", "tokens"),
+    "/v1/images/generations": Endpoint("images", "/images/generations", "image_generation", "images"),
+    "/v1/images/edits": Endpoint("images", "/images/edits", "image_edit", "images", forms=True),
+    "/v1/images/variations": Endpoint(
+        "images", "/images/variations", "image_variation", "images", forms=True
+    ),
+    "/v1/audio/speech": Endpoint("audio", "/audio/speech", "speech", "characters"),
+    "/v1/audio/transcriptions": Endpoint(
+        "audio", "/audio/transcriptions", "transcription", "seconds", forms=True
+    ),
+    "/v1/audio/translations": Endpoint("audio", "/audio/translations", "translation", "seconds", forms=True),
 }
 """By path."""
 
@@ -94,10 +97,13 @@ class ForwardedBody(Protocol):
     can_be_repeated: bool
     text_bytes: int
     """From which tokens are estimated."""
-    images: int
-    """How many it asks for, if it is for images; 1 where that is not known."""
     received: asyncio.Event
     """Set when nothing of it is read any more."""
+
+    def values(self, name: str) -> list[bytes]:
+        """Those that have arrived of all fields that a server may take for this one, whatever their case is;
+        of a form's fields only `n` is known."""
+        ...
 
     def upload(self, model: str) -> Upload:
         """The body with this model in place of its own."""
@@ -116,31 +122,35 @@ class _JsonBody(Struct):
     fields: dict[str, Raw]
     model: str | None
     text_bytes: int
-    images: int
     can_be_repeated: bool = True
     received: asyncio.Event = field(default_factory=_set)
+
+    def values(self, name: str) -> list[bytes]:
+        return [bytes(value) for each, value in self.fields.items() if each.lower() == name]
 
     def upload(self, model: str) -> Upload:
         return Upload("application/json", whole=encode({**self.fields, _MODEL: model}))
 
 
 class _Form(Struct):
-    """A form that has arrived: `data`, in which the model is `at` these bytes."""
+    """A form that has arrived."""
 
     boundary: str
     data: bytes
+    scanner: MultipartScanner
     model: str | None
-    at: tuple[int, int]
     text_bytes: int = 0
-    images: int = 1
     can_be_repeated: bool = True
     received: asyncio.Event = field(default_factory=_set)
+
+    def values(self, name: str) -> list[bytes]:
+        return self.scanner.numbers if name == _NUMBER else []
 
     def renamed(self, model: str) -> bytes:
         """The same with this model."""
         if self.model is None:
             return model_part(self.boundary, model) + self.data
-        start, end = self.at
+        start, end = self.scanner.model_at
         return self.data[:start] + model.encode() + self.data[end:]
 
     def upload(self, model: str) -> Upload:
@@ -151,15 +161,16 @@ class _ArrivingForm(Struct):
     """A form of which the rest is still to arrive."""
 
     begun: _Form
-    scanner: MultipartScanner
     rest: AsyncIterator[tuple[bytes, bool]]
     length: int | None
     """The bytes of all of it, if the client said so."""
     model: str | None
     text_bytes: int = 0
-    images: int = 1
     can_be_repeated: bool = False
     received: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def values(self, name: str) -> list[bytes]:
+        return self.begun.values(name)
 
     def upload(self, model: str) -> Upload:
         begun, more = self.begun.renamed(model), len(self.begun.data)
@@ -171,10 +182,10 @@ class _ArrivingForm(Struct):
             self.begun = replace(self.begun, data=b"")  # what is sent need not be kept
             return begun.pop()
         async for piece, _ in self.rest:
-            if data := self.scanner.feed(piece):
+            if data := self.begun.scanner.feed(piece):
                 return data
         self.received.set()
-        return self.scanner.close()
+        return self.begun.scanner.close()
 
 
 async def read_body(request: Request, service: Service, endpoint: Endpoint) -> ForwardedBody:
@@ -198,15 +209,33 @@ def _decoded(body: bytes) -> _JsonBody:
     if others:  # some servers read names whatever their case is, and take the last one
         what = f"{others[0]}: the field is called model"
         raise InvalidRequestError(InvalidRequestError.INVALID_VALUE, what, param=_MODEL)
-    return _JsonBody(fields, model, len(body), _images_of(fields.get("n", b"")))
+    return _JsonBody(fields, model, len(body))
 
 
-def _images_of(given: bytes) -> int:
+def _images_of(body: ForwardedBody) -> int:
+    """How many images a body asks for, as far as it has arrived: servers differ in which of several numbers
+    they take and in what they take for one."""
+    return max(map(_number, body.values(_NUMBER)), default=1)
+
+
+def _number(value: bytes) -> int:
+    if len(value) > _LONGEST_NUMBER:
+        return _MOST_IMAGES
     try:
-        number = msgspec.json.decode(given, type=int)
-    except (msgspec.MsgspecError, UnicodeError):
+        number = float(value.strip(b'"'))
+    except ValueError:
         return 1
-    return number if 1 <= number <= _MOST_IMAGES else 1
+    return int(min(number, _MOST_IMAGES)) if number >= 1 else 1
+
+
+def _characters_of(body: ForwardedBody) -> int:
+    """How many characters a body has spoken; where a server may take something else for the text, as many as
+    all of it has bytes."""
+    try:
+        (text,) = (msgspec.json.decode(each, type=str) for each in body.values(_INPUT))
+    except ValueError:  # of msgspec and UTF-8, too
+        return body.text_bytes
+    return len(text)
 
 
 async def _read_form(
@@ -221,12 +250,12 @@ async def _read_form(
         kept += scanner.feed(piece)
         reservation.resize(len(kept) + len(piece))
         if scanner.model is not None and len(kept) > _MOST_KEPT and not is_last:
-            begun = _Form(boundary, bytes(kept), scanner.model, scanner.model_at)
+            begun = _Form(boundary, bytes(kept), scanner, scanner.model)
             length = headers.get("content-length", "")
             known = length.isascii() and length.isdigit() and "content-encoding" not in headers
-            return _ArrivingForm(begun, scanner, pieces, int(length) if known else None, scanner.model)
+            return _ArrivingForm(begun, pieces, int(length) if known else None, scanner.model)
     kept += scanner.close()
-    return _Form(boundary, bytes(kept), scanner.model, scanner.model_at)
+    return _Form(boundary, bytes(kept), scanner, scanner.model)
 
 
 # The usage that an answer reports, wherever it stands: only the beginning and the end of the answer are kept,
@@ -238,6 +267,7 @@ _MOST_TRIED: Final = 4
 _USAGE: Final = re.compile(rb'"usage"[ \t\r\n]{0,8}:[ \t\r\n]{0,8}(?=\{)')
 _JSON: Final = json.JSONDecoder()
 _FRAME: Final = b"data:"
+_COUNTING: Final = re.compile(r"application/(?:[\w.-]+\+)?json\b|text/event-stream\b", re.IGNORECASE)
 # the images of an answer, each by its key or address; of a stream also those that are not finished
 _IMAGE: Final = re.compile(
     rb'"(?:(b64_json)|(url)|type)"[ \t\r\n]{0,8}:[ \t\r\n]{0,8}"(image_\w{1,20}\.partial_image")?'
@@ -245,11 +275,19 @@ _IMAGE: Final = re.compile(
 _LONGEST_IMAGE: Final = 80  # bytes of what is looked for
 
 
+# the seconds of a transcription, whose list of words may be long: behind fields of the answer itself
+_DURATION: Final = re.compile(
+    rb'\s*+\{(?:\s*+"(?!duration")(?:[^"\\]|\\.)*+"\s*+:\s*+(?:"(?:[^"\\]|\\.)*+"|[\w.+-]++)\s*+,)*+'
+    rb'\s*+"duration"\s*+:\s*+([0-9.eE+-]{1,40})\s*+,'
+)
+
+
 class _Answer(Struct):
-    """The fields of a whole answer that count tokens; Cohere has them in `meta`."""
+    """The fields of a whole answer that count tokens, which Cohere has in `meta`, or seconds."""
 
     usage: Any = None
     meta: Any = None
+    duration: Any = None
 
 
 class ImageCounter:
@@ -295,8 +333,7 @@ class UsageFinder:
 
     def usage(self) -> Usage | None:
         """The usage, None if none was found."""
-        found = None if self._last else _whole_usage(bytes(self._first))
-        found = found or _last_usage(bytes(self._first + self._last))
+        found = self._found()
         if found is None:
             return None
         counts: dict[str, Any] = {
@@ -306,14 +343,32 @@ class UsageFinder:
             counts["input_tokens"] = counts["total_tokens"]  # rerank says no more
         return within_bounds(Usage.of(**counts), Diagnostics())
 
+    def seconds(self) -> Fraction | None:
+        """How long a recording was, None if the answer does not say it: in its usage, else as `duration`."""
+        given = [(self._found() or {}).get("seconds"), self._duration()]
+        known = (each for each in given if type(each) in (int, float) and each > 0)
+        return next((Fraction(str(min(each, _MOST_SECONDS))) for each in known), None)
 
-def _whole_usage(answer: bytes) -> dict[str, Any] | None:
-    try:
-        found = msgspec.json.decode(answer, type=_Answer)
-    except (msgspec.MsgspecError, UnicodeError, RecursionError):
-        return None
-    tokens = found.meta.get("tokens") if isinstance(found.meta, dict) else None
-    return next((each for each in (found.usage, tokens) if isinstance(each, dict)), None)
+    def _found(self) -> dict[str, Any] | None:
+        whole = self._whole()
+        tokens = whole.meta.get("tokens") if isinstance(whole.meta, dict) else None
+        found = next((each for each in (whole.usage, tokens) if isinstance(each, dict)), None)
+        return found or _last_usage(bytes(self._first + self._last))
+
+    def _duration(self) -> Any:
+        if (whole := self._whole()).duration is not None:
+            return whole.duration
+        begun = _DURATION.match(self._first)
+        try:
+            return None if begun is None else float(begun[1])
+        except ValueError:
+            return None
+
+    def _whole(self) -> _Answer:
+        try:
+            return _Answer() if self._last else msgspec.json.decode(self._first, type=_Answer)
+        except (msgspec.MsgspecError, UnicodeError, RecursionError):
+            return _Answer()
 
 
 def _last_usage(kept: bytes) -> dict[str, Any] | None:
@@ -391,10 +446,10 @@ class ForwardedRequest:
         self.answer = ForwardedAnswer(request.state.request_id, body.model or target.model)
         self._usage = UsageFinder()
         self._images = ImageCounter() if endpoint.counted == "images" else None
-        self._images_wanted = body.images
+        self._body = body
+        self._counts = True
         self.timing = TokenTiming()
         self._endpoint = endpoint
-        self._sent_bytes = body.text_bytes
         self.attempts = _attempts(endpoint, body, target, request, service)
         watches: list[Watch] = []
         if service.spans is not None:
@@ -413,9 +468,15 @@ class ForwardedRequest:
             cost_of=None if service.prices is None else partial(self._cost, service.prices),
         )
 
+    def begin(self, content_type: str) -> None:
+        """The answer begins. What looks like a count in a transcription that is plain text was spoken."""
+        if self._endpoint.counted == "seconds":
+            self._counts = _COUNTING.match(content_type) is not None
+
     def feed(self, data: bytes) -> None:
         """The next bytes of the answer."""
-        self._usage.feed(data)
+        if self._counts:
+            self._usage.feed(data)
         if self._images is not None:
             self._images.feed(data)
 
@@ -429,17 +490,27 @@ class ForwardedRequest:
         usage = self._usage.usage()
         if usage is not None and usage.total_tokens:
             return usage
-        if not self._endpoint.tokens:
+        if self._endpoint.counted != "tokens":
             return None
-        return Usage.of(self._sent_bytes // _BYTES_PER_TOKEN, self._usage.frames, estimated=True)
+        return Usage.of(self._body.text_bytes // _BYTES_PER_TOKEN, self._usage.frames, estimated=True)
 
     def _cost(self, prices: Prices, upstream_model: str, response: Response) -> int | None:
-        """The cost of the answer; of images that were not all sent, that of those that were wanted."""
-        images = 0
+        usage, counted = response.usage or self._used(), self._endpoint.counted
+        number = self._number(completed=response.status == "completed")
+        return prices.cost(response.model, upstream_model, usage, counted, number)
+
+    def _number(self, *, completed: bool) -> int | Fraction | None:
+        """The number of what is counted beside tokens, None if it is not known; of images that were not all
+        sent, that of those that were asked for."""
         if self._images is not None:
-            wanted = 1 if response.status == "completed" else self._images_wanted
-            images = max(self._images.images, wanted)
-        return prices.cost(response.model, upstream_model, response.usage or self._used(), images)
+            wanted = 1 if completed else _images_of(self._body)
+            return max(self._images.images, wanted)
+        match self._endpoint.counted:
+            case "characters":
+                return _characters_of(self._body)
+            case "seconds":
+                return self._usage.seconds()
+        return None
 
 
 def _attempts(

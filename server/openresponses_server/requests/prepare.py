@@ -56,7 +56,7 @@ from openresponses_server.requests.reasoning import has_encrypted
 from openresponses_server.requests.routes import remember_route, upstream_response
 from openresponses_server.requests.service import Service
 from openresponses_server.requests.truncation import may_truncate
-from openresponses_server.runs.metering import Meter
+from openresponses_server.runs.metering import Meter, Used, cost_of
 from openresponses_server.runs.outcome import LogLine, RunOutcome
 from openresponses_server.runs.pipeline import Translation
 from openresponses_server.runs.rounds import HostedNames, HostedStream, Rounds
@@ -287,15 +287,16 @@ def new_run(request: PreparedRequest, service: Service, choice: int | None = Non
             compaction=compaction,
             may_correct=formatted is not None and not body.stop,
         )
+    used = partial(meter.settle, None) if rounds is None else rounds.used
     outcome = RunOutcome(
         translation,
         attempts,
-        _watches(request, service, traced, LogLine(request.id, attempts), meter),
+        _watches(request, service, traced, LogLine(request.id, attempts), meter, used),
         TokenTiming() if traced is None else traced.timing(),
         ended_elsewhere=persistence is not None,
         losses=losses,
         rounds=() if rounds is None else rounds.usage,
-        cost_of=None if service.prices is None else partial(meter.cost, service.prices),
+        cost_of=None if service.prices is None else partial(cost_of, service.prices, used),
     )
     memory = request.reservation if choice is None else service.available.budget.reserve(request.owner)
     return Run(
@@ -319,7 +320,12 @@ def new_run(request: PreparedRequest, service: Service, choice: int | None = Non
 
 
 def _watches(
-    request: PreparedRequest, service: Service, traced: RunTrace | None, line: LogLine, meter: Meter
+    request: PreparedRequest,
+    service: Service,
+    traced: RunTrace | None,
+    line: LogLine,
+    meter: Meter,
+    used: Used,
 ) -> list[Watch]:
     """What observes the run. The last one is the first that observes its end."""
     watches: list[Watch] = [] if traced is None else [traced]
@@ -327,8 +333,7 @@ def _watches(
     if service.spans is not None:
         parent = service.spans.parent(request.headers)
         watches.append(service.spans.response(parent, body.model or target.model, request.id))
-    size = len(request.translated.outgoing.body)
-    quota = QuotaCount(service, request.owner, target.model, size, body.store is not False)
+    quota = QuotaCount(service, request.owner, used, body.store is not False)
     return [*watches, line, quota, meter, service.metrics.responses]
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any, Final
@@ -206,12 +206,6 @@ class Meter(Watch):
         ):
             self._meters.learn(self._owner, accepting.model, self._given, usage)
 
-    def cost(self, prices: Prices, upstream_model: str, response: Response) -> int | None:
-        """The cost of the response in 10⁻¹² US dollars; that of one without an end is estimated. None if it
-        is not known."""
-        usage = response.usage or self.settle(None, response.output)
-        return 0 if usage is None else prices.cost(response.model, upstream_model, usage)
-
     def _input_tokens(self, more: Sequence[AnyItem] = ()) -> int:
         tokens = self._meters.tokens(self._given.measured, self._target.model, self._owner)
         return tokens + self._output_tokens(more) if more else tokens
@@ -219,6 +213,16 @@ class Meter(Watch):
     def _output_tokens(self, output: Sequence[AnyItem]) -> int:
         measured = measured_output(output, most=SAMPLE)
         return self._meters.tokens(measured, self._target.model, self._owner) * self._share
+
+
+Used = Callable[[Sequence[AnyItem]], Usage | None]
+"""The usage of a response without an end, estimated from its output where no upstream has reported it."""
+
+
+def cost_of(prices: Prices, used: Used, upstream_model: str, response: Response) -> int | None:
+    """The cost of a response in 10⁻¹² US dollars, None if it is not known."""
+    usage = response.usage or used(response.output)
+    return 0 if usage is None else prices.cost(response.model, upstream_model, usage)
 
 
 def input_room_of(target: Target, output: int | None = None) -> int:

@@ -569,22 +569,29 @@ class Rounds:
     def _end_answer(self, written: Sequence[Any], given: Sequence[Any], *, last: bool = False) -> None:
         """Count the latest answer, unless nothing of it came. `given` are the items that it was asked with,
         after those of the request."""
-        reported = self._stream.reported
         self._given = len(self._items)
-        if reported is None and not written:
-            return
-        counted = self._count(reported, written, given)
-        if counted is not None:
+        if (counted := self._counted(written, given)) is not None:
             self.usage.append(counted)
             if self._ended is not None and not last:
                 self._ended(counted)
+
+    def _counted(self, written: Sequence[Any], given: Sequence[Any]) -> Usage | None:
+        reported = self._stream.reported
+        return None if reported is None and not written else self._count(reported, written, given)
 
     def settle(self, usage: Usage | None, output: Sequence[Any]) -> Usage | None:
         """The usage that the response ends with, of which its latest answer has reported this."""
         if not self.usage:
             return self._count(usage, output, ())
         self._end_answer(self._written(output), self._items[: self._given], last=True)
-        return self.usage[0] if len(self.usage) == 1 else sum_of(self.usage)
+        return _sum(self.usage)
+
+    def used(self, output: Sequence[Any]) -> Usage | None:
+        """The usage of a response without an end: of its answers, and of what has come of the latest."""
+        if not self.usage:
+            return self._count(self._stream.reported, output, ())
+        latest_one = self._counted(self._written(output), self._items[: self._given])
+        return _sum(self.usage if latest_one is None else [*self.usage, latest_one])
 
     async def _refusal(self) -> str | None:
         """Why another call may not run; None if it may, which counts it."""
@@ -629,6 +636,10 @@ class Rounds:
             call_id = random_id("call")
         self._call_ids.add(call_id)
         return call_id
+
+
+def _sum(answers: Sequence[Usage]) -> Usage:
+    return answers[0] if len(answers) == 1 else sum_of(answers)
 
 
 def failure(message: str) -> HostedResult:

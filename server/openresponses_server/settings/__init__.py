@@ -461,8 +461,15 @@ class Price(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_
     """Other prices of tokens, for requests with long input."""
     per_image: Dollars | None = None
     """An image of `/v1/images/…`, where the answer does not count tokens or tokens have no price."""
+    per_character: Dollars | None = None
+    """A character of the `input` of `/v1/audio/speech`, in the same cases."""
+    per_second: Dollars | None = None
+    """A second of a recording for `/v1/audio/transcriptions` and `…/translations`, in the same cases."""
+    unreported_seconds: Annotated[int, Meta(ge=0, le=10_000_000)] | None = None
+    """The seconds that count for a recording whose answer does not say how long it was. Default: what it
+    costs is not known."""
     per_request: Dollars | None = None
-    """Each request, beside its tokens or images."""
+    """Each request, beside what it is counted in."""
 
 
 class Capabilities(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):

@@ -237,7 +237,7 @@ _LONGEST: Final = 200  # characters of a model's or agent's name
 
 class UsageBook:
     """Counts the usage of all keys of an application. With `any_key` every key that a client sends is an
-    owner: anybody can make up keys, so that owners without any tokens are not stored."""
+    owner: anybody can make up keys, so that owners without any tokens or costs are not stored."""
 
     def __init__(
         self, clock: Callable[[], float] = time.time, *, max_owners: int = MAX_OWNERS, any_key: bool = False
@@ -278,7 +278,8 @@ class UsageBook:
         """Remove and return the sums that are to be stored."""
         drained = UsageRows([], [])
         for owner in self._sums.owners():
-            if self._any_key and not any(row.counts.total_tokens for row in self._sums.of(owner).days):
+            rows = self._sums.of(owner).days
+            if self._any_key and not any(row.counts.total_tokens or row.counts.cost for row in rows):
                 continue
             found = self._sums.pop(owner)
             drained.days += found.days

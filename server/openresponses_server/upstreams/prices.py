@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
+from fractions import Fraction
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, Final
@@ -18,6 +19,7 @@ from openresponses_server.upstreams.catalog import best_match
 
 _MOST_NAMES: Final = 1024  # names of models whose prices are kept, which clients may make up
 _PER_MILLION: Final = 6
+_OTHERS: Final = "`per_image`, `per_character`, `per_second` or `per_request`"
 
 
 class _Rates(Struct, frozen=True):
@@ -53,22 +55,39 @@ class _Tariff(Struct, frozen=True):
 
     tokens: tuple[tuple[int, _Rates], ...]
     image: int | None
+    character: int | None
+    second: int | None
+    unreported_seconds: int | None
     request: int | None
 
     def counts(self, what: Counted) -> bool:
-        """Whether the cost of a request is known once its tokens, its images or nothing is counted."""
+        """Whether the cost of a request is known once this is counted, as far as it has to be."""
+        if what == "seconds" and self.second is not None:
+            return self.unreported_seconds is not None
         if self.request is not None:
             return True
-        return bool(self.tokens) if what == "tokens" else what == "images" and self.image is not None
+        return bool(self.tokens) if what == "tokens" else self._of_one(what) is not None
 
-    def cost(self, usage: Usage | None, images: int) -> int | None:
+    def cost(self, usage: Usage | None, what: Counted, number: int | Fraction | None) -> int | None:
         """The cost of what was counted, None if it is not known."""
         fee = self.request or 0
         if usage is not None and self.tokens:
             return fee + sum(map(self._cost_of_tokens, rounds_of(usage)))
-        if images and self.image is not None:
-            return fee + images * self.image
-        return self.request
+        if (price := self._of_one(what)) is None:
+            return self.request
+        if number is None and what == "seconds" and self.unreported_seconds is not None:
+            number = self.unreported_seconds
+        return None if number is None else fee + round(number * price)
+
+    def _of_one(self, what: Counted) -> int | None:
+        match what:
+            case "images":
+                return self.image
+            case "characters":
+                return self.character
+            case "seconds":
+                return self.second
+        return None
 
     def round_costs(self, usage: Usage) -> list[int]:
         """The cost of the tokens of each answer that a usage is the sum of."""
@@ -97,12 +116,20 @@ class Prices:
         tariffs = (self._of(model, each) for each in upstream_models)
         return all(tariff is not None and tariff.counts(what) for tariff in tariffs)
 
-    def cost(self, model: str, upstream_model: str, usage: Usage | None, images: int = 0) -> int | None:
-        """The cost in units of a response with this usage, None if nothing counted tokens, or of so many
-        images; None if there is no price for that. Each round of the usage has the prices of its own length.
-        Tokens of which only the total is known cost as the dearer of input and output."""
+    def cost(
+        self,
+        model: str,
+        upstream_model: str,
+        usage: Usage | None,
+        what: Counted = "tokens",
+        number: int | Fraction | None = None,
+    ) -> int | None:
+        """The cost in units of a response with this usage, None if nothing counted tokens, or else of this
+        number of what is counted, None if nobody knows it; None if there is no price for that. Each round of
+        the usage has the prices of its own length. Tokens of which only the total is known cost as the dearer
+        of input and output."""
         tariff = self._of(model, upstream_model)
-        return None if tariff is None else tariff.cost(usage, images)
+        return None if tariff is None else tariff.cost(usage, what, number)
 
     def shown(self, model: str, upstream_models: Sequence[str], usage: Usage) -> CostShown:
         """The cost of a response of which only the names are known that its model may have upstream: it is
@@ -111,8 +138,9 @@ class Prices:
         tariff = tariffs.pop() if len(tariffs) == 1 else None
         if tariff is None:
             return CostShown()
+        cost = dollars(tariff.cost(usage, "tokens", None))
         rounds = tariff.round_costs(usage) if usage.rounds is not UNSET else []
-        return CostShown(dollars(tariff.cost(usage, 0)), [dollars(each) or "" for each in rounds])
+        return CostShown(cost, [dollars(each) or "" for each in rounds])
 
     def _find(self, model: str, upstream_model: str) -> _Tariff | None:
         pattern = best_match(model, self._given)
@@ -135,7 +163,7 @@ def dollars(cost: int | None) -> str | None:
     """A cost in US dollars, exactly, as a decimal number; None if it is not known."""
     if cost is None:
         return None
-    text = f"{Decimal(cost).scaleb(-UNIT):f}"
+    text = f"{Decimal(f'{cost}e-{UNIT}'):f}"
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
@@ -143,18 +171,22 @@ def _tariff(price: Price, where: str) -> _Tariff:
     try:
         tokens = [] if price.input is None or price.output is None else [(0, _rates(price))]
         tiers = [(tier.above, _rates(tier)) for tier in price.tiers]
-        image, request = (
-            None if each is None else units(each) for each in (price.per_image, price.per_request)
-        )
-    except ValueError:
-        raise SettingsError("a price is a number", where) from None
+        image, character, second, request = others = [
+            None if each is None else _unit_price(each)
+            for each in (price.per_image, price.per_character, price.per_second, price.per_request)
+        ]
+    except ValueError as error:
+        raise SettingsError(f"a price can't be used: {error}", where) from None
     if (price.input is None) != (price.output is None) or (not tokens and (tiers or _parts_of(price))):
         raise SettingsError("the price of tokens has `input` and `output`", where)
-    if not tokens and image is None and request is None:
-        raise SettingsError("it has no price: `input` and `output`, `per_image` or `per_request`", where)
+    if price.unreported_seconds is not None and price.per_second is None:
+        raise SettingsError("`unreported_seconds` are for a price with `per_second`", where)
+    if not tokens and all(each is None for each in others):
+        raise SettingsError(f"it has no price: `input` and `output`, {_OTHERS}", where)
     if len({above for above, _ in tiers}) != len(tiers):
         raise SettingsError("two tiers begin at the same number of tokens", where)
-    return _Tariff(tuple(sorted([*tokens, *tiers], key=lambda each: -each[0])), image, request)
+    rates = tuple(sorted([*tokens, *tiers], key=lambda each: -each[0]))
+    return _Tariff(rates, image, character, second, price.unreported_seconds, request)
 
 
 def _parts_of(price: Price) -> bool:
@@ -166,4 +198,12 @@ def _rates(price: Price | PriceTier) -> _Rates:
     cached = given if price.cached_input is None else price.cached_input
     written = given if price.cache_write is None else price.cache_write
     reasoning = output if price.reasoning is None else price.reasoning
-    return _Rates(*(units(each, _PER_MILLION) for each in (given, cached, written, output, reasoning)))
+    return _Rates(*(_unit_price(each, _PER_MILLION) for each in (given, cached, written, output, reasoning)))
+
+
+def _unit_price(dollars: float, exponent: int = 0) -> int:
+    """The units for one. Raises ValueError for what is not finite, and for a price that would be none."""
+    price = units(dollars, exponent)
+    if dollars and not price:
+        raise ValueError(f"it is not 0, and less than 10⁻¹² US dollars for one: {dollars}")
+    return price

@@ -19,13 +19,11 @@ from typing import Any, Final, TypeVar
 import structlog
 from msgspec import Struct
 from redis.asyncio import Redis
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
 from openresponses_bridge.errors import WireError
 from openresponses_bridge.protocol.codec import decode_json, encode
-from openresponses_server.redis_clients import redis_client
+from openresponses_server.redis_clients import hasty_client, redis_client
 from openresponses_server.tasks import end_tasks, jittered
 from openresponses_server.upstreams.choice import LONGEST, PROBE_SECONDS, Change, Route, State
 from openresponses_server.upstreams.routes import RouteTable
@@ -95,15 +93,7 @@ class RedisRoutes:
         failed: Callable[[str, str], None],
         prefix: str = "openresponses-bridge:{routes}",
     ) -> None:
-        self._redis: Redis = redis_client(
-            url,
-            connections=_CONNECTIONS,
-            wait=_TIMEOUT,
-            protocol=2,
-            socket_timeout=_TIMEOUT,
-            socket_connect_timeout=_TIMEOUT,
-            retry=Retry(NoBackoff(), 1),
-        )
+        self._redis: Redis = hasty_client(url, _CONNECTIONS, _TIMEOUT)
         self._listening: Redis = redis_client(url, socket_timeout=_POLL + 5.0, socket_connect_timeout=5.0)
         self._table = table
         self._failed = failed

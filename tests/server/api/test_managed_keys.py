@@ -214,6 +214,20 @@ def test_an_expired_key_is_not_accepted(managed: Managed) -> None:
     assert call(managed.base, "GET", "/v1/models", headers=headers).status == 401
 
 
+def test_a_key_that_expires_later_than_any_date_is_listed(managed: Managed, tmp_path: Path) -> None:
+    key_id, _ = managed.add("--expires", "9999-12-31T23:59:59")
+    exported = CliRunner().invoke(main, ["db", "export", "--store", managed.store])
+    lines = [json.loads(line) for line in exported.stdout.splitlines()]
+    (line,) = [each for each in lines if each.get("key") == key_id]
+    late = line | {"key": "late", "hash": "0" * 64, "expires_at": 9e11}
+    (tmp_path / "keys").write_text(json.dumps(late) + "\n")
+    done = CliRunner().invoke(main, ["db", "import", "--store", managed.store, str(tmp_path / "keys")])
+    assert done.exit_code == 0, done.output
+    rows = managed.keys("list").output.splitlines()
+    shown = [row for row in rows if row.startswith((key_id, "late"))]
+    assert [row.rpartition("  ")[2] for row in shown] == ["expires=9999-12-31T23:59Z"] * 2
+
+
 def test_a_websocket_of_a_revoked_key_ends_at_its_next_turn(managed: Managed) -> None:
     key_id, headers = managed.add()
     managed.becomes(headers, 200)
@@ -272,6 +286,8 @@ def test_a_store_in_memory_and_pass_through_are_refused(tmp_path: Path) -> None:
         ["--usd-per-day", "٣"],
         ["--expires", "soon"],
         ["--expires", "99999999d"],
+        ["--expires", "999999w"],
+        ["--expires", "1969-12-31"],
         ["--name", ""],
         ["--owner", "a\nb"],
         ["--model", "x" * 201],

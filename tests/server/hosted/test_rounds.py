@@ -2,6 +2,7 @@
 
 import io
 import json
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,11 +12,12 @@ import pytest
 
 from openresponses_server.observation.recordings.records import Note, decode_record
 from openresponses_server.runs.metering import Meters
-from openresponses_server.settings import FunctionSettings, Limits, Settings, Tracing, UpstreamSettings
+from openresponses_server.settings import FunctionSettings, Limits, Price, Settings, Tracing, UpstreamSettings
+from openresponses_server.settings.files import hashed
 from tests.support.logs import log_as_in_production
 from tests.support.schema import event_violations
-from tests.support.serving import Reply, call, respond, serving, stream
-from tests.support.upstream import DONE, Script, ScriptedUpstream, chunk, frame
+from tests.support.serving import Reply, call, opened, respond, serving, stream
+from tests.support.upstream import DONE, HANG, Script, ScriptedUpstream, chunk, frame
 from tests.support.upstream import call as tool_call
 
 MODULE = """
@@ -30,6 +32,7 @@ def read(size: int) -> str:
     return "word " * (size // 5)
 """
 ROUNDS = "openresponses-bridge:rounds"
+ONE = {"authorization": "Bearer one"}
 COUNTS = {"cached_tokens": 0, "reasoning_tokens": 0, "cache_write_tokens": 0}
 
 
@@ -119,6 +122,37 @@ def test_a_round_that_failed_counts_those_before_it(upstream: ScriptedUpstream, 
         final = stream(base, model="m").final
     assert final["status"] == "failed"
     assert final["usage"][ROUNDS] == [counted(10, 2), counted(20, 3)]
+
+
+@pytest.mark.parametrize("words", [0, 20])
+def test_s8_who_leaves_in_a_later_round_pays_all_of_them(
+    upstream: ScriptedUpstream, tmp_path: Path, words: int
+) -> None:
+    second = Script([*[chunk(content="word ") for _ in range(words)], HANG])
+    upstream.scripts["m"] = [answer((100_000, 10), "Let me see.", size=4000), second]
+    log = io.StringIO()
+    log_as_in_production(log)
+    prices = {"m": Price(input=1e6, output=1e6)}  # a dollar for each token
+    limits = Limits(tokens_per_minute_per_key=5000)
+    with reading(upstream, tmp_path, prices=prices, limits=limits, api_keys=[hashed("one")]) as base:
+        asked = {"model": "m", "input": "x", "stream": True, "store": False}
+        with opened(base, "POST", "/v1/responses", asked, ONE) as reply:
+            data = b""
+            while len(upstream.received) < 2 or data.count(b"output_text.delta") < words + 1:
+                data += reply.read1(65536)
+        deadline = time.monotonic() + 60
+        while not call(base, "GET", "/v1/usage", None, ONE).json["data"]:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        cost = float(call(base, "GET", "/v1/usage", None, ONE).json["cost_usd"])
+        assert respond(base, ONE, model="m").status == 429
+    log_as_in_production()
+    if words:  # with what the call gave
+        assert 100_010 + 700 + words / 2 < cost < 100_010 + 2000 + 2 * words
+    else:
+        assert cost == 100_010, "nothing of the second answer came"
+    (line,) = (each for each in map(json.loads, log.getvalue().splitlines()) if each["event"] == "response")
+    assert float(line["cost_usd"]) == cost
 
 
 def test_estimates_are_not_corrected_by_sums(

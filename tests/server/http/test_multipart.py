@@ -8,6 +8,7 @@ from openresponses_bridge.errors import InvalidRequestError
 from openresponses_server.http.multipart import MultipartScanner, boundary_of, content_type_of, model_part
 
 MODEL = b'--b\r\nContent-Disposition: form-data; name="model"\r\n\r\n%b\r\n'
+NUMBER = MODEL.replace(b'"model"', b'"n"')
 FILE = (
     b'--b\r\ncontent-disposition: form-data; name="file"; filename="a.wav"\r\n'
     b"content-type: audio/wav\r\n\r\n%b\r\n"
@@ -33,6 +34,33 @@ def test_model_is_found_wherever_it_is(size: int | None) -> None:
         start, end = scanner.model_at
         assert scanner.model == "m 1"
         assert body[start:end] == b"m 1"
+
+
+@pytest.mark.parametrize("size", [None, 1, 2, 7])
+def test_every_number_is_found_wherever_it_is(size: int | None) -> None:
+    body = NUMBER % b"3" + FILE % b"x" + MODEL % b"m" + (NUMBER % b" 4").replace(b'"n"', b"N") + END
+    scanner = scanned(body, size)
+    assert scanner.numbers == [b"3", b" 4"]
+    assert scanner.model == "m"
+    start, end = scanner.model_at
+    assert body[start:end] == b"m"
+    assert scanned(FILE.replace(b'"file"', b'"n"') % b"3" + END, size).numbers == []
+
+
+def test_an_endless_number_is_not_kept() -> None:
+    scanner = MultipartScanner("b")
+    scanner.feed(NUMBER.partition(b"%b")[0])
+    for _ in range(32 + len(b"\r\n--b") - 1):  # the last of these may belong to the delimiter
+        scanner.feed(b"0")
+    with pytest.raises(InvalidRequestError, match="n has more than 32 bytes"):
+        scanner.feed(b"0")
+
+
+@pytest.mark.parametrize("size", [None, 1, 2, 7])
+def test_what_is_kept_may_be_as_long_as_its_limit_however_it_arrives(size: int | None) -> None:
+    scanner = scanned(MODEL % (b"m" * 4096) + NUMBER % (b"0" * 32) + END, size)
+    assert scanner.model == "m" * 4096
+    assert scanner.numbers == [b"0" * 32]
 
 
 def test_form_without_model_gets_one() -> None:
@@ -78,6 +106,7 @@ HOSTILE = {
     "long headers": part(b"a: " + b"x" * 9000) + END,
     "many headers": part(b"".join(b"a%d: x\r\n" % at for at in range(40)) + DISPOSITION + b'name="a"') + END,
     "a long model": MODEL % (b"m" * 5000) + END,
+    "a long number": MODEL % b"m" + NUMBER % (b"0" * 33) + END,
     "a model with a line end": MODEL % b"m\r\nx" + END,
     "a model that is not text": MODEL % b"\xff" + END,
 }

@@ -158,6 +158,21 @@ async def test_workers_spend_the_budget_of_a_key_together(server: OwnRedis) -> N
         assert not one._others.alone  # type: ignore[union-attr]
 
 
+async def test_costs_that_are_sent_together_fit_as_each_does(server: OwnRedis) -> None:
+    async with AsyncExitStack() as stack:
+        shared = await joined(stack, server.url, "much")
+        budget = MoneyBudget(1e6, PRICES, shared, clock=Clock())
+        for _ in range(20):
+            budget.pay("k", 10**18)
+        await shared._send()
+        budget.pay("k", 10**18)
+        await shared._send()
+        assert not shared.alone
+        client = redis.Redis.from_url(server.url)
+        (key,) = client.keys("much:usd:*:k")
+        assert 10**18 <= int(client.get(key)) < 2**63
+
+
 async def test_what_was_spent_while_redis_did_not_answer_is_counted_afterwards(server: OwnRedis) -> None:
     async with AsyncExitStack() as stack:
         shared: list[SharedCounts] = [await joined(stack, server.url, "late") for _ in "ab"]
@@ -255,6 +270,9 @@ PRICED = {
     "both": Price(input=10.0, output=40.0, per_image=0.04),
     "fee": Price(per_request=0.006),
     "free": Price(per_request=0.0),
+    "speech": Price(per_character=0.000015),
+    "sound": Price(per_second=0.0001, unreported_seconds=7200),
+    "short sound": Price(per_second=0.0001),
 }
 FORWARDED: dict[str, tuple[str, dict[str, Any], Any, str]] = {
     # name of the model → path, body, answer, cost
@@ -314,18 +332,156 @@ def test_images_are_paid_by_their_tokens_else_each(
         assert call(base, "POST", IMAGES, body, ONE).status == 429
 
 
-def test_a_client_that_leaves_pays_the_images_that_it_asked_for(upstream: ScriptedUpstream) -> None:
-    upstream.pages[IMAGES] = Script([b'{"data":[{"b64_json":"', HANG], 200, JSON)
-    with budgeted(upstream, 0.4, **PRICED) as base:
-        body = {"model": "image", "prompt": "x", "n": 10}
-        with opened(base, "POST", IMAGES, body, ONE) as reply:
-            assert reply.read(5)
-        deadline = time.monotonic() + 60
-        while cost_at(base) == "0":
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
-        assert cost_at(base) == "0.4"
-        assert call(base, "POST", IMAGES, body, ONE).status == 429
+def form(**fields: str | bytes) -> bytes:
+    """A form with these fields in this order, in which bytes are a file."""
+    parts = [
+        b'--b\r\nContent-Disposition: form-data; name="%b"%b\r\n\r\n%b\r\n'
+        % (
+            name.encode(),
+            b'; filename="a"' * isinstance(value, bytes),
+            value if isinstance(value, bytes) else value.encode(),
+        )
+        for name, value in fields.items()
+    ]
+    return b"".join(parts) + b"--b--\r\n"
+
+
+def cost_after_leaving(base: str, path: str, body: Any, headers: dict[str, str]) -> Any:
+    """What the request has cost of which the client reads the beginning of the answer alone."""
+    with opened(base, "POST", path, body, headers) as reply:
+        assert reply.read(5)
+    deadline = time.monotonic() + 60
+    while call(base, "GET", "/v1/usage", None, ONE).json["data"] == []:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    return cost_at(base)
+
+
+EDITS = "/v1/images/edits"
+PICTURE = b"x" * 600_000
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "cost"),
+    [
+        (IMAGES, {"n": 10}, "0.4"),
+        (IMAGES, {"n": "10"}, "0.4"),
+        (IMAGES, {"n": 1, "N": 10}, "0.4"),
+        (IMAGES, {"n": 10**9}, "40"),
+        (IMAGES, {"n": "0" * 40 + "3"}, "40"),
+        (IMAGES, {"n": [3]}, "0.04"),
+        (IMAGES, {"n": -3}, "0.04"),
+        (IMAGES, {}, "0.04"),
+        (EDITS, form(model="image", image=b"x", n="3"), "0.12"),
+        (EDITS, form(model="image", n="3", image=PICTURE), "0.12"),
+        (EDITS, form(model="image", image=PICTURE, n="3"), "0.12"),
+        (EDITS, form(model="image", image=PICTURE, n="1", N=" 3.0 "), "0.12"),
+        (EDITS, form(model="image", image=PICTURE, n="nan"), "0.04"),
+        (EDITS, form(model="image", image=PICTURE, n=b"3"), "0.04"),
+        (EDITS, form(model="image", image=PICTURE), "0.04"),
+    ],
+)
+def test_a_client_that_leaves_pays_the_images_that_it_asked_for(
+    upstream: ScriptedUpstream, path: str, body: Any, cost: str
+) -> None:
+    upstream.pages[path] = Script([b'{"data":[{"b64_json":"', HANG], 200, JSON)
+    given = body if isinstance(body, bytes) else {"model": "image", "prompt": "x", **body}
+    headers = {**ONE, **(FORM if isinstance(body, bytes) else {})}
+    with budgeted(upstream, float(cost), **PRICED) as base:
+        assert cost_after_leaving(base, path, given, headers) == cost
+        assert call(base, "POST", path, given, headers).status == 429
+
+
+SPEECH = "/v1/audio/speech"
+
+
+@pytest.mark.parametrize(
+    ("body", "cost"),
+    [
+        (b'{"model":"speech","input":"na\\u00efve \xf0\x9f\x99\x82"}', 7),
+        (b'{"model":"speech","input":"a","input":"bcd"}', 3),
+        (b'{"model":"speech","input":""}', 0),
+        # whatever a server makes of these, it can't be more
+        (b'{"model":"speech","input":"a","Input":"bcd"}', 44),
+        (b'{"model":"speech","input":["a","bcd"]}', 38),
+        (b'{"model":"speech","text":"a"}', 29),
+    ],
+)
+def test_speech_is_paid_by_its_characters(upstream: ScriptedUpstream, body: bytes, cost: int) -> None:
+    upstream.pages[SPEECH] = Script([b"ID3", b"sound"], 200, {"content-type": "audio/mpeg"})
+    with budgeted(upstream, 1.0, **PRICED) as base:
+        assert call(base, "POST", SPEECH, body, {**ONE, "content-type": JSON["content-type"]}).status == 200
+        assert float(cost_at(base)) == pytest.approx(cost * 0.000015)
+
+
+HEARD = "/v1/audio/transcriptions"
+WORDS = [{"word": "duration", "start": 0.1, "duration": 5}] * 20_000
+EVENTS = {"content-type": "text/event-stream"}
+LAST_EVENT = b'data: {"type":"transcript.text.done","text":"a","usage":{"type":"duration","seconds":9}}\n\n'
+
+
+def sound(value: Any, kind: dict[str, str] = JSON) -> Script:
+    return Script([value if isinstance(value, bytes) else json.dumps(value).encode()], 200, kind)
+
+
+@pytest.mark.parametrize(
+    ("reply", "cost"),
+    [
+        (sound({"text": "a", "usage": {"type": "duration", "seconds": 9}}), "0.0009"),
+        (sound({"text": "a", "duration": 8.47, "usage": {"type": "duration", "seconds": 9}}), "0.0009"),
+        (sound({"task": "transcribe", "duration": 8.47, "text": "a"}), "0.000847"),
+        (sound({"words": WORDS[:9], "duration": 8.470000267028809, "text": "a"}), "0.000847000027"),
+        (sound({"task": 'a"b', "x": None, "duration": 3600, "text": "a", "words": WORDS}), "0.36"),
+        (sound({"text": "a", "words": WORDS, "usage": {"type": "duration", "seconds": 3600}}), "0.36"),
+        (sound(b'data: {"type":"transcript.text.delta","delta":"a"}\n\n' + LAST_EVENT, EVENTS), "0.0009"),
+        (sound(b'{"x":NaN,"duration":8.47,"usage":{"seconds":NaN}}'), "0.000847"),
+        # what does not say it, as far as the answer itself and no text in it speaks
+        (sound({"text": "a"}), "0.72"),
+        (sound({"words": WORDS, "duration": 8.47}), "0.72"),
+        (sound({"text": '"duration": 1, "usage": {"seconds": 1}', "words": WORDS}), "0.72"),
+        (sound(b'"usage": {"seconds": 1}', {"content-type": "text/plain"}), "0.72"),
+        (sound(b'{"duration":1,"text":"a"}', {"content-type": "text/vtt; charset=utf-8"}), "0.72"),
+        (sound({"duration": "8.47", "text": "a"}), "0.72"),
+        (sound({"duration": True, "usage": {"seconds": 0}}), "0.72"),
+        (sound({"duration": -5, "usage": {"seconds": -5}}), "0.72"),
+        (sound(b'{"duration":1e999,"text":"a"}'), "100000"),
+        (sound({"usage": {"seconds": 10**30}}), "100000"),
+    ],
+)
+def test_a_recording_is_paid_by_the_seconds_that_the_answer_says(
+    upstream: ScriptedUpstream, reply: Script, cost: str
+) -> None:
+    upstream.pages[HEARD] = reply
+    with budgeted(upstream, float(cost), **PRICED) as base:
+        body, headers = form(model="sound", file=b"x"), {**ONE, **FORM}
+        assert call(base, "POST", HEARD, body, headers).status == 200
+        assert cost_at(base) == cost
+        assert call(base, "POST", HEARD, body, headers).status == 429
+
+
+@pytest.mark.parametrize(
+    ("begun", "cost"), [(b'{"task":"transcribe","duration":8.47,"text":"', "0.000847"), (b"data: {}", "0.72")]
+)
+def test_a_client_that_leaves_pays_the_seconds_that_were_said_or_else_the_most(
+    upstream: ScriptedUpstream, begun: bytes, cost: str
+) -> None:
+    upstream.pages[HEARD] = Script([begun, HANG], 200, JSON)
+    body, headers = form(model="sound", file=b"x"), {**ONE, **FORM}
+    with budgeted(upstream, float(cost), **PRICED) as base:
+        assert cost_after_leaving(base, HEARD, body, headers) == cost
+
+
+def test_a_recording_whose_length_nobody_knows_has_no_known_cost(upstream: ScriptedUpstream) -> None:
+    upstream.pages[HEARD] = sound({"text": "a"})
+    body = form(model="short sound", file=b"x")
+    settings = Settings(upstreams=[UpstreamSettings(url=upstream.url)], prices=PRICED, forwarding=["audio"])
+    with serving(settings) as base:
+        assert call(base, "POST", HEARD, body, FORM).status == 200
+        assert call(base, "GET", "/v1/usage").json["cost_usd"] is None
+    with budgeted(upstream, 1.0, **PRICED) as base:
+        refused = call(base, "POST", HEARD, body, {**ONE, **FORM})
+        assert (refused.status, refused.error["code"]) == (400, "model_without_price")
+        assert "`per_second` and `unreported_seconds`" in refused.error["message"]
 
 
 OTHERS: dict[str, tuple[str, Any, dict[str, str]]] = {

@@ -447,10 +447,11 @@ def test_s10_a_book_is_bounded_whatever_models_and_days_there_are(monkeypatch: p
 
 def test_s10_keys_that_anybody_makes_up_are_not_stored() -> None:
     book = UsageBook(any_key=True)
-    for owner in ("made up", "real"):
-        book.add(owner, "", "m", None, failed=True)
+    for owner in ("made up", "real", "draws"):
+        book.add(owner, "", "m", None, failed=True, cost=0)
     book.add("real", "", "m", Usage.of(1, 1), failed=False)
-    assert [(row.owner, row.counts.requests) for row in book.drain().days] == [("real", 2)]
+    book.add("draws", "", "m", None, failed=False, cost=40_000_000_000)  # an image, which has no tokens
+    assert [(row.owner, row.counts.requests) for row in book.drain().days] == [("real", 2), ("draws", 2)]
     assert book.of("made up").days
     assert not book.of("real")
 

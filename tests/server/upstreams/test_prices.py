@@ -1,5 +1,6 @@
 """What responses cost."""
 
+from fractions import Fraction
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from structlog.testing import capture_logs
 
 from openresponses_bridge.protocol.usage import Usage, sum_of
 from openresponses_bridge.seal import Sealer
-from openresponses_server.limits.money import Counted
+from openresponses_server.limits.money import Counted, units
 from openresponses_server.settings import (
     Price,
     PriceTier,
@@ -54,6 +55,11 @@ def used(**given: int) -> Usage:
 )
 def test_each_kind_of_token_has_its_price(given: Usage, cost: str | None) -> None:
     assert dollars(Prices({"gpt": GPT}).cost("gpt", "u", given)) == cost
+
+
+def test_a_cost_is_shown_in_all_of_its_digits() -> None:
+    assert dollars(10**40 + 1) == f"1{'0' * 28}.000000000001"
+    assert [dollars(each) for each in (1, 10**12, -15 * 10**11, 0)] == ["0.000000000001", "1", "-1.5", "0"]
 
 
 def test_what_is_not_given_is_as_input_and_output_and_the_closest_name_counts() -> None:
@@ -111,7 +117,7 @@ def test_the_operators_own_prices_go_before_those_of_the_file_which_are_by_the_u
     assert prices.shown("fast", ["gpt-9", "other"], one) == CostShown()
 
 
-def test_what_is_not_counted_in_tokens_costs_by_the_image_and_request_or_is_not_known() -> None:
+def test_what_is_not_counted_in_tokens_costs_by_its_number_and_request_or_is_not_known() -> None:
     prices = Prices(
         {
             "image": Price(per_image=0.04),
@@ -120,34 +126,60 @@ def test_what_is_not_counted_in_tokens_costs_by_the_image_and_request_or_is_not_
             "tokens": Price(input=5.0, output=40.0),
             "tokens and fee": Price(input=5.0, output=40.0, per_request=0.001),
             "free": Price(per_request=0.0),
+            "speech": Price(per_character=0.000015),
+            "sound": Price(per_second=0.0001),
+            "long sound": Price(per_second=0.0001, unreported_seconds=7200),
+            "sound and fee": Price(per_second=0.0001, per_request=0.001),
+            "all": Price(input=5.0, output=40.0, per_second=0.0001, unreported_seconds=60, per_request=0.001),
         }
     )
-    found = {
-        name: [
-            dollars(prices.cost(name, "u", usage, images))
-            for usage, images in ((None, 0), (None, 3), (used(input=100, output=200), 3))
-        ]
-        for name in ("image", "both", "fee", "tokens", "tokens and fee", "free", "unknown")
+    names = ["image", "both", "fee", "tokens", "tokens and fee", "free", "unknown"]
+    names += ["speech", "sound", "long sound", "sound and fee", "all"]
+    asked: list[tuple[Usage | None, Counted, int | Fraction | None]] = [
+        (None, "requests", None),
+        (None, "images", 3),
+        (None, "characters", 4001),
+        (None, "seconds", Fraction("8.47")),
+        (None, "seconds", None),
+        (used(input=100, output=200), "seconds", 3),
+    ]
+    assert {name: [dollars(prices.cost(name, "u", *each)) for each in asked] for name in names} == {
+        "image": [None, "0.12", None, None, None, None],
+        "both": [None, "0.12", None, None, None, "0.0085"],
+        "fee": ["0.001"] * 6,
+        "tokens": [None, None, None, None, None, "0.0085"],
+        "tokens and fee": [*["0.001"] * 5, "0.0095"],
+        "free": ["0"] * 6,
+        "unknown": [None] * 6,
+        "speech": [None, None, "0.060015", None, None, None],
+        "sound": [None, None, None, "0.000847", None, "0.0003"],
+        "long sound": [None, None, None, "0.000847", "0.72", "0.0003"],
+        "sound and fee": ["0.001", "0.001", "0.001", "0.001847", None, "0.0013"],
+        "all": ["0.001", "0.001", "0.001", "0.001847", "0.007", "0.0095"],
     }
-    assert found == {
-        "image": [None, "0.12", "0.12"],
-        "both": [None, "0.12", "0.0085"],
-        "fee": ["0.001", "0.001", "0.001"],
-        "tokens": [None, None, "0.0085"],
-        "tokens and fee": ["0.001", "0.001", "0.0095"],
-        "free": ["0", "0", "0"],
-        "unknown": [None, None, None],
+    kinds: list[Counted] = ["tokens", "images", "characters", "seconds", "requests"]
+    assert {name: [kind for kind in kinds if prices.has(name, ["u"], kind)] for name in names} == {
+        "image": ["images"],
+        "both": ["tokens", "images"],
+        "fee": kinds,
+        "tokens": ["tokens"],
+        "tokens and fee": kinds,
+        "free": kinds,
+        "unknown": [],
+        "speech": ["characters"],
+        "sound": [],  # an answer need not say how long it was
+        "long sound": ["seconds"],
+        "sound and fee": ["tokens", "images", "characters", "requests"],
+        "all": kinds,
     }
-    kinds: list[Counted] = ["tokens", "images", "requests"]
-    assert {name: [prices.has(name, ["u"], kind) for kind in kinds] for name in found} == {
-        "image": [False, True, False],
-        "both": [True, True, False],
-        "fee": [True] * 3,
-        "tokens": [True, False, False],
-        "tokens and fee": [True] * 3,
-        "free": [True] * 3,
-        "unknown": [False] * 3,
-    }
+
+
+@given(st.floats(0.001, 1e6), st.floats(1e-12, 1.0))
+def test_seconds_are_paid_to_the_nearest_unit(seconds: float, price: float) -> None:
+    exactly = Fraction(str(seconds)) * units(price)
+    cost = Prices({"m": Price(per_second=price)}).cost("m", "u", None, "seconds", Fraction(str(seconds)))
+    assert cost is not None
+    assert abs(cost - exactly) <= Fraction(1, 2)
 
 
 def test_the_report_and_the_log_line_say_it_and_an_unknown_price_is_null(upstream: ScriptedUpstream) -> None:
@@ -185,6 +217,14 @@ def test_the_report_and_the_log_line_say_it_and_an_unknown_price_is_null(upstrea
         "cached_input = 1.0\nper_image = 1.0",
         "per_image = nan",
         "per_request = -1.0",
+        "per_character = nan",
+        "per_character = 1e-13",
+        "input = 1.0\noutput = 1.0\ncached_input = 1e-7",
+        "per_second = -0.1",
+        "unreported_seconds = 60",
+        "per_image = 1.0\nunreported_seconds = 60",
+        "per_second = 1.0\nunreported_seconds = -1",
+        "per_second = 1.0\nunreported_seconds = 1.5",
         "per_image = 1.0\ntiers = [{ above = 1, input = 1.0, output = 1.0 }]",
         "input = 1.0\noutput = 1.0\ntiers = [{ above = 0, input = 1.0, output = 1.0 }]",
         "input = 1.0\noutput = 1.0\ntiers = [{ above = 1, input = nan, output = 1.0 }]",
@@ -205,6 +245,9 @@ def test_the_config_of_the_page_can_be_used(tmp_path: Path) -> None:
     (tmp_path / "bridge.toml").write_text(block.code)
     settings = load_settings(tmp_path / "bridge.toml")
     prices = Prices(settings.prices, build_router(settings, Sealer()).catalog.filed_prices)
-    assert dollars(prices.cost("gpt-image-1", "u", None, 2)) == "0.08"
+    assert dollars(prices.cost("gpt-image-1", "u", None, "images", 2)) == "0.08"
+    assert dollars(prices.cost("tts-1", "u", None, "characters", 1000)) == "0.015"
+    assert dollars(prices.cost("whisper-1", "u", None, "seconds", 60)) == "0.006"
+    assert dollars(prices.cost("whisper-1", "u", None, "seconds")) == "0.72"
     assert dollars(prices.cost("our-1", "u", used(input=200_001))) == "0.200001"
     assert dollars(prices.cost("any", "gpt-9", used(output=1))) == "0.000002"

@@ -159,14 +159,18 @@ async def cost(request: Request) -> Response:
     service = service_of(request)
     asked = await read_json(request, service, _decode_cost)
     check_access(asked.model)
-    found = CostShown()
-    if service.prices is not None:
-        rounds = [_nearest(each) for each in asked.usage.rounds or ()]
-        whole = replace(asked.usage, rounds=UNSET)
-        usage = sum_of(rounds) if len(rounds) > 1 else within_bounds(whole, Diagnostics())
-        found = service.prices.shown(asked.model, _names_upstream(service, asked.model), usage)
+    found, prices, names = CostShown(), service.prices, _names_upstream(service, asked.model)
+    if prices is not None:
+        found = await on_thread(lambda: prices.shown(asked.model, names, _usage_of(asked)))
     body = {"object": "cost", "cost_usd": found.usd, "rounds": found.rounds}
     return Response(encode(body), media_type="application/json")
+
+
+def _usage_of(asked: CostRequest) -> Usage:
+    rounds = [_nearest(each) for each in asked.usage.rounds or ()]
+    if len(rounds) > 1:
+        return sum_of(rounds)
+    return within_bounds(replace(asked.usage, rounds=UNSET), Diagnostics())
 
 
 def _nearest(given: RoundUsage) -> Usage:

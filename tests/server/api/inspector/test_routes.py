@@ -1,13 +1,15 @@
 """The inspector's page and what it asks the server: who may read what, and what the lines say."""
 
+import asyncio
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
 import pytest
 
+from openresponses_bridge.protocol.usage import Usage, sum_of
 from openresponses_server.api.inspector import files, routes
 from openresponses_server.settings import Price, PriceTier, Settings
 from openresponses_server.settings.files import hashed
@@ -458,6 +460,22 @@ def test_the_cost_of_a_usage_is_that_of_its_rounds(priced: InProcess) -> None:
     assert cost_of(priced) == {"cost_usd": "0.001", "rounds": []}
     found = cost_of(priced, **{ROUNDS: [ROUND, {**ROUND, "estimated": True}]})
     assert found == {"cost_usd": "0.0005", "rounds": ["0.00025", "0.00025"]}
+
+
+def test_s10_the_costs_of_many_rounds_are_summed_beside_the_loop(
+    priced: InProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    summed: list[int] = []
+
+    def summed_beside(rounds: Sequence[Usage]) -> Usage:
+        with pytest.raises(RuntimeError):
+            asyncio.get_running_loop()
+        summed.append(len(rounds))
+        return sum_of(rounds)
+
+    monkeypatch.setattr(routes, "sum_of", summed_beside)
+    assert cost_of(priced, **{ROUNDS: [ROUND] * 3})["cost_usd"] == "0.00075"
+    assert summed == [3]
 
 
 def test_a_cost_that_is_not_known_is_null(app: InProcess, priced: InProcess) -> None:
