@@ -322,7 +322,7 @@ class Pipeline:
         """The last events, once they are known."""
         self._unsent: Batch | None = None  # is being stored or sent
         self._unlogged: Batch | None = None  # was last given to the log
-        self._arrived: list[bytes] = []  # meanwhile, of a source that was not paused yet
+        self._arrived: list[bytes] = []  # meanwhile, and is translated before anything else
         self._late_end: tuple[Exception | None] | None = None  # its end, which came meanwhile
         self._is_paused = False  # the source
         self._storing: Awaitable[None] | None = None  # to be awaited before it is sent
@@ -333,7 +333,7 @@ class Pipeline:
 
     def feed(self, data: bytes) -> None:
         """Receive bytes of the upstream's answer."""
-        if self._unsent is not None:
+        if self._unsent is not None or self._arrived:
             self._arrived.append(data)
             self._pause()
             return
@@ -359,7 +359,7 @@ class Pipeline:
         """The upstream's answer has ended, with this error if it is not complete."""
         if self._is_read:
             return  # nothing more of it was wanted
-        if self._unsent is not None:
+        if self._unsent is not None or self._arrived:
             self._late_end = (error,)
             return
         if error is None and not self._has_received:
@@ -503,7 +503,11 @@ class Pipeline:
                 self._go_on(self._reply)
 
     def _go_on(self, reply: UpstreamReply) -> None:
-        """Read on after a batch was sent, beginning with what arrived meanwhile."""
+        """Read on after a batch was sent, beginning with what arrived meanwhile. What the source has buffered
+        since it was paused joins that: by itself it would be one more batch, for which the log is asked."""
+        if self._arrived and self._is_paused:
+            self._is_paused = False
+            reply.resume()
         arrived, self._arrived = self._arrived, []
         if arrived:
             self.feed(b"".join(arrived))
