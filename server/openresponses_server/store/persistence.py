@@ -260,8 +260,8 @@ class ResponseSessionPersistenceTransformer:
         `unsent` are events before it that were not sent, as the log did not acknowledge them: the end that
         another worker has stored takes their place, too (`ended_elsewhere`).
         Raises StoreError if not even the beginning can be stored, or the first output of a background
-        response: then none of these events may be sent. With an upstream that sends only at its end, events
-        may have been sent before."""
+        response, and LeaseLost as `append` does: then none of these events may be sent. With an upstream that
+        sends only at its end, events may have been sent before."""
         if type(events[-1]) in TERMINAL_EVENTS:
             return await self._end(events, (unsent or events)[0].sequence_number - 1)
         if (kept := self.append(events)) is not None:
@@ -270,7 +270,10 @@ class ResponseSessionPersistenceTransformer:
 
     def append(self, events: list[Event]) -> Awaitable[None] | None:
         """The same for a batch that is not the last, as a plain call: None if it may be sent, else the
-        awaitable to wait for first. A future is the log's: it raises nothing and needs no task."""
+        awaitable to wait for first. A future is the log's: it raises nothing and needs no task. Raises
+        LeaseLost once the record is known to be another worker's."""
+        if self.lost:
+            raise LeaseLost(self.response_id, self.worker)
         if not self._withheld.idle and not (events := self._withheld.passing(events)):
             return None
         self._add_pending(events)
@@ -278,8 +281,6 @@ class ResponseSessionPersistenceTransformer:
             if OutputItemDone in map(type, events):
                 self._next_at = 0.0
                 self._wake()
-            if self.lost:
-                return None
             now = self._clock()
             if now > self._held_until and now > self._term.until:
                 return self._append_if_held()
@@ -292,7 +293,8 @@ class ResponseSessionPersistenceTransformer:
     async def _append_if_held(self) -> None:
         """The lease may be over, as after the process stood still: another worker may have settled the
         response, and then its readers and this client would see different ends. Raises LeaseLost then. A
-        store that does not answer lets nobody settle it either."""
+        store that does not answer lets nobody settle it either; it is waited for again when as much time has
+        passed as a lease lasts, since it may answer by then while a checkpoint hangs on a lost connection."""
         batch = self.batch
         with suppress(TimeoutError):
             async with asyncio.timeout(_CONFIRM_SECONDS):
