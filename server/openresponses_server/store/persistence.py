@@ -268,15 +268,21 @@ class ResponseSessionPersistenceTransformer:
             await kept
         return events
 
-    def append(self, events: list[Event]) -> Awaitable[None] | None:
+    def append(self, events: list[Event]) -> Awaitable[object] | None:
         """The same for a batch that is not the last, as a plain call: None if it may be sent, else the
         awaitable to wait for first. A future is the log's: it raises nothing and needs no task. Raises
         LeaseLost once the record is known to be another worker's."""
         if self.lost:
             raise LeaseLost(self.response_id, self.worker)
-        if not self._withheld.idle and not (events := self._withheld.passing(events)):
+        if self._withheld.idle:
+            first, last = events[0].sequence_number, events[-1].sequence_number
+            batch = Frames(first, last, encode_sse(events))
+        elif events := self._withheld.passing(events):
+            batch = self._withheld.shown(events)
+        else:
             return None
-        self._add_pending(events)
+        self.batch = batch
+        self._record.pending.append(batch)
         if self.seen:
             if OutputItemDone in map(type, events):
                 self._next_at = 0.0
@@ -284,7 +290,7 @@ class ResponseSessionPersistenceTransformer:
             now = self._clock()
             if now > self._held_until and now > self._term.until:
                 return self._append_if_held()
-            return self._log.append(self.batch)
+            return self._log.append(batch)
         if not self.sends_only_at_end:
             return self._keep_first(events)
         self._record.check()
@@ -368,10 +374,11 @@ class ResponseSessionPersistenceTransformer:
         return events
 
     async def _store_end(self, events: list[Event], deadline: float) -> list[Event]:
-        self._add_pending(events)
+        self.batch = self._withheld.shown(events)
         try:
             if self.lost:
                 raise LeaseLost(self.response_id, self.worker)
+            self._record.pending.append(self.batch)
             await self._record.insist_on_end(events[-1].response, deadline)  # type: ignore[union-attr]
         except StoreError as error:
             self._record.pending.pop()
@@ -420,12 +427,3 @@ class ResponseSessionPersistenceTransformer:
             _log.warning("run.lost", response_id=self.response_id)
             self._on_lost()
             self._wake()
-
-    def _add_pending(self, events: list[Event]) -> None:
-        if self._withheld.idle:
-            first, last = events[0].sequence_number, events[-1].sequence_number
-            self.batch = Frames(first, last, encode_sse(events))
-        else:
-            self.batch = self._withheld.shown(events)
-        if not self.lost:
-            self._record.pending.append(self.batch)
