@@ -183,13 +183,13 @@ async def test_a_steady_token() -> None:
 
 async def test_a_steady_token_that_is_stored(tmp_path: Path) -> None:
     async with serving(store=f"sqlite:///{tmp_path}/responses.db") as bench:
-        (await steady(bench)).check(18, 13)
+        (await steady(bench)).check(17, 13)
 
 
 async def test_a_steady_token_whose_log_is_in_redis(tmp_path: Path) -> None:
     with redis_server() as url:
         async with serving(store=f"sqlite:///{tmp_path}/responses.db", event_log=url) as bench:
-            (await steady(bench)).check(23, 14)
+            (await steady(bench)).check(19, 12)
 
 
 async def test_the_first_chunk_of_a_call() -> None:

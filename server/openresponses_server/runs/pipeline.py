@@ -322,10 +322,10 @@ class Pipeline:
         """The last events, once they are known."""
         self._unsent: Batch | None = None  # is being stored or sent
         self._unlogged: Batch | None = None  # was last given to the log
-        self._arrived: list[bytes] = []  # meanwhile, of a source that was not paused yet
+        self._arrived: list[bytes] = []  # meanwhile, and is translated before anything else
         self._late_end: tuple[Exception | None] | None = None  # its end, which came meanwhile
         self._is_paused = False  # the source
-        self._storing: Awaitable[None] | None = None  # to be awaited before it is sent
+        self._storing: Awaitable[object] | None = None  # to be awaited before it is sent
         self._sending: Awaitable[None] | None = None  # to be awaited until it is sent
         self._waiter: asyncio.Future[None] | None = None  # of the run's task
         self.draining = False
@@ -333,7 +333,7 @@ class Pipeline:
 
     def feed(self, data: bytes) -> None:
         """Receive bytes of the upstream's answer."""
-        if self._unsent is not None:
+        if self._unsent is not None or self._arrived:
             self._arrived.append(data)
             self._pause()
             return
@@ -349,7 +349,7 @@ class Pipeline:
                 if self._whole:
                     self._events += events
                 elif self._persistence is None:
-                    self._send(events, None)
+                    self._send(Batch(events))
                 else:
                     self._store(events, self._persistence)
         except Exception as error:  # a defect: the connection that calls this can do nothing about it
@@ -359,7 +359,7 @@ class Pipeline:
         """The upstream's answer has ended, with this error if it is not complete."""
         if self._is_read:
             return  # nothing more of it was wanted
-        if self._unsent is not None:
+        if self._unsent is not None or self._arrived:
             self._late_end = (error,)
             return
         if error is None and not self._has_received:
@@ -449,7 +449,7 @@ class Pipeline:
         """Store these events, if the response is stored, and send them. What has to be awaited is left to the
         run's task."""
         if self._persistence is None:
-            self._send(events, None)
+            self._send(Batch(events))
         else:
             self._store(events, self._persistence)
 
@@ -459,10 +459,11 @@ class Pipeline:
             kept = persistence.append(events)
         except Exception as error:
             kept = failing(error)
+        batch = Batch(events, persistence.batch.data)
         if kept is None:
-            self._send(events, persistence.batch.data)
+            self._send(batch)
             return
-        self._unlogged = self._unsent = Batch(events, persistence.batch.data)
+        self._unlogged = self._unsent = batch
         if isinstance(kept, asyncio.Future):
             # mostly the log answers before anything more arrives, which would pause the source
             kept.add_done_callback(self._send_stored)
@@ -471,39 +472,42 @@ class Pipeline:
             self._pause()
             self._wake()
 
-    def _send(self, events: list[Event], frames: bytes | None) -> bool:
-        """Send these events. Returns whether that is done, so that nothing has to be awaited."""
+    def _send(self, batch: Batch) -> bool:
+        """Send this batch. Returns whether that is done, so that nothing has to be awaited."""
         client = self._client
         client.has_sent = True
         if (deliver := client.deliver) is None:
             return True
-        batch = Batch(events, frames)
         try:
             rest = deliver(batch)
         except Exception as error:
             rest = failing(error)
         if rest is None:
-            client.last_sent = events[-1].sequence_number
+            client.last_sent = batch.events[-1].sequence_number
             return True
         self._unsent, self._sending = batch, rest
         self._pause()
         self._wake()
         return False
 
-    def _send_stored(self, _stored: asyncio.Future[None]) -> None:
+    def _send_stored(self, _stored: asyncio.Future[bool]) -> None:
         """Send the batch, which the log has stored."""
         batch, persistence = self._unsent, self._persistence
         if batch is None or not STAGES[self.stage].sends or persistence is None or persistence.lost:
             return  # the run was interrupted: the batch is sent with the end, or the end of another worker
         self._unsent = None
-        if self._send(batch.events, batch.frames):
+        if self._send(batch):
             if self._reply is None or self._is_read:
                 self._wake()  # the task waits for this
             elif self._arrived or self._late_end is not None or self._is_paused:
                 self._go_on(self._reply)
 
     def _go_on(self, reply: UpstreamReply) -> None:
-        """Read on after a batch was sent, beginning with what arrived meanwhile."""
+        """Read on after a batch was sent, beginning with what arrived meanwhile. What the source has buffered
+        since it was paused joins that: by itself it would be one more batch, for which the log is asked."""
+        if self._arrived and self._is_paused:
+            self._is_paused = False
+            reply.resume()
         arrived, self._arrived = self._arrived, []
         if arrived:
             self.feed(b"".join(arrived))
@@ -667,7 +671,7 @@ class Pipeline:
                 await kept
                 if self._persistence is None or not self._persistence.lost:
                     self._unsent = None
-                    self._send(batch.events, batch.frames)
+                    self._send(batch)
             elif self._sending is not None:
                 rest, self._sending = self._sending, None
                 self.draining = True

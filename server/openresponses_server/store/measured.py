@@ -54,9 +54,8 @@ _OF_CONVERSATIONS: Final = (
     "size",
     "update",
 )
-# not `append` and `add`: a token waits for them
+# not `append` and `appender`: a token waits for them
 _OF_LOG: Final = ("check", "open", "close", "discard")
-_UNMEASURED: Final = ("add", "at_hand")  # found immediately
 _TIMEOUT: Final = "timeout"
 
 
@@ -69,9 +68,6 @@ class _Measured:
         self._inner = inner
         for name in names:
             setattr(self, name, _timed(part, f"{prefix}{name}", getattr(inner, name), called))
-        for name in _UNMEASURED:
-            if name not in names and hasattr(inner, name):
-                setattr(self, name, getattr(inner, name))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)

@@ -260,30 +260,37 @@ class ResponseSessionPersistenceTransformer:
         `unsent` are events before it that were not sent, as the log did not acknowledge them: the end that
         another worker has stored takes their place, too (`ended_elsewhere`).
         Raises StoreError if not even the beginning can be stored, or the first output of a background
-        response: then none of these events may be sent. With an upstream that sends only at its end, events
-        may have been sent before."""
+        response, and LeaseLost as `append` does: then none of these events may be sent. With an upstream that
+        sends only at its end, events may have been sent before."""
         if type(events[-1]) in TERMINAL_EVENTS:
             return await self._end(events, (unsent or events)[0].sequence_number - 1)
         if (kept := self.append(events)) is not None:
             await kept
         return events
 
-    def append(self, events: list[Event]) -> Awaitable[None] | None:
+    def append(self, events: list[Event]) -> Awaitable[object] | None:
         """The same for a batch that is not the last, as a plain call: None if it may be sent, else the
-        awaitable to wait for first. A future is the log's: it raises nothing and needs no task."""
-        if not self._withheld.idle and not (events := self._withheld.passing(events)):
+        awaitable to wait for first. A future is the log's: it raises nothing and needs no task. Raises
+        LeaseLost once the record is known to be another worker's."""
+        if self.lost:
+            raise LeaseLost(self.response_id, self.worker)
+        if self._withheld.idle:
+            first, last = events[0].sequence_number, events[-1].sequence_number
+            batch = Frames(first, last, encode_sse(events))
+        elif events := self._withheld.passing(events):
+            batch = self._withheld.shown(events)
+        else:
             return None
-        self._add_pending(events)
+        self.batch = batch
+        self._record.pending.append(batch)
         if self.seen:
             if OutputItemDone in map(type, events):
                 self._next_at = 0.0
                 self._wake()
-            if self.lost:
-                return None
             now = self._clock()
             if now > self._held_until and now > self._term.until:
                 return self._append_if_held()
-            return self._log.append(self.batch)
+            return self._log.append(batch)
         if not self.sends_only_at_end:
             return self._keep_first(events)
         self._record.check()
@@ -292,7 +299,8 @@ class ResponseSessionPersistenceTransformer:
     async def _append_if_held(self) -> None:
         """The lease may be over, as after the process stood still: another worker may have settled the
         response, and then its readers and this client would see different ends. Raises LeaseLost then. A
-        store that does not answer lets nobody settle it either."""
+        store that does not answer lets nobody settle it either; it is waited for again when as much time has
+        passed as a lease lasts, since it may answer by then while a checkpoint hangs on a lost connection."""
         batch = self.batch
         with suppress(TimeoutError):
             async with asyncio.timeout(_CONFIRM_SECONDS):
@@ -366,10 +374,11 @@ class ResponseSessionPersistenceTransformer:
         return events
 
     async def _store_end(self, events: list[Event], deadline: float) -> list[Event]:
-        self._add_pending(events)
+        self.batch = self._withheld.shown(events)
         try:
             if self.lost:
                 raise LeaseLost(self.response_id, self.worker)
+            self._record.pending.append(self.batch)
             await self._record.insist_on_end(events[-1].response, deadline)  # type: ignore[union-attr]
         except StoreError as error:
             self._record.pending.pop()
@@ -418,12 +427,3 @@ class ResponseSessionPersistenceTransformer:
             _log.warning("run.lost", response_id=self.response_id)
             self._on_lost()
             self._wake()
-
-    def _add_pending(self, events: list[Event]) -> None:
-        if self._withheld.idle:
-            first, last = events[0].sequence_number, events[-1].sequence_number
-            self.batch = Frames(first, last, encode_sse(events))
-        else:
-            self.batch = self._withheld.shown(events)
-        if not self.lost:
-            self._record.pending.append(self.batch)

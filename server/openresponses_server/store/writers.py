@@ -23,7 +23,7 @@ from openresponses_server.store.base import (
     no_answer,
 )
 from openresponses_server.store.frames import Frames, joined
-from openresponses_server.store.logs.base import CHUNK_BYTES, EventLog, LogError, LogGone
+from openresponses_server.store.logs.base import CHUNK_BYTES, Appender, EventLog, LogError, LogGone
 from openresponses_server.store.records import linked
 
 _TIMEOUT: Final = 0.5  # seconds that a run waits for its log, once
@@ -50,39 +50,38 @@ class LogWriter:
         self._waiting_bytes = 0
         self._failing = False
         self._catching_up: asyncio.Task[None] | None = None
+        self._add: Appender | None = None  # while the log works
         self._asked: Frames | None = None
-        """The frames that the log was given and has not acknowledged."""
+        """The frames that the log was given last, which it has once its answer is there."""
         self._asked_at = 0.0
         self._timer: asyncio.TimerHandle | None = None
-        self._answer: asyncio.Future[None] | None = None
+        self._answer: asyncio.Future[bool] | None = None  # what the run waits for, or last waited for
 
     async def open(self) -> None:
         """Open the log."""
         self.opened = True
         self._failing = not await self._tried(self._log.open(self._run_id))
+        self._take_up()
 
-    def append(self, frames: Frames) -> Awaitable[None] | None:
+    def append(self, frames: Frames) -> Awaitable[object] | None:
         """Append frames, unless the log is gone. Returns None if they are appended, or buffered for a failing
         log; else an awaitable that is done then. It ends soon and without an error; once the log was opened
         it is a future, which needs no task."""
-        if not self.opened:
-            return self._begin(frames)
-        if self._gone:
-            return None
-        if self._failing or self._waiting or self._asked is not None:
+        add, last = self._add, self._answer
+        if add is None or (last is not None and (not last.done() or last.cancelled())):
             return self._append_behind(frames)
         try:
-            if self._log.add(self._run_id, frames, self._answered):  # the usual case
-                return None
+            answer = add(frames, self._failed)
         except LogGone:
             self._leave()
             return None
+        if answer is None:
+            return None
         loop = asyncio.get_running_loop()
-        self._asked, self._asked_at = frames, loop.time()
+        self._asked, self._asked_at, self._answer = frames, loop.time(), answer
         if self._timer is None:  # a coroutine for each would cost more than the log
             self._timer = loop.call_later(_TIMEOUT, self._look)
-        self._answer = loop.create_future()
-        return self._answer
+        return answer
 
     async def written(self, frames: Frames) -> None:
         """Append frames and wait."""
@@ -111,9 +110,13 @@ class LogWriter:
         await self.open()
         await self.written(frames)
 
-    def _append_behind(self, frames: Frames) -> asyncio.Future[None] | None:
-        """Append these frames after the buffered ones and those that the log may have: an interrupted run
-        does not know."""
+    def _append_behind(self, frames: Frames) -> Awaitable[object] | None:
+        """Append these frames to a log that is to be opened, or after the buffered ones and those that the
+        log may have: an interrupted run does not know."""
+        if not self.opened:
+            return self._begin(frames)
+        if self._gone:
+            return None
         self._undo()
         self._wait_with(frames)
         if self._failing:
@@ -123,21 +126,15 @@ class LogWriter:
         self._begin_to_catch_up(0.0)
         return self._answer
 
-    def _answered(self, frames: Frames, there: bool) -> None:
-        if frames is not self._asked:
-            return  # it is not waited for any more
-        if not there:
+    def _failed(self, answer: asyncio.Future[bool]) -> None:
+        if answer is self._answer and not answer.done():  # else it is not waited for any more
             self._undo()
             self._begin_to_catch_up(0.0)
-            return
-        self._asked = None
-        if self._answer is not None and not self._answer.done():
-            self._answer.set_result(None)
 
     def _look(self) -> None:
         """Whether an answer takes too long."""
         self._timer = None
-        if self._asked is None:
+        if self._asked is None or self._answer is None or self._answer.done():
             return
         loop = asyncio.get_running_loop()
         left = self._asked_at + _TIMEOUT - loop.time()
@@ -152,10 +149,14 @@ class LogWriter:
     def _go_on(self) -> None:
         """Stop waiting."""
         if self._answer is not None and not self._answer.done():
-            self._answer.set_result(None)
+            self._answer.set_result(False)
+
+    def _take_up(self) -> None:
+        """Append by plain calls from now on, if the log can."""
+        self._add = None if self._failing or self._gone else self._log.appender(self._run_id)
 
     def _begin_to_catch_up(self, pause: float) -> None:
-        self._failing = True
+        self._failing, self._add = True, None
         if self._catching_up is None:
             self._catching_up = asyncio.create_task(self._catch_up(pause))
 
@@ -168,6 +169,7 @@ class LogWriter:
                 pause = min(max(2 * pause, _FIRST_PAUSE), _LONGEST_PAUSE)
                 tries -= self._ended
                 self._failing = not await self._tried(self._pass_on())
+                self._take_up()
                 self._go_on()
             if self._failing:
                 self._leave()
@@ -203,9 +205,10 @@ class LogWriter:
 
     def _undo(self) -> None:
         """Append again what the log has not acknowledged."""
-        if self._asked is not None:
-            self._wait_with(self._asked)
-            self._asked = None
+        asked, self._asked = self._asked, None
+        answer = self._answer
+        if asked is not None and answer is not None and (not answer.done() or answer.cancelled()):
+            self._wait_with(asked)
 
     def _wait_with(self, frames: Frames) -> None:
         self._waiting.append(frames)
@@ -216,7 +219,7 @@ class LogWriter:
 
     def _leave(self) -> None:
         self._gone = True
-        self._asked = None
+        self._add = self._asked = None
         self._waiting.clear()
         self._go_on()
 

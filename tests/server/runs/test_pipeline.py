@@ -13,7 +13,7 @@ from openresponses_bridge import ResponseStreamStateMachine
 from openresponses_bridge.errors import BridgeError
 from openresponses_bridge.protocol.events import Event, OutputTextDelta
 from openresponses_server.errors import HttpError, UpstreamError
-from openresponses_server.http.client.body import FairScheduler, ResponseBody
+from openresponses_server.http.client.body import PIECE, FairScheduler, ResponseBody
 from openresponses_server.runs.client import Batch, Client
 from openresponses_server.runs.pipeline import STAGES, Pipeline, Stage
 from openresponses_server.runs.schema_workers import SchemaCheck
@@ -341,19 +341,47 @@ async def test_s1_what_is_kept_elsewhere_leaves_when_it_is_there_without_the_tas
     await far.end()
 
 
-async def test_s4_what_comes_meanwhile_is_not_read(far: Bench) -> None:
+async def test_s4_what_comes_meanwhile_is_not_read_and_is_the_next_batch(far: Bench) -> None:
+    """The piece that has paused the source and those behind it are given to the log together."""
     assert far.persistence is not None
-    for text in (b"b", b"c", b"d"):
+    for text in (b"b", b"c", b"d", b"e"):
         far.body.feed(text)
-    assert far.body._size == 1  # the second piece has paused it
+    assert far.body._size == 2  # the second piece has paused it
     await far.have_it()
-    assert (far.body._size, len(far.persistence.asked)) == (1, 2)
-    await far.have_it()
-    assert (far.body._size, len(far.persistence.asked)) == (0, 3)
+    assert (far.body._size, len(far.persistence.asked), far.body.is_waiting) == (0, 2, False)
+    assert far.text == "ab"
     far.body.end()
     await far.have_it()
     await far.end()
-    assert far.text == "abcd"
+    assert far.text == "abcde"
+    assert [event.delta for event in far.sent if isinstance(event, OutputTextDelta)] == ["a", "b", "cde"]
+
+
+async def test_s4_what_comes_meanwhile_joins_up_to_a_piece_of_the_source(far: Bench) -> None:
+    assert far.persistence is not None
+    for text in (b"b", b"c", b"d" * PIECE, b"e" * PIECE):
+        far.body.feed(text)
+    await far.have_it()
+    assert (far.body._size, len(far.persistence.asked)) == (PIECE, 2)
+    await far.have_it()
+    assert far.text == "abc" + "d" * PIECE
+    await until(lambda: far.body._size == 0)
+    await far.have_it()
+    far.body.end()
+    await far.end()
+    assert far.text.endswith("e" * PIECE)
+
+
+async def test_end_that_came_behind_what_waits_for_the_log_comes_behind_it(far: Bench) -> None:
+    assert far.persistence is not None
+    far.body.feed(b"b")
+    far.body.feed(b"c")
+    far.body.end()
+    await far.have_it()
+    assert (far.text, len(far.persistence.asked)) == ("ab", 2)
+    await far.have_it()
+    await far.end()
+    assert far.text == "abc"
 
 
 async def test_s4_source_is_not_paused_while_nothing_more_arrives(far: Bench) -> None:

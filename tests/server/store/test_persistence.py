@@ -12,7 +12,7 @@ from openresponses_bridge.protocol.codec import encode_sse
 from openresponses_bridge.protocol.events import Event, ResponseFailed
 from openresponses_bridge.protocol.response import Response
 from openresponses_server.store import persistence
-from openresponses_server.store.base import NOBODY, Lease, StoredResponse, StoreError, no_answer
+from openresponses_server.store.base import NOBODY, Lease, LeaseLost, StoredResponse, StoreError, no_answer
 from openresponses_server.store.endings import closing_events, interrupted, stored_end
 from openresponses_server.store.frames import Frames, joined
 from openresponses_server.store.logs.base import LogGone
@@ -354,6 +354,22 @@ async def test_s1_client_that_saw_more_is_sent_the_same_end_under_its_next_numbe
     assert bench.kept.batch.data == encode_sse(sent)
 
 
+@pytest.mark.parametrize("sends_only_at_end", [False, True])
+async def test_s1_nothing_passes_once_the_run_is_known_to_be_lost(
+    bench: Bench, sends_only_at_end: bool
+) -> None:
+    """In the same turn of the event loop already, in which nobody has interrupted the run yet."""
+    bench.kept.sends_only_at_end = sends_only_at_end
+    await bench.take(bench.machine.start() + bench.machine.text("x"))
+    await bench.kept.checkpoint()
+    await settle_elsewhere(bench)
+    await bench.take(bench.machine.text("y"))
+    await bench.kept.checkpoint()
+    assert bench.kept.lost
+    with pytest.raises(LeaseLost):
+        bench.kept.append(bench.machine.text("z"))
+
+
 async def test_s1_lost_run_waits_for_the_one_who_settles_it(bench: Bench) -> None:
     await bench.take(bench.machine.start())
     await bench.store.kept.checkpoint(bench.id, Lease(WORKER, 1.0))
@@ -409,7 +425,8 @@ async def test_deleted_run_leaves_nothing_in_the_log(bench: Bench) -> None:
     await bench.store.kept.delete(bench.id)
     await bench.kept.checkpoint()
     logged = bench.log._bytes
-    await bench.take(bench.machine.text("secret"))
+    with pytest.raises(LeaseLost):
+        await bench.take(bench.machine.text("secret"))
     assert bench.log._bytes == logged
     await bench.take(bench.machine.finish("stop"))
     assert bench.kept.lost

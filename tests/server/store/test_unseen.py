@@ -15,7 +15,7 @@ from openresponses_server.requests.background import enqueue
 from openresponses_server.requests.prepare import new_run, prepare
 from openresponses_server.requests.prepared import PreparedRequest
 from openresponses_server.settings import Settings
-from openresponses_server.store.base import NOBODY, Lease, StoredResponse, StoreError
+from openresponses_server.store.base import NOBODY, Lease, LeaseLost, StoredResponse, StoreError
 from openresponses_server.store.endings import MAX_ATTEMPTS, RESTARTED, previous_attempts, shows_output
 from openresponses_server.store.frames import Frames
 from openresponses_server.store.logs.base import LogGone
@@ -119,7 +119,8 @@ async def test_s1_what_nobody_saw_is_given_back(bench: Bench) -> None:
     assert await previous_attempts(bench.store.kept, record) == 1
     assert not bench.kept.held
     assert not await bench.kept.release()
-    await bench.take(bench.machine.text("too late"))
+    with pytest.raises(LeaseLost):
+        await bench.take(bench.machine.text("too late"))
     assert (await bench.record()).last_sequence == 1
 
 

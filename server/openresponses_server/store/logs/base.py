@@ -4,6 +4,7 @@ that gets `LogGap` or `LogGone` continues with the store's frames."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from typing import Final, Protocol
 
@@ -51,8 +52,13 @@ class LogError(Outage):
         super().__init__("event_log_unavailable", message, details, permanent=permanent)
 
 
-Answered = Callable[[Frames, bool], None]
-"""Called with frames given to a log, and whether they are known to be appended."""
+Failed = Callable[[asyncio.Future[bool]], None]
+"""Called with the future that an `Appender` returned, when its frames are not known to be appended."""
+
+Appender = Callable[[Frames, Failed], asyncio.Future[bool] | None]
+"""Appends frames to one log. Returns None if they are appended, else a future whose result becomes True when
+they are. Where that will not be known, `Failed` is called instead, after this call has returned, and sets the
+result itself. Raises LogGone."""
 
 
 class EventLog(Protocol):
@@ -76,10 +82,10 @@ class EventLog(Protocol):
         can't be reached. May be called again after that."""
         ...
 
-    def add(self, run_id: str, frames: Frames, answered: Answered) -> bool:
-        """The same as a plain call, once for each read from an upstream: whether the frames are appended.
-        Otherwise `answered` is called later, without a task; frames that are not known to be appended may be
-        appended again. Raises LogGone."""
+    def appender(self, run_id: str) -> Appender | None:
+        """What does the same as a plain call without a task, once for each read from an upstream, until it
+        fails; None if there is none before the next `append`. Frames that are not known to be appended may be
+        appended again."""
         ...
 
     def read(self, run_id: str, after: int = -1, *, wait: bool = True) -> AsyncIterator[Frames]:

@@ -6,10 +6,11 @@ import asyncio
 import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable
+from functools import partial
 from typing import Final
 
 from openresponses_server.store.frames import Frames
-from openresponses_server.store.logs.base import LIFETIME, LINGER, MARKED, Answered, LogGone
+from openresponses_server.store.logs.base import LIFETIME, LINGER, MARKED, Appender, Failed, LogGone
 from openresponses_server.store.logs.window import FrameWindow
 
 _MAX_LOG_BYTES: Final = 32 * 1024 * 1024
@@ -69,9 +70,12 @@ class MemoryLog:
         self._logs[run_id] = _Log(run_id, self._clock())
 
     async def append(self, run_id: str, frames: Frames) -> None:
-        self.add(run_id, frames)
+        self._add(run_id, frames)
 
-    def add(self, run_id: str, frames: Frames, _answered: Answered | None = None) -> bool:
+    def appender(self, run_id: str) -> Appender:
+        return partial(self._add, run_id)
+
+    def _add(self, run_id: str, frames: Frames, _failed: Failed | None = None) -> None:
         log = self._logs.get(run_id)
         if log is None or log.closed_at is not None:
             raise LogGone(run_id)
@@ -82,7 +86,6 @@ class MemoryLog:
             self._bytes -= log.window.cut(self._max_log_bytes * 3 // 4)
         if self._bytes > self._max_bytes:
             self._make_room()
-        return True
 
     async def read(self, run_id: str, after: int = -1, *, wait: bool = True) -> AsyncIterator[Frames]:
         self._expire()

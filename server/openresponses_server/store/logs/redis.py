@@ -4,7 +4,6 @@ does not know about it does not open it again."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from functools import partial
 from typing import Any, Final
@@ -16,7 +15,7 @@ from redis.exceptions import AuthenticationError, BusyLoadingError, RedisError, 
 
 from openresponses_server.redis_clients import redis_client
 from openresponses_server.store.frames import Frames
-from openresponses_server.store.logs.base import LIFETIME, LINGER, MARKED, Answered, LogError, LogGone
+from openresponses_server.store.logs.base import LIFETIME, LINGER, MARKED, Appender, LogError, LogGone
 from openresponses_server.store.logs.redis_appends import Appends
 from openresponses_server.store.logs.redis_entries import (
     CLOSED,
@@ -104,16 +103,9 @@ class RedisLog:
                 raise LogGone(run_id) from error
             await self._persist(lambda: begin(instead=True))
 
-    def add(self, run_id: str, frames: Frames, answered: Answered) -> bool:
-        on = partial(answered, frames)
+    def appender(self, run_id: str) -> Appender | None:
         connection = self._appends.connection
-        if (
-            run_id not in self._expiring
-            or connection is None
-            or not connection.add(f"{self._stem}{run_id}", frames, on)
-        ):
-            asyncio.get_running_loop().call_soon(on, False)
-        return False
+        return None if connection is None else partial(connection.add, self._key(run_id))
 
     async def append(self, run_id: str, frames: Frames) -> None:
         key = self._key(run_id)

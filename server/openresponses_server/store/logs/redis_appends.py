@@ -20,13 +20,11 @@ from redis.credentials import UsernamePasswordCredentialProvider
 from redis.exceptions import RedisError
 
 from openresponses_server.store.frames import Frames
-from openresponses_server.store.logs.redis_entries import DATA, FIRST, entry_id
+from openresponses_server.store.logs.base import Failed
+from openresponses_server.store.logs.redis_entries import DATA, ENTRY_ID, FIRST
 
 _ANSWERED_WITHIN: Final = 5.0  # seconds, as with the client
 _MOST_UNSENT: Final = 16 * 1024 * 1024  # bytes; further entries are left to the client
-
-Answered = Callable[[bool], None]
-"""Called with whether an entry is known to be appended."""
 
 
 class Appends:
@@ -45,16 +43,16 @@ class Appends:
     async def append(self, key: str, frames: Frames) -> bool:
         """Add these to the stream there is at `key`, over a new connection if need be; whether they are known
         to be there."""
-        answer: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        on = partial(_set_result, answer)
-        if self.connection is None or not self.connection.add(key, frames, on):
+        for _ in range(2):  # the connection may turn out to be lost
             try:
                 connection = await self._connected()
             except (RedisError, OSError):
                 return False
-            if not connection.add(key, frames, on):
+            if await connection.add(key, frames, _deny):
+                return True
+            if not connection.is_closing:
                 return False
-        return await answer
+        return False
 
     def close(self) -> None:
         """Close the connection. What waits for an answer gets none."""
@@ -81,7 +79,7 @@ class AppendConnection(asyncio.Protocol):
         self._most = most
         self._loop = asyncio.get_running_loop()
         self._answers = hiredis.Reader()
-        self._asked: deque[tuple[Answered, float]] = deque()
+        self._asked: deque[tuple[asyncio.Future[bool], Failed, float]] = deque()
         self._ready: list[bytes] = []
         self._paused = False
 
@@ -109,20 +107,24 @@ class AppendConnection(asyncio.Protocol):
     def is_closing(self) -> bool:
         return self._transport.is_closing()
 
-    def add(self, key: str, frames: Frames, answered: Answered) -> bool:
-        """Add these to the stream there is at `key`; False when this connection takes no more."""
-        now = self._loop.time()
-        if self._asked and now - self._asked[0][1] > _ANSWERED_WITHIN:
+    def add(self, key: str, frames: Frames, failed: Failed) -> asyncio.Future[bool]:
+        """Add these to the stream there is at `key`, as an `Appender`; a connection that takes no more
+        fails."""
+        loop, asked, ready = self._loop, self._asked, self._ready
+        answer: asyncio.Future[bool] = loop.create_future()
+        now = loop.time()
+        if asked and now - asked[0][2] > _ANSWERED_WITHIN:
             self._transport.abort()
         if self._paused or self._transport.is_closing():
-            return False
-        if not self._ready:
-            self._loop.call_soon(self._send)
-        entry = (entry_id(frames.last), FIRST, frames.first, DATA, frames.data)
+            loop.call_soon(failed, answer)
+            return answer
+        if not ready:
+            loop.call_soon(self._send)
+        entry = (ENTRY_ID % (frames.last + 1), FIRST, frames.first, DATA, frames.data)
         command: Any = ("XADD", key, "NOMKSTREAM", "MAXLEN", "~", self._most, *entry)
-        self._ready.append(hiredis.pack_command(command))
-        self._asked.append((answered, now))
-        return True
+        ready.append(hiredis.pack_command(command))
+        asked.append((answer, failed, now))
+        return answer
 
     def abort(self) -> None:
         self._transport.abort()
@@ -140,8 +142,11 @@ class AppendConnection(asyncio.Protocol):
                 return self.abort()
             if answer is False:
                 return None
-            # anything else is an error of Redis
-            self._asked.popleft()[0](isinstance(answer, bytes))
+            waiting, failed, _ = self._asked.popleft()
+            if not isinstance(answer, bytes):  # an error of Redis, or there is no stream
+                failed(waiting)
+            elif not waiting.done():  # it may have been cancelled
+                waiting.set_result(True)
         return None
 
     def pause_writing(self) -> None:
@@ -152,7 +157,8 @@ class AppendConnection(asyncio.Protocol):
 
     def connection_lost(self, _error: Exception | None) -> None:
         while self._asked:
-            self._asked.popleft()[0](False)
+            waiting, failed, _ = self._asked.popleft()
+            failed(waiting)
         self._on_lost()
 
     def _send(self) -> None:
@@ -163,12 +169,12 @@ class AppendConnection(asyncio.Protocol):
     async def _run(self, *command: Any) -> None:
         """A command before any entry is added. Raises OSError where it is refused."""
         answer: asyncio.Future[bool] = self._loop.create_future()
-        self._asked.append((partial(_set_result, answer), self._loop.time()))
+        self._asked.append((answer, _deny, self._loop.time()))
         self._transport.write(hiredis.pack_command(command))
         if not await answer:
             raise ConnectionRefusedError(command[0])
 
 
-def _set_result(waiting: asyncio.Future[bool], there: bool) -> None:
+def _deny(waiting: asyncio.Future[bool]) -> None:
     if not waiting.done():  # it may have been cancelled
-        waiting.set_result(there)
+        waiting.set_result(False)

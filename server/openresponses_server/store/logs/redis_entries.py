@@ -32,13 +32,14 @@ DISCARD_MARK: Final[dict[Any, Any]] = {_GONE: b""}
 
 FIRST: Final = b"f"
 DATA: Final = b"d"
+ENTRY_ID: Final = b"%d-0"
+"""For one above the number of an entry's last event, since 0-0 is not a valid id."""
 _HIGHEST: Final = 2**63
 
 
 def entry_id(sequence: int) -> bytes:
-    """The id of the entry whose last event has this number. It is one above the number, since 0-0 is not a
-    valid id."""
-    return b"%d-0" % (min(sequence, _HIGHEST) + 1)
+    """The id of the entry whose last event has this number, which a reader may have made up."""
+    return ENTRY_ID % (min(sequence, _HIGHEST) + 1)
 
 
 def place_after(sequence: int) -> bytes:

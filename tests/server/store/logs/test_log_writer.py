@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 
 from openresponses_server.store.frames import Frames
-from openresponses_server.store.logs.base import CHUNK_BYTES, Answered, LogError, LogGap
+from openresponses_server.store.logs.base import CHUNK_BYTES, Appender, Failed, LogError, LogGap
 from openresponses_server.store.logs.memory import MemoryLog
 from openresponses_server.store.writers import LogWriter
 from tests.support.stores import frames
@@ -33,16 +33,23 @@ class FarLog(MemoryLog):
         await self._answer()
         await super().append(run_id, frames)
 
-    def add(self, run_id: str, frames: Frames, answered: Answered | None = None) -> bool:
-        if answered is None:
-            return super().add(run_id, frames)
-        self.calls += 1
-        if self.state != "silent":
-            asyncio.get_running_loop().call_soon(self._say, run_id, frames, answered)
-        return False
+    def appender(self, run_id: str) -> Appender:
+        def add(frames: Frames, failed: Failed) -> asyncio.Future[bool]:
+            self.calls += 1
+            answer: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+            if self.state != "silent":
+                asyncio.get_running_loop().call_soon(self._say, run_id, frames, answer, failed)
+            return answer
 
-    def _say(self, run_id: str, frames: Frames, answered: Answered) -> None:
-        answered(frames, self.state == "up" and super().add(run_id, frames))
+        return add
+
+    def _say(self, run_id: str, frames: Frames, answer: asyncio.Future[bool], failed: Failed) -> None:
+        if self.state != "up":
+            failed(answer)
+            return
+        self._add(run_id, frames)
+        if not answer.done():
+            answer.set_result(True)
 
     async def close(self, run_id: str) -> None:
         await self._answer()
@@ -127,7 +134,7 @@ async def test_log_in_this_process_is_not_waited_for() -> None:
 async def test_what_is_not_known_to_be_there_is_appended_before_the_run_goes_on(
     log: FarLog, writer: LogWriter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(FarLog, "_say", lambda _log, _run, each, answered: answered(each, False))
+    monkeypatch.setattr(FarLog, "_say", lambda _log, _run, _each, answer, failed: failed(answer))
     await take(writer, 0, 2)
     assert [each.last for each in log._logs["r"].window._frames] == [0, 1, 2]
 
@@ -135,18 +142,21 @@ async def test_what_is_not_known_to_be_there_is_appended_before_the_run_goes_on(
 async def test_answer_that_comes_too_late_is_not_for_what_comes_after(
     log: FarLog, writer: LogWriter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    said: list[Callable[[], None]] = []
+    late: list[Callable[[], None]] = []
     monkeypatch.setattr("openresponses_server.store.writers._TIMEOUT", 0.05)
-    monkeypatch.setattr(log, "_say", lambda _run, each, answered: said.append(lambda: answered(each, True)))
+    monkeypatch.setattr(log, "_say", lambda _run, _each, answer, failed: late.append(lambda: failed(answer)))
     await writer.written(frames(0, 0))
     await until(lambda: not writer._failing)
+    monkeypatch.setattr("openresponses_server.store.writers._TIMEOUT", 60.0)
     appending = asyncio.ensure_future(writer.written(frames(1, 1)))
-    await until(lambda: len(said) == 2)
-    said[0]()
+    await until(lambda: len(late) == 2)
+    late[0]()
     await asyncio.sleep(0)
     assert not appending.done()
-    said[1]()
+    assert not writer._failing
+    late[1]()
     await appending
+    assert [each.last for each in log._logs["r"].window._frames] == [0, 1]
 
 
 async def interrupted(log: FarLog, writer: LogWriter) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -10,11 +11,11 @@ import uvloop
 
 from openresponses_server.store.logs import redis_appends
 from openresponses_server.store.logs.redis import RedisLog
+from openresponses_server.store.writers import LogWriter
 from tests.support.certificates import Authority
 from tests.support.processes import free_port
 from tests.support.services import OwnRedis, own_redis
 from tests.support.stores import frames
-from tests.support.waiting import until
 
 
 @pytest.fixture(scope="module")
@@ -83,6 +84,34 @@ async def test_connection_that_was_lost_is_made_anew(
         await log.append("r", frames(number, number))
     assert len(added) <= 1
     assert await logged(log) == frames(0, 9).data
+
+
+async def test_run_whose_connection_was_lost_goes_on_over_the_next_one(
+    log: RedisLog, admin: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def own() -> None:
+        raise AssertionError("the log is not gone")
+
+    runs = [LogWriter(log, name, own) for name in ("r", "s")]
+    for run in runs:
+        await run.open()
+        await run.written(frames(0, 3))
+    added = by_the_client(log, monkeypatch)
+    asked: list[Any] = []
+    monkeypatch.setattr(log, "append", partial(_noted, asked, log.append))
+    admin.client_kill_filter(_type="normal", skipme=True)
+    for number in range(4, 20):
+        for run in runs:
+            await run.written(frames(number, number))
+    for name in ("r", "s"):
+        assert await logged(log, name) == frames(0, 19).data
+    assert len(asked) <= 4  # the rest are plain calls again
+    assert len(added) <= 2
+
+
+async def _noted(asked: list[Any], call: Any, *given: Any) -> None:
+    asked.append(given)
+    await call(*given)
 
 
 @pytest.fixture(scope="module")
@@ -164,19 +193,28 @@ async def test_what_redis_does_not_take_is_not_gathered(
     connection = log._appends.connection
     assert connection is not None
     entries = [frames(number, number, "x" * 1_000_000) for number in range(1, 20)]
-    answers: list[bool] = []
+    add = log.appender("r")
+    assert add is not None
+    answers: list[asyncio.Future[bool]] = []
+    failed: list[asyncio.Future[bool]] = []
     server.freeze()
-    taken = 0
     try:
-        while connection.add("openresponses-bridge:log:r", entries[taken], answers.append):
-            taken += 1
+        for each in entries:
+            answer = add(each, failed.append)
+            assert answer is not None
             await asyncio.sleep(0)
+            if failed:
+                break
+            answers.append(answer)
     finally:
         server.thaw()
-    await until(lambda: len(answers) == taken)
-    assert all(answers)
-    assert connection.add("openresponses-bridge:log:r", entries[taken], answers.append)
-    await until(lambda: len(answers) == taken + 1)
+    assert failed == [answer]
+    taken = len(answers)
+    assert 0 < taken < len(entries)
+    assert all(await asyncio.gather(*answers))
+    again = add(entries[taken], failed.append)
+    assert again is not None
+    assert await again
     assert await logged(log) == b"".join([frames(0, 0).data, *(each.data for each in entries[: taken + 1])])
 
 
