@@ -5,6 +5,7 @@ schemathesis 40 to make, and several times that on a machine that has other thin
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -19,15 +20,22 @@ CHECKS = (
     "content_type_conformance",
     "response_schema_conformance",
 )
+CONFIG = '[parameters]\n"path.model" = "demo"\n'
+"""Of those that are listed, some fail or take minutes, as asked."""
 OPTIONS = ("--no-shrink", "--max-failures", "5", "--generation-database", "none", "--request-timeout", "30")
 """What fails is reported as it was found, and nothing is remembered for the next run."""
 
 
 @pytest.mark.parametrize("phase", ["examples", "coverage", "fuzzing", "stateful"])
-def test_no_failure_and_no_undocumented_answer(phase: str) -> None:
+def test_no_failure_and_no_undocumented_answer(phase: str, tmp_path: Path) -> None:
+    config = tmp_path / "schemathesis.toml"
+    config.write_text(CONFIG)
     with serving(Settings(store="memory://")) as base:
-        command = [sys.executable, "-m", "schemathesis.cli", "run", f"{base}/openapi.json", "--phases", phase]
+        command = [sys.executable, "-m", "schemathesis.cli", "--config-file", str(config), "run"]
         options = [
+            f"{base}/openapi.json",
+            "--phases",
+            phase,
             "--checks",
             ",".join(CHECKS),
             "--max-examples",

@@ -84,7 +84,8 @@ def _parameter(parameter: Parameter) -> dict[str, Any]:
 def _success(operation: Operation) -> dict[str, Any]:
     content: dict[str, Any] = {}
     if operation.answer is not None:
-        content[_JSON] = {"schema": reference(operation.answer.__name__)}
+        answer = reference(operation.answer.__name__)
+        content[_JSON] = {"schema": {"type": "array", "items": answer} if operation.many else answer}
     if operation.text:
         content[operation.text] = {"schema": {"type": "string"}}
     if operation.events:

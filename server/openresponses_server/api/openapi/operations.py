@@ -41,6 +41,8 @@ class Operation(Struct, frozen=True, kw_only=True):
     summary: str
     answer: type[Any] | None = None
     """The JSON answer."""
+    many: bool = False
+    """It is an array of these."""
     text: str = ""
     """The content type of an answer that is not JSON."""
     request: type[Any] | None = None
@@ -61,7 +63,6 @@ class Operation(Struct, frozen=True, kw_only=True):
     description: str = ""
 
 
-_JSON: Final = "application/json"
 _LINES: Final = "application/x-ndjson"
 _OBSERVED: Final = (
     "JSON lines, one for each event: `at` (seconds since the first), `event`, `data` as it was sent, "
@@ -213,8 +214,7 @@ def _gemini(version: str) -> dict[tuple[str, str], Operation]:
             generate,
             id=f"stream_generate_content{named}",
             summary="Stream an answer, in Google's shape",
-            answer=None,
-            text=_JSON,
+            many=True,
             events="Server-sent events of the Gemini API.",
             parameters=(_MODEL, Parameter("alt", "`sse`: as events, else as one array.", {"enum": ["sse"]})),
         ),
