@@ -13,7 +13,7 @@ import asyncio
 import json
 import re
 import time
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from fractions import Fraction
 from functools import partial
 from typing import Any, Final, NamedTuple, Protocol
@@ -44,6 +44,7 @@ from openresponses_server.settings import Forwarded, Retries
 from openresponses_server.upstreams.attempts import Attempt, Attempts
 from openresponses_server.upstreams.base import UpstreamReply, UpstreamRequest, called
 from openresponses_server.upstreams.prices import Prices
+from openresponses_server.upstreams.routes import Tried
 from openresponses_server.upstreams.targets import Target
 
 _BYTES_PER_TOKEN: Final = 4
@@ -532,7 +533,7 @@ def _attempts(
         )
         return Attempt(each, asked, [])
 
-    def accepted(_attempt: Attempt, _reply: UpstreamReply) -> None:
+    def accepted(_attempt: Attempt, _reply: UpstreamReply, _tried: Sequence[Tried]) -> None:
         return None
 
     choice = service.routes.choice([target, *target.fallbacks]) if target.fallbacks else None

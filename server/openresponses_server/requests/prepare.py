@@ -62,7 +62,7 @@ from openresponses_server.runs.pipeline import Translation
 from openresponses_server.runs.rounds import HostedNames, HostedStream, Rounds
 from openresponses_server.runs.run import Run, RunRequest
 from openresponses_server.store.base import UpstreamResponse
-from openresponses_server.upstreams.attempts import Attempt, Attempts, Remedy
+from openresponses_server.upstreams.attempts import Attempt, Attempts, OnAccepted, Remedy
 from openresponses_server.upstreams.base import UpstreamReply, UpstreamRequest
 from openresponses_server.upstreams.choice import Route
 from openresponses_server.upstreams.refusals import (
@@ -73,7 +73,7 @@ from openresponses_server.upstreams.refusals import (
     refuses_format,
     sees_no_images,
 )
-from openresponses_server.upstreams.routes import tried_header
+from openresponses_server.upstreams.routes import Tried, tried_header
 from openresponses_server.upstreams.targets import Target
 
 _ENCRYPTED: Final = re.compile(
@@ -82,7 +82,6 @@ _ENCRYPTED: Final = re.compile(
 _IMAGE: Final = b'"image'  # in every dialect, an image's type or its address is a string that begins so
 _log = structlog.get_logger(__name__)
 
-OnAccepted = Callable[[Attempt, UpstreamReply], None]
 Step = Callable[[PreparedRequest, Service], Awaitable[None] | None]
 """One step of preparing a request: it checks it or adds to it. Raises HttpError or InvalidRequestError, with
 `param`, for what can't be honoured."""
@@ -200,12 +199,12 @@ def new_run(request: PreparedRequest, service: Service, choice: int | None = Non
         text_after_tools=target.text_after_tools,
     )
     chosen = request.chosen
-    if chosen is None and target.fallbacks:
+    if chosen is None and choice is not None and target.fallbacks:
         chosen = service.routes.choice((target, *target.fallbacks))
     # a closure over the outcome would be a reference cycle through the attempts
     losses: list[Diagnostic] = []
 
-    def accepted(attempt: Attempt, reply: UpstreamReply) -> None:
+    def accepted(attempt: Attempt, reply: UpstreamReply, tried: Sequence[Tried]) -> None:
         nonlocal accepting
         accepting = meter.accepting = attempt.target
         meter.answers += not attempt.again
@@ -219,11 +218,10 @@ def new_run(request: PreparedRequest, service: Service, choice: int | None = Non
             _report(request, attempt, clean(reply.losses))
         if not choice:  # the first choice, or the only one
             losses[:] = attempt.losses
-        if chosen is not None:
-            if chosen.tried:
-                request.answer_headers.update(tried_header(chosen.tried))
-            if chosen.has_equals:
-                remember_route(request, service, translation.response_id, accepting.candidate.route)
+        if tried:
+            request.answer_headers.update(tried_header(tried))
+        if target.has_equals:
+            remember_route(request, service, translation.response_id, accepting.candidate.route)
 
     traced = None if (trace := REQUEST.get()) is None else trace.of_run(translation)
 
@@ -259,7 +257,7 @@ def new_run(request: PreparedRequest, service: Service, choice: int | None = Non
             return next_attempts(_following(request, items, last=last), accepted)
 
         def ask_for_summary(asked: PreparedRequest) -> Attempts:
-            def read(attempt: Attempt, _reply: UpstreamReply) -> None:
+            def read(attempt: Attempt, _reply: UpstreamReply, _tried: Sequence[Tried]) -> None:
                 nonlocal accepting
                 accepting = attempt.target
                 meter.answers += not attempt.again

@@ -25,15 +25,19 @@ def upstream_response(target: Target, response_id: str | None, key: str | None) 
 
 
 async def choose_route(request: PreparedRequest, service: Service) -> None:
-    """Choose which of the request's routes is asked first."""
-    targets = (request.target, *request.target.fallbacks)
+    """Choose which of the request's routes is asked first: the first one, where nothing else can decide."""
+    asked = request.target
+    if not asked.has_equals and not service.routes.routes.conditions:
+        return
+    targets = (asked, *asked.fallbacks)
     chosen = service.routes.choice(targets)
-    if chosen.has_equals:
+    if asked.has_equals:
         chosen.session = _session_of(request)
         chosen.preferred = await _preferred(request, service, targets)
-    first = chosen.peek() or request.target
-    if first is not request.target:
-        request.target = first._replace(fallbacks=tuple(each for each in targets if each is not first))
+    first = chosen.peek() or asked
+    if first is not asked:
+        others = tuple(each for each in targets if each is not first)
+        request.target = first._replace(fallbacks=others, has_equals=asked.has_equals)
     if request.choices == 1:  # choices choose for themselves
         request.chosen = chosen
 

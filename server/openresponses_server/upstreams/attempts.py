@@ -22,7 +22,7 @@ from openresponses_server.errors import UpstreamError
 from openresponses_server.settings import Retries
 from openresponses_server.upstreams.base import Upstream, UpstreamReply, UpstreamRequest
 from openresponses_server.upstreams.refusals import refusal, seconds_of, status_in_band
-from openresponses_server.upstreams.routes import RouteChoice, RouteTable, tried_header
+from openresponses_server.upstreams.routes import RouteChoice, RouteTable, Tried, tried_header
 from openresponses_server.upstreams.targets import Target
 
 _PREAMBLE: Final = frozenset(
@@ -141,7 +141,10 @@ class Attempt(Struct, frozen=True):
         return None
 
 
-def _ignore(_attempt: Attempt, _reply: UpstreamReply) -> None:
+OnAccepted = Callable[[Attempt, UpstreamReply, Sequence[Tried]], None]
+
+
+def _ignore(_attempt: Attempt, _reply: UpstreamReply, _tried: Sequence[Tried]) -> None:
     return None
 
 
@@ -149,16 +152,16 @@ class Attempts:
     """Asks the routes of one response until one answers.
 
     `prepare` makes the attempt at a target when it is needed; `target` is asked first, if it is in.
-    `accepted` is called with the accepted attempt and its reply, `observe` with the upstream and the outcome
-    of each request. `choice` is that among the routes of the request; without it there is one route. `jitter`
-    returns numbers in [0, 1).
+    `accepted` is called with the accepted attempt, its reply and what was tried before, `observe` with the
+    upstream and the outcome of each request. `choice` is that among the routes of the request; without it the
+    `target` is asked as long as nothing has failed, then its fallbacks. `jitter` returns numbers in [0, 1).
     """
 
     def __init__(
         self,
         target: Target,
         prepare: Callable[[Target], Awaitable[Attempt]],
-        accepted: Callable[[Attempt, UpstreamReply], None],
+        accepted: OnAccepted,
         observe: Callable[[str, str], None],
         table: RouteTable,
         choice: RouteChoice | None = None,
@@ -173,7 +176,7 @@ class Attempts:
         self._observe = observe
         self._table = table
         self.choice = choice
-        """That among its routes; None as long as there is one, which has not failed."""
+        """That among its routes; None as long as the first one has not failed."""
         self.chosen = ""
         """The name of the upstream that accepted, "" until then."""
         self._wait = wait
@@ -186,14 +189,19 @@ class Attempts:
 
     async def __aenter__(self) -> UpstreamReply:
         """The reply of the first upstream that accepts. If none does, raises the first one's error."""
+        routes, name = self._table.routes, self.target.candidate.route.upstream
+        if self.choice is None and routes.conditions and self.target.fallbacks:
+            self.choice = self._table.choice((self.target, *self.target.fallbacks))
         try:
-            if self.choice is not None and not self.choice.takes(self.target):
+            if self.choice is None:
+                routes.busy[name] = routes.busy.get(name, 0) + 1
+            elif not self.choice.takes(self.target):
                 self.target = await self._first_target(self.choice)
             attempt, reply = await self._first_that_accepts(self.target, [])
             self.target = attempt.target
             self.chosen = attempt.target.upstream.name
             self._observe(self.chosen, "accepted")
-            self._accepted(attempt, reply)
+            self._accepted(attempt, reply, () if self.choice is None else self.choice.tried)
         except BaseException as error:
             await self.__aexit__(type(error), error, error.__traceback__)
             raise
@@ -203,7 +211,9 @@ class Attempts:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self.choice is not None:
+        if self.choice is None:
+            self._table.routes.busy[self.target.candidate.route.upstream] -= 1
+        else:
             self.choice.end(_cut() if error is None and self.was_cut else error)
         opened, self._open = self._open, None
         if opened is not None:
@@ -229,17 +239,15 @@ class Attempts:
             self._observe(attempt.target.upstream.name, "accepted")
         attempt = replace(attempt, again=True)
         self.target, self.chosen = attempt.target, attempt.target.upstream.name
-        self._accepted(attempt, reply)
+        self._accepted(attempt, reply, () if self.choice is None else self.choice.tried)
         self._keep_for_fallback(attempt)
         return reply
 
     def commit(self) -> None:
         """The answer has begun: drop what is left to ask, so that the request's body can be freed."""
         self.replaceable, self._prepare, self._accepted = None, None, _ignore
-        if self.choice is None and self._table.routes.conditions:
-            self.choice = self._table.choice([self.target])
-        if self.choice is not None:
-            self.choice.begin(self.target)
+        if self.choice is not None or self._table.routes.conditions:
+            self._made_choice().begin(self.target)
 
     async def _close(self) -> None:
         opened, self._open = self._open, None
@@ -247,9 +255,9 @@ class Attempts:
             await opened.__aexit__(None, None, None)
 
     def _keep_for_fallback(self, accepted: Attempt) -> None:
-        if (accepted.remedies and accepted.remedies[-1].late) or (
-            self.choice is not None and self.choice.has_other(accepted.target)
-        ):
+        target = accepted.target
+        has_other = bool(target.fallbacks) if self.choice is None else self.choice.has_other(target)
+        if has_other or (accepted.remedies and accepted.remedies[-1].late):
             self.replaceable = accepted
         else:
             self.replaceable, self._prepare, self._accepted = None, None, _ignore
@@ -293,9 +301,13 @@ class Attempts:
 
     async def _after(self, target: Target, error: UpstreamError) -> Target | None:
         """The target to ask after this refusal; None if that is the answer."""
+        return await self._made_choice().after(target, error)
+
+    def _made_choice(self) -> RouteChoice:
+        """The choice, which is made for a request that has asked its first route when it is needed."""
         if self.choice is None:
-            self.choice = self._table.choice([target])
-        return await self.choice.after(target, error)
+            self.choice = self._table.choice((self.target, *self.target.fallbacks), self.target)
+        return self.choice
 
     async def _ask_with_fallbacks(self, attempt: Attempt) -> tuple[Attempt, UpstreamReply]:
         """Make the attempt, then those that its remedies lead to. Each is retried, unless another key of the

@@ -182,7 +182,7 @@ class Routes:
         self.conditions: dict[Route, Condition] = {}
         """Of parts of which something is known; a part that is not there is `CLOSED`."""
         self.busy: dict[str, int] = {}
-        """Requests in progress, by the names of upstreams, where they share models."""
+        """Requests in progress, by the names of upstreams."""
         self._circuits = circuits or {}
         self._turns: dict[tuple[str, ...], dict[str, float]] = {}
 

@@ -99,9 +99,10 @@ class RouteTable:
         self.shared: Shared | None = None
         """What other workers know; None: there are no others."""
 
-    def choice(self, targets: Sequence[Target]) -> RouteChoice:
-        """The choice of one request among these targets."""
-        return RouteChoice(self, targets)
+    def choice(self, targets: Sequence[Target], asked: Target | None = None) -> RouteChoice:
+        """The choice of one request among these targets, of which one may have been asked already, and is
+        counted as busy."""
+        return RouteChoice(self, targets, asked)
 
     def record(self, part: Route, outcome: Outcome, cause: str = "", seconds: float | None = None) -> None:
         """An outcome of a route, or of a part of it."""
@@ -186,24 +187,20 @@ class RouteChoice:
     The targets of choices that share requests are asked in their order, since all have to ask the same one.
     """
 
-    def __init__(self, table: RouteTable, targets: Sequence[Target]) -> None:
+    def __init__(self, table: RouteTable, targets: Sequence[Target], asked: Target | None) -> None:
         self.tried: list[Tried] = []
         """The upstreams that were asked in vain, if there was more than one to ask."""
         self._table = table
         self._targets: dict[Route, Target] = {}
         self._candidates: list[Candidate] = []
         self._in_order = self._is_one_of_many = False
-        tiers = set[int]()
         for each in targets:
             candidate, choice = each.candidate, each.choice
             self._targets[candidate.route] = each
             self._candidates.append(candidate)
-            tiers.add(candidate.tier)
             if choice is not None:
                 self._in_order = True
                 self._is_one_of_many = self._is_one_of_many or choice > 0  # the first choice reports for all
-        self.has_equals = len(tiers) < len(self._candidates)
-        """Some of the routes are in one tier: a session or a preferred route decides between them."""
         self.session = ""
         """The name of its session, "" without one."""
         self.preferred: Route | None = None
@@ -211,7 +208,7 @@ class RouteChoice:
         self._failed: dict[Route, str] = {}
         self._without_end: list[tuple[Route, str]] = []
         self._avoided: set[str] = set()
-        self._current: Route | None = None
+        self._current = None if asked is None else asked.candidate.route
         self._begun = False
 
     def peek(self) -> Target | None:

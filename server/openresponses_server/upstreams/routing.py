@@ -68,8 +68,9 @@ class Router:
         found = self._find(self._unaliased(wanted))
         if found is None:
             raise unknown_model(wanted)
-        first, *others = self._targets(*found)
-        return first._replace(fallbacks=tuple(others))
+        first, *others = targets = self._targets(*found)
+        tiers = {each.candidate.tier for each in targets}
+        return first._replace(fallbacks=tuple(others), has_equals=len(tiers) < len(targets))
 
     def names(self) -> list[tuple[str, str]]:
         """(model, name of its upstream) for all that the settings name, aliases first."""

@@ -81,6 +81,8 @@ class Target(NamedTuple):
     retries: Retries = Retries()
     fallbacks: tuple[Target, ...] = ()
     """The other routes of a request for this model."""
+    has_equals: bool = False
+    """Some of the routes are of one tier: turns, or the session, decide between them."""
     candidate: Candidate = Candidate(Route(""))
     """Its route, for the choice among them."""
     failover_on: frozenset[str] = frozenset()
