@@ -2,31 +2,21 @@
 
 from __future__ import annotations
 
-import ast
 import re
-import runpy
-from collections.abc import Iterator
-from typing import Any, get_args
+from typing import get_args
 
-import click
 import pytest
 from msgspec import Struct
 
 from openresponses_bridge.backend import Output
 from openresponses_server.backend import ResponseOptions
-from openresponses_server.commands.cli import main
-from openresponses_server.settings import KEYS_VARIABLES, WORKER_SETTINGS
+from openresponses_server.settings import WORKER_SETTINGS
+from tests.support.drawings import drawing
+from tests.support.public_names import environment_variables
 from tests.support.readme import blocks
 from tests.support.shared import REPOSITORY
 
 PAGES_WITH_PLOTS = ("benchmarks", "capacity")
-
-
-def drawing(name: str) -> dict[str, Any]:
-    """What a module in docs/ defines."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(REPOSITORY / "docs"))
-        return runpy.run_path(str(REPOSITORY / "docs" / name))
 
 
 @pytest.mark.parametrize(
@@ -86,37 +76,9 @@ def test_each_setting_has_its_words() -> None:
 
 def test_the_page_of_settings_has_every_environment_variable() -> None:
     page = (REPOSITORY / "docs" / "settings.md").read_text(encoding="utf-8")
-    named = set(variables_of(main)) | set(KEYS_VARIABLES.values()) | {WORKER_SETTINGS}
-    for path in (REPOSITORY / "server" / "openresponses_server").rglob("*.py"):
-        named |= set(variables_read(ast.parse(path.read_bytes())))
+    named = environment_variables() | {WORKER_SETTINGS}
     assert {"XDG_DATA_HOME", "OPENRESPONSES_BRIDGE_PORT", "OPENRESPONSES_BRIDGE_API_KEYS"} <= named
     assert [name for name in sorted(named) if f"`{name}`" not in page] == []
-
-
-def variables_of(command: click.Command) -> Iterator[str]:
-    """Those that give options of a command and its commands."""
-    yield from (each.envvar for each in command.params if isinstance(each.envvar, str))
-    if isinstance(command, click.Group):
-        context = click.Context(command)
-        for name in command.list_commands(context):
-            found = command.get_command(context, name)
-            assert found is not None
-            yield from variables_of(found)
-
-
-def variables_read(tree: ast.AST) -> Iterator[str]:
-    """Names in `os.environ["NAME"]` and `os.environ.get("NAME")`."""
-    for node in ast.walk(tree):
-        names = (
-            [node.slice]
-            if isinstance(node, ast.Subscript)
-            else node.args
-            if isinstance(node, ast.Call)
-            else []
-        )
-        of = node.value if isinstance(node, ast.Subscript) else getattr(node, "func", None)
-        if of is not None and ast.unparse(of) in ("os.environ", "os.environ.get", "os.getenv"):
-            yield from (each.value for each in names[:1] if isinstance(each, ast.Constant))
 
 
 @pytest.mark.parametrize(

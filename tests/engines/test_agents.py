@@ -3,9 +3,6 @@ says then. The model is a tiny one that was trained to call each agent's own too
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -15,8 +12,7 @@ import pytest
 from tests.engines import installing
 from tests.engines.installing import NotInstalled
 from tests.engines.programs import listening, npm_program
-from tests.support.processes import free_port
-from tests.support.shared import REPOSITORY
+from tests.support.processes import free_port, run_agent
 
 pytestmark = [pytest.mark.engines, pytest.mark.timeout(900)]
 CONTEXT: Final = 65536
@@ -67,22 +63,8 @@ def test_an_agent_runs_a_command_over_llama_cpp(llama: str, tmp_path: Path, name
     config.write_text(f'[[upstreams]]\n{profile}url = "{llama}/v1"\ndialect = "{dialect}"\nmodel = "local"\n')
     work = tmp_path / "work"
     work.mkdir()
-    command = [sys.executable, "-m", "openresponses_server", "run", name, "--program", str(program)]
-    done = subprocess.run(
-        [*command, "--config", str(config), "--model", "local", "--", *agent.arguments],
-        cwd=work,
-        env={
-            **os.environ,
-            "HOME": str(tmp_path),
-            "XDG_DATA_HOME": str(tmp_path / "data"),
-            "PYTHONPATH": str(REPOSITORY),
-        },
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
-    assert done.returncode == 0, (done.stdout[-2000:], done.stderr[-2000:])
+    given = ["--program", str(program), "--config", str(config), "--model", "local"]
+    folders = {"home": tmp_path, "work": work, "data": tmp_path / "data"}
+    done = run_agent(name, *given, "--", *agent.arguments, **folders, timeout=600)
     assert (work / "ran.txt").read_text() == "ran\n"
     assert SAID in done.stdout

@@ -5,11 +5,9 @@ import re
 import shlex
 import socket
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import click
 import pytest
 import uvicorn
 from click.testing import CliRunner
@@ -21,6 +19,7 @@ from openresponses_server.observation.recordings.dialects import ENCODERS
 from openresponses_server.store.sql.sqlite_file import REVISION
 from openresponses_server.store.stores import open_store
 from openresponses_server.upstreams.profiles import names
+from tests.support.command_line import commands
 from tests.support.model_frames import frames
 from tests.support.model_scripts import SCRIPTS, Step, played
 from tests.support.normalised import Normalised
@@ -33,18 +32,7 @@ NAME = "openresponses-bridge"
 WIDE = {"COLUMNS": "100", "TERM": "dumb", "NO_COLOR": "1"}
 
 
-def commands(command: click.Command = main, path: str = "") -> Iterator[str]:
-    """The paths of all commands, `` for the program itself."""
-    yield path.strip()
-    if isinstance(command, click.Group):
-        context = click.Context(command)
-        for name in command.list_commands(context):
-            found = command.get_command(context, name)
-            assert found is not None
-            yield from commands(found, f"{path} {name}")
-
-
-HELPS = {"-".join([NAME, *path.split()]): path for path in commands()}
+HELPS = {"-".join([NAME, *path.split()]): path for path, _ in commands()}
 
 
 class Session:

@@ -51,7 +51,7 @@ HOW: Final[dict[str, dict[str, str]]] = {
     "docs/backend.md": {"*": _PYTHON},
     "docs/backup.md": {"*": "tests/server/store/test_backup.py::test_restored_store_answers_as_before"},
     "docs/capacity.md": {
-        "Leaning on it for long": "tests/load/test_load.py::test_the_commands_of_the_page_can_be_given",
+        "A long load": "tests/load/test_load.py::test_the_commands_of_the_page_can_be_given",
         "What each thing costs": "tests/benchmarks/test_fleet.py::test_the_commands_of_the_page_can_be_given",
     },
     "docs/benchmarks.md": {"*": "tests/test_plots.py::test_the_commands_of_the_page_can_be_given"},

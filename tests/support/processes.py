@@ -48,7 +48,7 @@ def started(
 
 
 def run_agent(
-    agent: str, *arguments: str, home: Path, work: Path, data: Path
+    agent: str, *arguments: str, home: Path, work: Path, data: Path, timeout: float = 120
 ) -> subprocess.CompletedProcess[str]:
     """`run AGENT` as given by a user at this `home` and in the folder `work`; it has to succeed."""
     done = subprocess.run(
@@ -64,7 +64,7 @@ def run_agent(
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=timeout,
         check=False,
     )
     assert done.returncode == 0, (done.stdout[-3000:], done.stderr[-3000:])

@@ -33,7 +33,7 @@ from openresponses_server.commands.startup import (
     upstream_line,
 )
 from openresponses_server.errors import Outage, UpstreamError
-from openresponses_server.settings import Settings
+from openresponses_server.settings import Settings, deprecated_settings
 from openresponses_server.settings.data_folder import data_folder, make_private
 from openresponses_server.store.base import NO_ID, ResponseStore
 from openresponses_server.store.readiness import check_log
@@ -55,11 +55,12 @@ class CheckResult(Struct, frozen=True):
     message: str
 
 
-async def service_checks(settings: Settings, config: str) -> list[CheckResult]:
-    """Check everything that `serve` needs with these settings; `config` is their file, "" if there is
-    none."""
+async def service_checks(settings: Settings, config: Path | None) -> list[CheckResult]:
+    """Check everything that `serve` needs with these settings; `config` is their file, if there is one."""
+    deprecated = deprecated_settings(config)
+    usable = "; ".join([f"{config or 'flags and defaults'} can be used", *deprecated])
     return [
-        CheckResult("settings", "ok", f"{config or 'flags and defaults'} can be used"),
+        CheckResult("settings", "note" if deprecated else "ok", usable),
         await _port(settings),
         *await _upstreams(settings),
         *[_one_key(each) for each in await check_keys(settings)],

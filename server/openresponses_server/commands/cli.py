@@ -23,7 +23,10 @@ _COMMANDS: Final = {
         "Write what is known of models, from a file, for `serve`.",
     ),
     "init": ("openresponses_server.commands.init", "Ask a few questions and write the config for `serve`."),
-    "run": ("openresponses_server.commands.run", "Run Codex or Claude Code with any model."),
+    "run": (
+        "openresponses_server.commands.run",
+        "Run Codex, Claude Code, Gemini CLI or opencode with any model.",
+    ),
     "doctor": (
         "openresponses_server.commands.doctor",
         "Check what a server and an agent need, and name what is missing.",

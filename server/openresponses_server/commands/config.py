@@ -11,7 +11,7 @@ import click
 from click.core import ParameterSource
 
 from openresponses_bridge.text import printable
-from openresponses_server.commands.flags import exit_unreadable, naming_flags, output_file
+from openresponses_server.commands.flags import exit_unreadable, naming_flags, output_file, print_deprecated
 from openresponses_server.commands.serve import check_settings, fields_of
 from openresponses_server.commands.serve import command as serve
 
@@ -46,6 +46,7 @@ def check(context: click.Context, /, file: Path | None, everything: bool, **flag
     except SettingsError as error:
         click.echo(printable(str(error)), err=True)
         sys.exit(1)
+    print_deprecated(config)
     places = ValueSources(config, _flags(context))
     rest = "" if everything else "; what follows differs from the defaults, --all prints those too"
     click.echo(f"# OK: serve can run with these settings{rest}")

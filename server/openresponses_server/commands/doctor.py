@@ -57,7 +57,7 @@ def command(agents: tuple[str, ...], as_json: bool, config: Path | None, **flags
     except SettingsError as error:
         findings = [CheckResult("settings", "missing", str(error))]
     else:
-        findings = asyncio.run(service_checks(settings, str(config) if config else ""))
+        findings = asyncio.run(service_checks(settings, config))
     findings += [agent_check(agent, needed=agent in wanted) for agent in AGENTS.values()]
     ready = all(finding.state != "missing" for finding in findings)
     if as_json:

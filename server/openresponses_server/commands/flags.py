@@ -130,6 +130,14 @@ def naming_flags(config: Path | None, fields: Mapping[str, Any]) -> Iterator[Non
         raise
 
 
+def print_deprecated(config: Path | None) -> None:
+    """Write a line to stderr for each deprecated setting of the file. For options click does so."""
+    from openresponses_server.settings import deprecated_settings
+
+    for line in deprecated_settings(config):
+        click.echo(printable(line), err=True)
+
+
 def with_flags(*options: Callable[[Any], Any]) -> Callable[[_Decorated], _Decorated]:
     """A decorator that adds these options, in the order of the help."""
 

@@ -15,6 +15,7 @@ from openresponses_server.commands.flags import (
     SetOption,
     dialect_flag,
     naming_flags,
+    print_deprecated,
     upstream_key_flag,
 )
 
@@ -132,7 +133,9 @@ def command(**flags: Any) -> None:
 
     try:
         with naming_flags(flags["config"], fields := fields_of(**flags)):
-            _serve(load_settings(flags["config"], **fields))
+            settings = load_settings(flags["config"], **fields)
+            print_deprecated(flags["config"])
+            _serve(settings)
     except SettingsError as error:
         raise click.UsageError(str(error)) from error
     except KeyboardInterrupt:

@@ -21,9 +21,11 @@ from openresponses_bridge.protocol.request import Restart
 from openresponses_server.settings.files import (
     ConfigError,
     about,
+    deprecated_in,
     expanded,
     hashed,
     located,
+    place_in,
     read_config,
     substituted,
     wrong_fields,
@@ -59,6 +61,7 @@ __all__ = [
     "WebSearchSettings",
     "WireKeys",
     "api_key",
+    "deprecated_settings",
     "is_address",
     "load_settings",
     "of_worker",
@@ -785,6 +788,17 @@ def load_settings(config: Path | None = None, **overrides: Any) -> Settings:
         mcp_servers=[_with_absolute_folder(each, config) for each in settings.mcp_servers],
         **keys,
     )
+
+
+def deprecated_settings(config: Path | None) -> list[str]:
+    """A line for each deprecated setting of a file that `load_settings` accepts: its place, and what replaces
+    it. A field is deprecated by `Meta(extra={"deprecated": "use limits.other"})` in its type."""
+    if config is None:
+        return []
+    return [
+        f"{place_in(config, path)}: {path.removeprefix('$.')} is deprecated: {replacement}"
+        for path, replacement in deprecated_in(read_config(config), msgspec.inspect.type_info(Settings))
+    ]
 
 
 def _hashed_wire_keys(given: WireKeys | None) -> WireKeys | None:

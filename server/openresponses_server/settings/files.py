@@ -142,9 +142,14 @@ def located(config: Path | None, overridden: Collection[str] = ()) -> Iterator[N
     except ConfigError as error:
         path = f"{error.at or '$'}.{error.key}" if error.key else error.at
         if config is not None and path and not error.place and _first_name(path) not in overridden:
-            line = line_of(path, lines_of(config.read_text("utf-8")))
-            error.place = f"{config}:{line}" if line else str(config)
+            error.place = place_in(config, path)
         raise
+
+
+def place_in(config: Path, path: str) -> str:
+    """The file and line of this path, or the file alone if the line is not known."""
+    line = line_of(path, lines_of(config.read_text("utf-8")))
+    return f"{config}:{line}" if line else str(config)
 
 
 def _first_name(path: str) -> str:
@@ -187,6 +192,31 @@ def wrong_fields(error: msgspec.ValidationError, kind: type[msgspec.Struct]) -> 
     return ConfigError(f"{unknown!r} is not a setting{did_you_mean(unknown, known)}", at, key=unknown)
 
 
+def deprecated_in(given: Any, kind: Any, path: str = "$") -> Iterator[tuple[str, str]]:
+    """The path of each deprecated field in these fields of a file, and what replaces it, as the field's
+    `Meta(extra={"deprecated": …})` says. `kind` is their type from `msgspec.inspect`; what has another shape
+    is skipped."""
+    kind = _struct_or_list(kind)
+    inner: Iterable[tuple[str, Any, Any]] = ()
+    if isinstance(kind, msgspec.inspect.StructType) and isinstance(given, dict):
+        fields = [field for field in kind.fields if field.encode_name in given]
+        inner = [(f"{path}.{each.encode_name}", given[each.encode_name], each.type) for each in fields]
+    elif isinstance(kind, msgspec.inspect.DictType) and isinstance(given, dict):
+        inner = ((f"{path}.{key}", value, kind.value_type) for key, value in given.items())
+    elif isinstance(kind, msgspec.inspect.CollectionType) and isinstance(given, list):
+        inner = ((f"{path}[{at}]", value, kind.item_type) for at, value in enumerate(given))
+    for where, value, of in inner:
+        if replacement := deprecation(of):
+            yield where, replacement
+        yield from deprecated_in(value, of, where)
+
+
+def deprecation(kind: Any) -> str:
+    """What replaces a field of this type, if it is deprecated; else ""."""
+    extra = kind.extra if isinstance(kind, msgspec.inspect.Metadata) else None
+    return str((extra or {}).get("deprecated", ""))
+
+
 def _names_at(path: str, kind: Any) -> list[str]:
     """The fields of the struct at this path below a type."""
     for step in path.replace("[...]", "[*]").replace("[", ".[").split(".")[1:]:
@@ -199,7 +229,9 @@ def _names_at(path: str, kind: Any) -> list[str]:
 
 
 def _struct_or_list(kind: Any) -> Any:
-    """The type of an optional field without None."""
+    """The type of a field without its metadata and without None."""
+    if isinstance(kind, msgspec.inspect.Metadata):
+        kind = kind.type
     given = kind.types if isinstance(kind, msgspec.inspect.UnionType) else [kind]
     return next(each for each in given if not isinstance(each, msgspec.inspect.NoneType))
 

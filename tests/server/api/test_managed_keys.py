@@ -3,8 +3,8 @@
 import json
 import re
 import shlex
-import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +18,9 @@ from openresponses_server.settings import Limits, Price, Settings, SettingsError
 from openresponses_server.settings.files import hashed
 from tests.server.limits.test_quotas import used
 from tests.support.documents import blocks_of, commands_of
-from tests.support.serving import call, respond, serving
+from tests.support.serving import Reply, call, respond, serving
 from tests.support.upstream import ScriptedUpstream
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -43,15 +44,16 @@ class Managed:
         assert re.fullmatch(r"orb_[\w-]{43}", key)
         return made.stderr.split()[0], {"authorization": f"Bearer {key}"}
 
-    def becomes(self, headers: dict[str, str], status: int, path: str = "/v1/models", **body: Any) -> Any:
+    def becomes(self, headers: dict[str, str], status: int, path: str = "/v1/models", **body: Any) -> Reply:
         """Ask until the answer has this status."""
-        deadline = time.monotonic() + 60
-        while (
-            reply := call(self.base, "POST" if body else "GET", path, body or None, headers)
-        ).status != status:
-            assert time.monotonic() < deadline, reply.body
-            time.sleep(0.02)
-        return reply
+        replies: list[Reply] = []
+
+        def has_status() -> bool:
+            replies.append(call(self.base, "POST" if body else "GET", path, body or None, headers))
+            return replies[-1].status == status
+
+        wait_until(has_status)
+        return replies[-1]
 
 
 @pytest.fixture(scope="module")
@@ -110,27 +112,31 @@ def test_limits_are_changed_while_the_server_runs(managed: Managed) -> None:
     configured = respond(managed.base, {"x-api-key": "configured"}, model="demo", store=False)
     assert "x-ratelimit-limit-requests" not in configured.headers
     assert managed.keys("limit", key_id, "--requests", "default", "--concurrent", "3").exit_code == 0
-    deadline = time.monotonic() + 60
-    while respond(managed.base, headers, model="demo", store=False).status != 200:
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    managed.becomes(headers, 200, "/v1/responses", model="demo", input="x", store=False)
 
 
-def test_a_key_has_a_budget_of_its_own_while_the_server_runs(
-    upstream: ScriptedUpstream, tmp_path: Path
-) -> None:
-    upstream.scripts["m"] = used(1_000_000, 1_000_000)
-    upstream.scripts["other"] = used(1_000_000, 1_000_000)
-    store = f"sqlite:///{tmp_path}/s.sqlite3"
+@contextmanager
+def priced(upstream: ScriptedUpstream, folder: Path, limits: Limits | None = None) -> Iterator[Managed]:
+    """A server whose model `m` has a price, of which each response costs four dollars, and `other` none."""
+    for model in ("m", "other"):
+        upstream.scripts[model] = used(1_000_000, 1_000_000)
+    store = f"sqlite:///{folder}/s.sqlite3"
     given = Settings(
         store=store,
         managed_keys=True,
         upstreams=[UpstreamSettings(url=upstream.url)],
         prices={"m": Price(input=1.0, output=3.0)},
-        limits=Limits(usd_per_day_per_key=4.0),
+        limits=limits or Limits(),
     )
     with serving(given) as base:
-        managed = Managed(base, store)
+        yield Managed(base, store)
+
+
+def test_a_key_has_a_budget_of_its_own_while_the_server_runs(
+    upstream: ScriptedUpstream, tmp_path: Path
+) -> None:
+    with priced(upstream, tmp_path, Limits(usd_per_day_per_key=4.0)) as managed:
+        base = managed.base
         key_id, headers = managed.add("--usd-per-day", "9.5")
         _, other = managed.add()
         managed.becomes(other, 200)
@@ -149,24 +155,15 @@ def test_a_key_has_a_budget_of_its_own_while_the_server_runs(
             "One API key may spend 12.5 US dollars a d",
         )
         assert managed.keys("limit", key_id, "--usd-per-day", "default").exit_code == 0
-        while "4 US dollars" not in call(base, "POST", path, ask, headers).error["message"]:
-            time.sleep(0.02)
+        wait_until(lambda: "4 US dollars" in call(base, "POST", path, ask, headers).error["message"])
         assert call(base, "POST", path, {**ask, "model": "other"}, headers).error["code"] == (
             "model_without_price"
         )
 
 
 def test_keys_of_one_owner_share_the_lowest_budget(upstream: ScriptedUpstream, tmp_path: Path) -> None:
-    upstream.scripts["m"] = used(1_000_000, 1_000_000)
-    store = f"sqlite:///{tmp_path}/s.sqlite3"
-    given = Settings(
-        store=store,
-        managed_keys=True,
-        upstreams=[UpstreamSettings(url=upstream.url)],
-        prices={"m": Price(input=1.0, output=3.0)},
-    )
-    with serving(given) as base:
-        managed = Managed(base, store)
+    with priced(upstream, tmp_path) as managed:
+        base = managed.base
         keys = [managed.add("--owner", "alice", "--usd-per-day", dollars)[1] for dollars in ("8", "100")]
         _, free = managed.add()
         managed.becomes(free, 200)

@@ -75,19 +75,19 @@ async def test_a_day_ends_at_midnight_and_each_key_has_its_own() -> None:
 
 
 async def test_one_unit_less_than_the_budget_is_not_the_budget() -> None:
-    budget = MoneyBudget(1.0, PRICES)
+    budget = MoneyBudget(1.0, PRICES, clock=Clock())
     for cost, over in ((10**12 - 1, False), (1, True)):
         budget.pay("k", cost)
         assert (await refused(budget) is not None) == over
 
 
 async def test_a_cost_is_bounded_and_never_gives_money_back() -> None:
-    budget = MoneyBudget(1.0, PRICES)
+    budget = MoneyBudget(1.0, PRICES, clock=(clock := Clock()))
     budget.pay("k", -(10**12))
     budget.pay("k", 10**12 - 1)
     assert await refused(budget) is None
     budget.pay("much", 2**80)
-    assert budget._spent.at(time.time())["much"] == 10**18
+    assert budget._spent.at(clock.now)["much"] == 10**18
 
 
 async def test_an_owner_has_its_own_budget_and_what_it_spent_before_counts() -> None:

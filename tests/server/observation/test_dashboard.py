@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from prometheus_client.metrics import Counter, Histogram, MetricWrapperBase
+from prometheus_client.metrics import Histogram
 
-from openresponses_server.limits.gate import Gate
 from openresponses_server.observation.metric_values import BatchHistogram
-from openresponses_server.observation.metrics import Metrics
-from openresponses_server.settings import Limits
+from tests.support.metrics import families, family_name
 from tests.support.shared import REPOSITORY
 
 DASHBOARD: dict[str, Any] = json.loads((REPOSITORY / "docs/grafana/openresponses-bridge.json").read_text())
@@ -24,22 +21,16 @@ _OF_GRAFANA = {"$__rate_interval"}
 _PREFIX = "openresponses_bridge_"
 
 
-def _families() -> Iterator[MetricWrapperBase | BatchHistogram]:
-    for collector in Metrics(Gate(Limits()))._registry._collector_to_names:
-        assert isinstance(collector, MetricWrapperBase | BatchHistogram)
-        yield collector
-
-
 def _series() -> dict[str, set[str]]:
-    """Each name that can be asked for, with its labels."""
+    """Each name that can be queried, with its labels."""
     found: dict[str, set[str]] = {}
-    for family in _families():
+    for family in families():
         labels = set(family._labelnames)
         if isinstance(family, Histogram | BatchHistogram):
             found |= {f"{family._name}_bucket": {*labels, "le"}}
             found |= {f"{family._name}_{part}": labels for part in ("sum", "count")}
         else:
-            found[f"{family._name}_total" if isinstance(family, Counter) else family._name] = labels
+            found[family_name(family)] = labels
     return found
 
 
@@ -117,7 +108,5 @@ def test_panels_have_ids_of_their_own_and_places_beside_each_other() -> None:
 
 def test_the_page_names_every_metric() -> None:
     page = (REPOSITORY / "docs/observing.md").read_text()
-    names = {
-        f"{family._name}_total" if isinstance(family, Counter) else family._name for family in _families()
-    }
+    names = {family_name(family) for family in families()}
     assert not {name for name in names if f"`{name.removeprefix(_PREFIX)}`" not in page}

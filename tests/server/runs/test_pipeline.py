@@ -307,8 +307,7 @@ async def test_s1_what_the_log_answers_for_when_the_run_is_lost_is_not_sent() ->
     await bench.begin()
     bench.body.feed(b"b")
     persistence.lost = True
-    persistence.asked[-1].set_result(None)
-    await asyncio.sleep(0.01)
+    await bench.have_it()
     assert "b" not in bench.text
     bench.running.cancel()
 

@@ -4,6 +4,7 @@ come back and renews nothing."""
 import asyncio
 import time
 from collections.abc import AsyncIterator
+from types import SimpleNamespace
 
 import psycopg
 import pytest
@@ -134,11 +135,12 @@ async def test_process_that_was_never_seen_is_unknown(postgres_url: str, store: 
 
 
 class Fleet:
-    """Processes that see these names; those that are `watching`."""
+    """Processes that see these names; those that are `watching`. Their clock is `now`."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, names: set[str], watching: set[str]) -> None:
         self.names = names
         self.looks = 0
+        self.now = 0.0
 
         async def ask(_process: ProcessConnections, statement: TextClause) -> list[tuple[str]]:
             if statement is not postgres._NAMES:
@@ -149,6 +151,7 @@ class Fleet:
         async def no_lease(_process: ProcessConnections, _name: str) -> None:
             return None
 
+        monkeypatch.setattr(postgres, "time", SimpleNamespace(monotonic=lambda: self.now))
         monkeypatch.setattr(ProcessConnections, "_ask", ask)
         monkeypatch.setattr(ProcessConnections, "_last_lease", no_lease)
         url = make_url("postgresql+psycopg://root@127.0.0.1:1/none")
@@ -173,16 +176,17 @@ async def test_the_time_that_an_answer_takes_is_not_time_without_a_renewal(
         nonlocal asked
         asked += 1
         if asked == slow + 1:
-            await asyncio.sleep(2 * TIMEOUT)
+            fleet.now += 2 * TIMEOUT
         return float(min(asked, slow + 1))  # renewed before each but the last
 
     monkeypatch.setattr(ProcessConnections, "_last_lease", last_lease)
     for _ in range(slow):
         assert await watching.departed() == set()
-        await asyncio.sleep(2 * TIMEOUT)
+        fleet.now += 2 * TIMEOUT
     assert await watching.departed() == set()
     assert await watching.departed() == set()
-    assert await departed_soon(watching, 2 * TIMEOUT)
+    fleet.now += 2 * TIMEOUT
+    assert await watching.departed() == {"other"}
 
 
 @pytest.mark.parametrize("stopped", ["p0", "p4", "p9"])
@@ -195,22 +199,12 @@ async def test_few_of_many_check_for_one_that_has_stopped(
         assert await each.departed() == set()
     fleet.names.remove(stopped)
     del fleet.processes[stopped]
-    found: set[str] = set()
-
-    async def look() -> bool:
-        for name, each in fleet.processes.items():
-            if await each.departed() == {stopped}:
-                found.add(name)
-        return len(found) >= postgres.SUCCESSORS
-
-    async with asyncio.timeout(60):
-        while not await look():
-            await asyncio.sleep(TIMEOUT / 4)
-    await asyncio.sleep(2 * TIMEOUT)
-    await look()
     after = int(stopped[1:]) + 1
-    others = [f"p{number % 10}" for number in range(after, after + 9)]
-    assert found == set(others[: postgres.SUCCESSORS])
+    successors = {f"p{number % 10}" for number in range(after, after + postgres.SUCCESSORS)}
+    for expected in (set(), successors, successors):  # missed, then gone for longer than the timeout
+        found = {name for name, each in fleet.processes.items() if await each.departed() == {stopped}}
+        assert found == expected
+        fleet.now += 2 * TIMEOUT
 
 
 async def test_a_process_that_others_have_come_before_does_not_check_any_more(
@@ -225,7 +219,7 @@ async def test_a_process_that_others_have_come_before_does_not_check_any_more(
     fleet.names.add("ab")
     await watching.departed()
     assert watching._missed == {}
-    await asyncio.sleep(2 * TIMEOUT)
+    fleet.now += 2 * TIMEOUT
     assert await watching.departed() == set()
 
 

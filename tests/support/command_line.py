@@ -1,0 +1,18 @@
+"""The commands of `openresponses-bridge`."""
+
+from collections.abc import Iterator
+
+import click
+
+from openresponses_server.commands.cli import main
+
+
+def commands(command: click.Command = main, path: str = "") -> Iterator[tuple[str, click.Command]]:
+    """Every command with its path below the program, `` for the program itself."""
+    yield path, command
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            found = command.get_command(context, name)
+            assert found is not None
+            yield from commands(found, f"{path} {name}".strip())

@@ -1,0 +1,15 @@
+"""What draws the tables of the pages."""
+
+import runpy
+from typing import Any
+
+import pytest
+
+from tests.support.shared import REPOSITORY
+
+
+def drawing(name: str) -> dict[str, Any]:
+    """What a module in docs/ defines."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(REPOSITORY / "docs"))
+        return runpy.run_path(str(REPOSITORY / "docs" / name))

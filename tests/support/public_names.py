@@ -1,0 +1,226 @@
+"""The names that docs/upgrades.md keeps from one release to the next, and which of them may go.
+
+A kind of names maps each to what replaces it, "" where it is not deprecated.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from datetime import date, timedelta
+from importlib import import_module
+from typing import Any, Final, NamedTuple
+
+import click
+import msgspec
+
+from openresponses_server.api.openapi.operations import OPERATIONS
+from openresponses_server.settings import KEYS_VARIABLES, Settings
+from openresponses_server.settings.files import deprecation
+from openresponses_server.upstreams.dialects import DIALECTS
+from openresponses_server.upstreams.profiles import Profile
+from tests.support.command_line import commands
+from tests.support.drawings import drawing
+from tests.support.metrics import families, family_name
+from tests.support.shared import REPOSITORY
+
+Names = dict[str, dict[str, str]]
+_SERVER: Final = REPOSITORY / "server" / "openresponses_server"
+_IMPORTED: Final = re.compile(r"^ *from (openresponses_[\w.]+) import ([\w, ]+|\([^)]*\))", re.MULTILINE)
+_EVENT: Final = re.compile(r"[a-z_]+(\.[a-z_]+)*")
+_ENVIRONMENT: Final = ("os.environ", "os.environ.get", "os.getenv")
+_LEVELS: Final = {"debug", "info", "warning", "error", "exception"}
+
+
+def public_names() -> Names:
+    """All of them, by their kind."""
+    plain = {
+        "environment variables": environment_variables(),
+        "endpoints": _endpoints(),
+        "error codes": {each.code for each in drawing("drawn_errors.py")["everything"]()},
+        "Python": _python(),
+        "metrics": set(map(family_name, families())),
+        "events of the log": _events(),
+    }
+    return {
+        "commands and flags": dict(sorted(_flags())),
+        "settings": dict(sorted(_settings())),
+    } | {kind: dict.fromkeys(sorted(names), "") for kind, names in plain.items()}
+
+
+def _flags() -> Iterator[tuple[str, str]]:
+    for path, command in commands():
+        if path:
+            yield path, _replacement(command.deprecated)
+        for each in command.params:
+            if isinstance(each, click.Option):
+                yield from ((f"{path} {flag}".strip(), _replacement(each.deprecated)) for flag in each.opts)
+
+
+def _replacement(deprecated: bool | str) -> str:
+    return deprecated if isinstance(deprecated, str) else "deprecated" if deprecated else ""
+
+
+def _settings() -> Iterator[tuple[str, str]]:
+    yield from _fields(Settings)
+    yield from _fields(Profile, "(a profile) ")
+    for name, dialect in DIALECTS.items():
+        yield from _fields(dialect.side.options, f"upstreams.options ({name}).")
+
+
+def _fields(struct: Any, prefix: str = "") -> Iterator[tuple[str, str]]:
+    for field in msgspec.inspect.type_info(struct).fields:  # type: ignore[attr-defined]
+        path = prefix + field.encode_name
+        yield path, deprecation(field.type)
+        for inner in _structs(field.type):
+            yield from _fields(inner, f"{path}.")
+
+
+def _structs(kind: Any) -> Iterator[type]:
+    """The structs that a value of this type has, alone or as items or values."""
+    if isinstance(kind, msgspec.inspect.StructType):
+        yield kind.cls
+    for inner in [getattr(kind, name, None) for name in ("type", "item_type", "value_type")]:
+        if inner is not None:
+            yield from _structs(inner)
+    for inner in getattr(kind, "types", ()):
+        yield from _structs(inner)
+
+
+def environment_variables() -> set[str]:
+    """Those that set options, keys of the settings, and what the server reads by name."""
+    named = {
+        each.envvar for _, command in commands() for each in command.params if isinstance(each.envvar, str)
+    }
+    named |= set(KEYS_VARIABLES.values())
+    for path in _SERVER.rglob("*.py"):
+        named |= set(_variables_read(ast.parse(path.read_bytes())))
+    return named
+
+
+def _variables_read(tree: ast.AST) -> Iterator[str]:
+    """Names in `os.environ["NAME"]`, `os.environ.get("NAME")` and `os.getenv("NAME")`."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Subscript):
+            of, name = node.value, node.slice
+        elif isinstance(node, ast.Call) and node.args:
+            of, name = node.func, node.args[0]
+        else:
+            continue
+        if isinstance(name, ast.Constant) and ast.unparse(of) in _ENVIRONMENT:
+            yield str(name.value)
+
+
+def _endpoints() -> set[str]:
+    """Without those of the inspector's page, which are its own."""
+    return {f"{method.upper()} {path}" for method, path in OPERATIONS if not path.startswith("/inspector/")}
+
+
+def _python() -> set[str]:
+    """`module.name` for what pages import: all that the module exports, or what is imported from it."""
+    found = set[str]()
+    pages = {REPOSITORY / "README.md", *(REPOSITORY / "docs").rglob("*.md")}
+    for page in pages - {REPOSITORY / "docs" / "dialects.md"}:  # which is about a package inside of this one
+        for module, imported in _IMPORTED.findall(page.read_text("utf-8")):
+            names = re.findall(r"\w+", imported)
+            exported = getattr(import_module(module), "__all__", names)
+            found |= {f"{module}.{name}" for name in {*exported, *names}}
+    return found
+
+
+def _events() -> set[str]:
+    """What `_log.warning("…")` and the like are called with, where it is written out."""
+    found = set[str]()
+    for path in _SERVER.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_bytes())):
+            if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or not node.args:
+                continue
+            first, level = node.args[0], node.func.attr
+            logs = level in _LEVELS and ast.unparse(node.func.value) == "_log"
+            if logs and isinstance(first, ast.Constant) and _EVENT.fullmatch(str(first.value)):
+                found.add(str(first.value))
+    return found
+
+
+class Release(NamedTuple):
+    """A release in CHANGELOG.md, with the names at the beginning of its lines under these headings."""
+
+    version: tuple[int, ...]
+    """Empty for what is not released."""
+    day: date | None
+    deprecated: frozenset[str]
+    removed: frozenset[str]
+
+
+_RELEASE: Final = re.compile(r"^## \[([^\]]+)\](?: - (\d{4}-\d\d-\d\d))?$", re.MULTILINE)
+_SECTION: Final = re.compile(r"^### (\w+)$(.*?)(?=^### |\Z)", re.MULTILINE | re.DOTALL)
+_FIRST_NAME: Final = re.compile(r"^- `([^`]+)`", re.MULTILINE)
+_HALF_A_YEAR: Final = timedelta(days=183)
+_SHORT_LIVED: Final = {"metrics", "events of the log"}
+
+
+def releases(changelog: str) -> list[Release]:
+    """The releases of a changelog, the newest first."""
+    _, *pieces = _RELEASE.split(changelog)
+    found = []
+    for version, day, text in zip(pieces[::3], pieces[1::3], pieces[2::3], strict=True):
+        sections = {title: frozenset(_FIRST_NAME.findall(body)) for title, body in _SECTION.findall(text)}
+        numbers = () if version == "Unreleased" else tuple(map(int, version.split(".")))
+        nothing = frozenset[str]()
+        found.append(
+            Release(
+                numbers,
+                date.fromisoformat(day) if day else None,
+                sections.get("Deprecated", nothing),
+                sections.get("Removed", nothing),
+            )
+        )
+    return found
+
+
+def breaches(before: Names, now: Names, changes: list[Release], version: str, today: date) -> list[str]:
+    """What the contract does not allow of the names that there were and that there are: a name that goes
+    without its time or its line among the changes, and a deprecation that is in the code or among the changes
+    alone. `version` is the one that comes next. Before the first release every name may go."""
+    announced = {name for each in changes for name in each.deprecated}
+    removed = {name for each in changes for name in each.removed}
+    marked = {name for names in now.values() for name, replacement in names.items() if replacement}
+    wrong = [f"{name} is deprecated, and no change says so" for name in marked - announced]
+    for kind in ("commands and flags", "settings"):
+        unmarked = announced & now[kind].keys() - marked - removed
+        wrong += [f"{name} is deprecated by the changes, and not in the code" for name in unmarked]
+    if not any(each.version for each in changes):
+        return sorted(wrong)
+    coming = tuple(map(int, version.split(".")))
+    for kind, names in before.items():
+        for name in names.keys() - now.get(kind, {}).keys():
+            if name not in removed:
+                wrong.append(f"{name} is gone, and is not under Removed")
+            if kind not in _SHORT_LIVED and (reason := _too_early(name, changes, coming, today)):
+                wrong.append(f"{name} is gone {reason}")
+            if kind in _SHORT_LIVED and not _is_step(changes, coming, at=1):
+                wrong.append(f"{name} is gone without a new minor version")
+    return sorted(wrong)
+
+
+def _too_early(name: str, changes: list[Release], coming: tuple[int, ...], today: date) -> str:
+    """Why this name can't go in the version that comes next; "" if it can."""
+    with_it = [each for each in changes if each.version and name in each.deprecated]
+    if not with_it:
+        return "and was not deprecated by a release"
+    first = with_it[-1]
+    assert first.day is not None, first
+    if first.day + _HALF_A_YEAR > today:
+        return "less than half a year after it was deprecated"
+    if len({each.version[:2] for each in changes if each.version >= first.version}) < 2:
+        return "less than two minor versions after it was deprecated"
+    return "" if _is_step(changes, coming, at=0) else "without a new major version"
+
+
+def _is_step(changes: list[Release], coming: tuple[int, ...], at: int) -> bool:
+    """Whether the first numbers of the version, up to this one, differ from those of the last release. Before
+    1.0 the second number counts as the first."""
+    last = next(each.version for each in changes if each.version)
+    end = max(at, 1 if last[0] == 0 else 0) + 1
+    return coming[:end] != last[:end]
