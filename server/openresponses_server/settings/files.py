@@ -1,5 +1,5 @@
-"""Reads the TOML file, and writes its values: `${VARIABLE}` is replaced by an environment variable, `$${` is a
-literal `${`."""
+"""Reads the TOML file: `${VARIABLE}` is replaced by an environment variable, `$${` is a literal `${`; writes values
+as TOML."""
 
 from __future__ import annotations
 
