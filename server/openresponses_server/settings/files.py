@@ -1,5 +1,4 @@
-"""Reads the TOML file: `${VARIABLE}` is replaced by an environment variable, `$${` is a literal `${`; writes values
-as TOML."""
+"""Reads TOML files, where `${VARIABLE}` is an environment variable, `$${` a literal `${`; writes values."""
 
 from __future__ import annotations
 
