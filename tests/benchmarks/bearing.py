@@ -38,7 +38,7 @@ from openresponses_server.store.sql.locations import database_url
 from openresponses_server.store.sql.migrate import upgrade
 from openresponses_server.store.sql.postgres import NAME, ProcessConnections, _one_connection
 from openresponses_server.store.stores import open_store
-from openresponses_server.store.usage import AgentCounts, Counts, DayCounts, UsageRows
+from openresponses_server.store.usage import AgentCounts, Counts, DayUsage, UsageRows
 from tests.benchmarks.served.clients import Found, Load
 from tests.benchmarks.served.report import machine
 from tests.benchmarks.served.subjects import Process, Subject, model_side, ours, running
@@ -245,7 +245,7 @@ async def units_of_the_store(at: Servers, store: ResponseStore, scale: Scale) ->
         await store.put(record(f"turn{number}", previous, text="x" * 1000))
         previous = f"turn{number}"
     rows = UsageRows(
-        [DayCounts("key", "2026-11-24", "m", Counts(1, 0, 0, 10, 10))],
+        [DayUsage("key", "2026-11-24", "m", Counts(1, 0, 0, 10, 10))],
         [AgentCounts("key", "a", "m", 10, 100, 1.0, Counts(1))],
     )
     kinds: dict[str, tuple[Callable[[int], Awaitable[object]], float]] = {

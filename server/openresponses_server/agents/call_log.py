@@ -45,11 +45,9 @@ class CallLog:
     ) -> None:
         os.close(self._file)
 
-    @property
-    def identity(self) -> tuple[int, int]:
-        """The device and number of the file that is open."""
-        status = os.fstat(self._file)
-        return status.st_dev, status.st_ino
+    def fileno(self) -> int:
+        """The descriptor of the open file."""
+        return self._file
 
     def subscribe(self, tools: ToolsService) -> None:
         """Log all calls of this service."""

@@ -79,11 +79,9 @@ class JournalFile:
     ) -> None:
         os.close(self._file)
 
-    @property
-    def identity(self) -> tuple[int, int]:
-        """The device and the number of the file that is open."""
-        status = os.fstat(self._file)
-        return status.st_dev, status.st_ino
+    def fileno(self) -> int:
+        """The descriptor of the open file."""
+        return self._file
 
     def record(self, entry: LoopEntry) -> None:
         """Append an entry; it is on the disk when this returns. Raises OSError, and then the file is

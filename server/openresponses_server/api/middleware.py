@@ -18,6 +18,7 @@ from openresponses_bridge.random_ids import random_id
 from openresponses_server.errors import MESSAGES_PATH, HttpError, error_body, surface_path
 from openresponses_server.http.access import KeysWanted
 from openresponses_server.http.headers import fields_of
+from openresponses_server.http.refusals import DEFECT
 from openresponses_server.limits.gate import Gate
 from openresponses_server.limits.memory import RECEIVED
 from openresponses_server.limits.requests import check_headers
@@ -75,7 +76,6 @@ class ExactPathRouter:
         return next(self._handlers[kind] for kind in type(error).__mro__ if kind in self._handlers)
 
 
-_DEFECT: Final = HttpError(500, "The server failed.", code="internal_error")
 _log = structlog.get_logger(__name__)
 _HEADER: Final = b"x-request-id"
 _ANTHROPIC_HEADER: Final = b"request-id"  # what Anthropic's clients read, on errors too
@@ -131,7 +131,7 @@ class RequestLog:
             _log.exception("request.internal_error", request_id=named)
             if status:
                 raise
-            await _error_response(_DEFECT, scope)(scope, receive, send_labelled)
+            await _error_response(DEFECT, scope)(scope, receive, send_labelled)
         finally:
             self._metrics.streams -= streams
             if (received := RECEIVED.get()) is not None:

@@ -143,7 +143,7 @@ def command(
             call_log = _call_log(open_until_the_end, flags["log_calls"])
             for kept in (journal, call_log):
                 if kept is not None:
-                    inside.hide(kept.identity)
+                    inside.hide(kept.fileno())
             done = _run(task.strip(), settings, registry, inside, journal, call_log, as_json, flags)
     except SettingsError as error:
         raise click.UsageError(printable(str(error))) from error

@@ -132,7 +132,7 @@ def _change(name: str, before: Any, after: Any) -> str:
 def _facts(model: Any) -> dict[str, Any]:
     from msgspec import to_builtins
 
-    from openresponses_server.upstreams.catalog import as_toml
+    from openresponses_server.settings.files import as_toml
 
     facts = {field: getattr(model, field) for field in model.__struct_fields__}
     price = facts["price"]

@@ -12,9 +12,8 @@ from msgspec import to_builtins
 from openresponses_bridge.text import printable
 from openresponses_server.commands.flags import parameter_of
 from openresponses_server.settings import EMBEDDED_STORE, KEYS_VARIABLES, Settings, WireKeys
-from openresponses_server.settings.files import lines_of, masked
+from openresponses_server.settings.files import as_toml, lines_of, masked, toml_key
 from openresponses_server.store.stores import shown_store
-from openresponses_server.upstreams.catalog import as_toml
 from openresponses_server.upstreams.dialects import without_password
 from openresponses_server.upstreams.profiles import profile
 
@@ -106,7 +105,7 @@ def _lines(fields: Mapping[str, Any], path: str, places: ValueSources, everythin
 def _leaves(fields: Mapping[str, Any], path: str, key: str) -> Iterator[tuple[str, str, Any]]:
     """(path, dotted key, value) of each setting, also of those in tables."""
     for name, value in fields.items():
-        where, dotted = f"{path}.{name}", f"{key}.{_key(name)}".removeprefix(".")
+        where, dotted = f"{path}.{name}", f"{key}.{toml_key(name)}".removeprefix(".")
         if _is_table(value) and (inner := _as_dict(value)):
             yield from _leaves(inner, where, dotted)
         elif value is not None and not _is_table(value):
@@ -127,11 +126,6 @@ def _as_dict(value: Any) -> dict[str, Any]:
     return {name: getattr(value, name) for name in value.__struct_fields__}
 
 
-def _key(name: str) -> str:
-    bare = name.isascii() and name.replace("-", "").replace("_", "").isalnum()
-    return name if bare else _json(name)
-
-
 def _toml(value: Any, path: str) -> str:
     """The value as TOML, with secrets masked."""
     names = path.removeprefix("$.").replace("[", ".").split(".")
@@ -141,12 +135,8 @@ def _toml(value: Any, path: str) -> str:
         value = _masked(value)
     elif names[-1] in _ADDRESSES:
         value = without_password(value)
-    return _json(value)
+    return as_toml(to_builtins(value))
 
 
 def _masked(value: Any) -> Any:
     return masked(value) if isinstance(value, str) else [_masked(each) for each in value]
-
-
-def _json(value: Any) -> str:
-    return printable(as_toml(to_builtins(value)))

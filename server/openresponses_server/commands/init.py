@@ -105,12 +105,13 @@ def _asked(file: Path, force: bool) -> tuple[list[dict[str, Any]], str, int, str
 
 def _write(file: Path, upstreams: list[dict[str, Any]], host: str, port: int, key_env: str) -> None:
     from openresponses_server.settings import SettingsError, load_settings
+    from openresponses_server.settings.files import as_toml
 
-    lines = [f"host = {_toml(host)}", f"port = {_toml(port)}"]
+    lines = [f"host = {as_toml(host)}", f"port = {as_toml(port)}"]
     if key_env:
-        lines.append(f"api_keys = [{_toml('${' + key_env + '}')}]")
+        lines.append(f"api_keys = [{as_toml('${' + key_env + '}')}]")
     for upstream in upstreams:
-        lines += ["", "[[upstreams]]", *(f"{name} = {_toml(value)}" for name, value in upstream.items())]
+        lines += ["", "[[upstreams]]", *(f"{name} = {as_toml(value)}" for name, value in upstream.items())]
     file.write_text("\n".join(lines) + "\n", "utf-8")
     click.echo(f"\n{file} is written. Start it with:\n  openresponses-bridge serve --config {file}")
     try:
@@ -188,10 +189,3 @@ def _variable_name(text: str) -> str:
 def _free_name(wanted: str, taken: set[str]) -> str:
     candidates = (wanted if number == 1 else f"{wanted}-{number}" for number in range(1, len(taken) + 2))
     return next(name for name in candidates if name not in taken)
-
-
-def _toml(value: Any) -> str:
-    import msgspec
-
-    # strings, numbers and lists of strings are the same in TOML and JSON
-    return msgspec.json.encode(value).decode()

@@ -128,7 +128,7 @@ _CALL_SECONDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.
 _SECONDS: Final = (0.005, 0.025, 0.1, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800)
 
 
-class Counted(Protocol):
+class HasCount(Protocol):
     """A current count."""
 
     @property
@@ -141,13 +141,13 @@ class Occupancy(Protocol):
     waited: Callable[[float], None]
 
     @property
-    def runs(self) -> Counted: ...
+    def runs(self) -> HasCount: ...
     @property
-    def waiting(self) -> Counted: ...
+    def waiting(self) -> HasCount: ...
     @property
-    def readers(self) -> Counted: ...
+    def readers(self) -> HasCount: ...
     @property
-    def sockets(self) -> Counted: ...
+    def sockets(self) -> HasCount: ...
 
 
 def _tasks() -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import secrets
 import time
 from functools import partial
@@ -99,6 +100,7 @@ async def run_stored(service: Service, record: StoredResponse, worker: str, prev
 
 _CANCEL_TIMEOUT: Final = 10.0  # seconds for the worker that runs it to respond
 _POLL_INTERVAL: Final = 0.1  # seconds
+_SIGNAL_INTERVAL: Final = 1.0  # seconds: a worker that connects again to Redis misses what is sent meanwhile
 
 
 def _worker_unreachable() -> HttpError:
@@ -117,7 +119,7 @@ async def cancel_response(service: Service, response_id: str, owner: str) -> Res
     Raises HttpError 400 when it has ended in another way, 503 when its worker can't be reached.
     """
     deadline = time.monotonic() + _CANCEL_TIMEOUT
-    signalled = False
+    signalled, signal_at = False, -math.inf
     while True:
         running = service.running.get(response_id, owner)
         if running is not None:
@@ -136,7 +138,9 @@ async def cancel_response(service: Service, response_id: str, owner: str) -> Res
             ending = partial(cancelled, wire=wire_of(waiting)) if unseen else None
             ended = await service.runs.settler.end(waiting, ours, ending)
             return None if ended is None else _check_cancelled(ended)
-        signalled = signalled or await service.runs.signals.cancel(response_id, record.lease.worker)
+        if time.monotonic() >= signal_at:
+            signalled = await service.runs.signals.cancel(response_id, record.lease.worker) or signalled
+            signal_at = time.monotonic() + _SIGNAL_INTERVAL
         if not signalled or time.monotonic() > deadline:
             raise _worker_unreachable()
         await asyncio.sleep(_POLL_INTERVAL)

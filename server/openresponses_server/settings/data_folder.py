@@ -115,10 +115,15 @@ def configured_keys(variable: str) -> list[bytes]:
     text = os.environ.get(variable, "").strip()
     if not text:
         raise ConfigError(f"the environment variable {variable} is not set", "$.sealing_key_env")
-    return [_configured_key(variable, each.strip()) for each in text.split(",")]
+    keys = [_decoded_key(each.strip()) for each in text.split(",")]
+    found = [key for key in keys if key is not None]
+    if len(found) < len(keys):
+        what = f"key {keys.index(None) + 1} of {len(keys)} in the environment variable {variable}"
+        raise ConfigError(f"{what} is not {KEY_BYTES} bytes in hex or base64", "$.sealing_key_env")
+    return found
 
 
-def _configured_key(variable: str, text: str) -> bytes:
+def _decoded_key(text: str) -> bytes | None:
     for read in (bytes.fromhex, _of_base64):
         try:
             key = read(text)
@@ -126,8 +131,7 @@ def _configured_key(variable: str, text: str) -> bytes:
             continue
         if len(key) == KEY_BYTES:
             return key
-    what = f"the environment variable {variable} does not hold {KEY_BYTES} bytes in hex or base64, or several"
-    raise ConfigError(what, "$.sealing_key_env")
+    return None
 
 
 def kept_keys(folder: Path) -> list[bytes]:

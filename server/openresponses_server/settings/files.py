@@ -1,9 +1,10 @@
-"""Reads the TOML file: `${VARIABLE}` is replaced by an environment variable, `$${` is a literal `${`."""
+"""Reads TOML files, where `${VARIABLE}` is an environment variable, `$${` a literal `${`; writes values."""
 
 from __future__ import annotations
 
 import hashlib
 import hmac
+import json
 import os
 import re
 import tomllib
@@ -262,6 +263,31 @@ def expanded(text: str, where: str = "") -> str:
         return given
 
     return _VARIABLE.sub(value, text)
+
+
+def as_toml(value: Any) -> str:
+    """A value on one line: a table is an inline one, and what does not print is escaped."""
+    if isinstance(value, dict):
+        fields = ", ".join(f"{toml_key(name)} = {as_toml(each)}" for name, each in value.items())
+        return f"{{ {fields} }}" if fields else "{}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(as_toml, value))}]"
+    if isinstance(value, str):
+        text = json.dumps(value, ensure_ascii=False)
+        return text if text.isprintable() else "".join(map(_escaped, text))
+    return repr(value) if isinstance(value, float) else json.dumps(value)
+
+
+def toml_key(name: str) -> str:
+    """The name of a field, quoted if need be."""
+    bare = name.isascii() and name.replace("-", "").replace("_", "").isalnum()
+    return name if bare else as_toml(name)
+
+
+def _escaped(sign: str) -> str:
+    if sign.isprintable():
+        return sign
+    return f"\\u{ord(sign):04x}" if sign <= "\uffff" else f"\\U{ord(sign):08x}"
 
 
 def masked(text: str) -> str:

@@ -81,7 +81,7 @@ def most_of(name: str) -> int:
     return MOST_COST if name == "cost" else MOST
 
 
-class DayCounts(Struct):
+class DayUsage(Struct):
     """The usage of an owner on a day (UTC, as `2026-01-31`) with a model."""
 
     owner: str
@@ -106,7 +106,7 @@ class AgentCounts(Struct):
 class UsageRows(Struct):
     """Rows of one owner or of several."""
 
-    days: list[DayCounts] = []
+    days: list[DayUsage] = []
     agents: list[AgentCounts] = []
 
     def __bool__(self) -> bool:
@@ -148,14 +148,14 @@ class UsageSums:
         self._max_owners = max_owners
         self._owners: OrderedDict[str, _Account] = OrderedDict()
 
-    def add(self, rows: Iterable[DayCounts], agents: Iterable[AgentCounts]) -> None:
+    def add(self, rows: Iterable[DayUsage], agents: Iterable[AgentCounts]) -> None:
         """Add copies of these rows."""
         for row in rows:
             self._account(row.owner).add_day(row)
         for agent in agents:
             self._account(agent.owner).add_agent(agent)
 
-    def add_response(self, row: DayCounts, agent: AgentCounts) -> None:
+    def add_response(self, row: DayUsage, agent: AgentCounts) -> None:
         """Add the usage of one response; both rows have the same owner."""
         account = self._account(row.owner)
         account.add_day(row)
@@ -204,16 +204,16 @@ class _Account:
     """The sums of one owner."""
 
     def __init__(self) -> None:
-        self.days: dict[tuple[str, str], DayCounts] = {}
+        self.days: dict[tuple[str, str], DayUsage] = {}
         self.agents: OrderedDict[str, AgentCounts] = OrderedDict()
 
-    def add_day(self, row: DayCounts) -> None:
+    def add_day(self, row: DayUsage) -> None:
         there = self.days.get((row.day, row.model))
         if there is None:
             model = row.model
             if sum(day == row.day for day, _ in self.days) >= MAX_MODELS:
                 model = OTHERS
-            there = self.days.setdefault((row.day, model), DayCounts(row.owner, row.day, model))
+            there = self.days.setdefault((row.day, model), DayUsage(row.owner, row.day, model))
             while len(self.days) > MAX_ROWS:
                 oldest = min(day for day, _ in self.days)
                 self.days = {key: kept for key, kept in self.days.items() if kept.day != oldest}
@@ -266,7 +266,7 @@ class UsageBook:
         priced, paid = (0, 0) if cost is None else (1, max(cost, 0))
         counts = Counts(1, int(failed), estimated, **numbers, priced=priced, cost=paid)
         self._sums.add_response(
-            DayCounts(owner, day_of(now), model, counts),
+            DayUsage(owner, day_of(now), model, counts),
             AgentCounts(owner, agent, model, last, room, now, counts),
         )
 

@@ -3,7 +3,6 @@ the server."""
 
 from __future__ import annotations
 
-import json
 import re
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -21,7 +20,7 @@ from openresponses_bridge.errors import WireError
 from openresponses_bridge.models.identity import model_identity, nearest_model
 from openresponses_bridge.protocol.codec import decode_json
 from openresponses_server.settings import Capabilities, Price, PriceTier, SettingsError
-from openresponses_server.settings.files import did_you_mean, located, read_config, wrong_fields
+from openresponses_server.settings.files import as_toml, did_you_mean, located, read_config, wrong_fields
 
 # Servers' lists agree on `data[].id` and on little else: each has its own names for limits and abilities.
 # Lists are untrusted, so values of unexpected types are ignored.
@@ -344,19 +343,10 @@ def written_models(models: Mapping[str, FiledModel]) -> bytes:
     """A file of models, in the order of their names."""
     lines = ["# Written by `openresponses-bridge models sync`, which replaces the models of its dump here."]
     for name in sorted(models):
-        lines += ["", f"[{json.dumps(name)}]"]
+        lines += ["", f"[{as_toml(name)}]"]
         facts = msgspec.to_builtins(models[name])
         lines += [f"{field} = {as_toml(value)}" for field, value in facts.items() if value is not None]
     return ("\n".join(lines) + "\n").encode()
-
-
-def as_toml(value: Any) -> str:
-    """The value on one line; a table is an inline one."""
-    if isinstance(value, dict):
-        return f"{{ {', '.join(f'{name} = {as_toml(each)}' for name, each in value.items())} }}"
-    if isinstance(value, list | tuple):
-        return f"[{', '.join(map(as_toml, value))}]"
-    return json.dumps(value, ensure_ascii=False)
 
 
 _FILE: Final = "models.toml"

@@ -403,10 +403,13 @@ class HttpUpstream:
             return request.clean(self.clean(text, request.client_key))
 
         accepted = 200 <= response.status < 300
-        reading = BodyReader(response.content).collect(_MAX_REFUSAL, self._timeouts.idle)
+        reader, idle = BodyReader(response.content), self._timeouts.idle
         try:
-            # an answer may take long, as long as bytes arrive
-            body = await (reading if accepted else asyncio.wait_for(reading, self._timeouts.idle))
+            if accepted:  # it may take long, as long as bytes arrive
+                body = await reader.collect(_MAX_REFUSAL, idle)
+            else:
+                async with asyncio.timeout(idle):
+                    body = await reader.collect(_MAX_REFUSAL)
         except FAILURES as error:
             raise self._failure(error) from error
         if not accepted:

@@ -181,8 +181,8 @@ def test_what_the_name_led_to_is_looked_at_when_it_is_open(
 def test_a_hidden_file_is_not_there_for_anybody(folder: Folder, inside: Path) -> None:
     (inside / "run.jsonl").write_text("{}")
     (inside / "other").write_text("{}")
-    status = os.stat(inside / "run.jsonl")
-    folder.hide((status.st_dev, status.st_ino))
+    with (inside / "run.jsonl").open() as file:
+        folder.hide(file.fileno())
     for way in ("read", "change", "remove"):
         with pytest.raises(FolderError, match="not accessible"):
             WAYS[way](folder, "run.jsonl")

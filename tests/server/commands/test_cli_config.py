@@ -138,6 +138,9 @@ def test_what_is_printed_is_the_config_it_stands_for(tmp_path: Path, config: Pat
     plain.write_text(printed)
     second = [line.partition("  # ")[0] for line in checked(str(plain), "--all").output.splitlines()]
     assert sorted(second) == sorted(line.partition("  # ")[0] for line in printed.splitlines())
+    odd = 'aliases = { "odd" = "a\\u007f\\u0085\\U000E0041" }\n[[upstreams]]\nprofile = "ollama"\n'
+    plain.write_text(odd)
+    assert tomllib.loads(checked(str(plain)).output)["aliases"] == tomllib.loads(odd)["aliases"]
 
 
 def test_flags_say_where_an_upstream_comes_from(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,6 +16,7 @@ from openresponses_server.runs.run import ActiveRuns
 from openresponses_server.runs.settle import Settler
 from openresponses_server.runs.support import WIRE
 from openresponses_server.store.base import NOBODY, Lease, StoredResponse
+from openresponses_server.store.endings import cancelled
 from openresponses_server.store.frames import Frames
 from openresponses_server.store.logs.memory import MemoryLog
 from openresponses_server.store.memory import MemoryStore
@@ -95,3 +96,44 @@ async def test_run_whose_worker_stopped_does_not_end_as_cancelled() -> None:
     stream = await away.stream(machine.response_id)
     assert b"event: response.failed\n" in stream
     assert violations(stream, "openresponses") == []
+
+
+class Signals:
+    """Another worker's messages: the first `lost` ones, which it misses while it connects again, have no
+    effect. None can be sent at all if `sends` says so."""
+
+    def __init__(self, store: MemoryStore, lost: int, sends: bool = True) -> None:
+        self.store, self.lost, self.sends = store, lost, sends
+
+    async def cancel(self, response_id: str, worker: str) -> bool:
+        self.lost -= 1
+        if self.lost < 0:
+            found = await self.store.get(response_id, "")
+            assert found is not None
+            await self.store.finish(response_id, worker, cancelled(found.response, "openai"))
+        return self.sends
+
+
+async def made_elsewhere(away: Away, signals: Signals) -> str:
+    away.service.runs.signals = signals
+    machine = ResponseStreamStateMachine("m")
+    machine.start()
+    await away.store.put(StoredResponse(machine.snapshot, [], lease=Lease("worker-1", FAR)))
+    return machine.response_id
+
+
+async def test_worker_that_missed_the_message_is_told_again() -> None:
+    away = Away()
+    response_id = await made_elsewhere(away, Signals(away.store, lost=2))
+    ended = await cancel_response(away.service, response_id, "")
+    assert ended is not None
+    assert ended.status == "cancelled"
+
+
+async def test_worker_that_no_message_can_be_sent_to_is_not_waited_for() -> None:
+    away = Away()
+    signals = Signals(away.store, lost=9, sends=False)
+    with pytest.raises(HttpError) as refused:
+        await cancel_response(away.service, await made_elsewhere(away, signals), "")
+    assert (refused.value.http_status, refused.value.code) == (503, "worker_unreachable")
+    assert signals.lost == 8

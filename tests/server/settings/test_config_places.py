@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from openresponses_server.api.app import create_app
 from openresponses_server.settings import load_settings
-from openresponses_server.settings.files import ConfigError, did_you_mean, line_of, lines_of, located
+from openresponses_server.settings.files import ConfigError, as_toml, did_you_mean, line_of, lines_of, located
 
 FILE = '''# a comment
 port = 9001
@@ -151,3 +151,17 @@ def test_a_flag_that_is_wrong_is_not_looked_for_in_the_file(tmp_path: Path) -> N
     with pytest.raises(ConfigError) as wrong:
         load_settings(config, port="many")
     assert str(config) not in str(wrong.value)
+
+
+CHARACTERS = st.text(st.characters(exclude_categories=("Cs",)), max_size=8)
+VALUES = st.recursive(
+    st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False) | CHARACTERS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(CHARACTERS, inner, max_size=3),
+)
+
+
+@given(VALUES)
+def test_a_value_is_written_so_that_it_is_read_again(value: object) -> None:
+    written = as_toml(value)
+    assert written.isprintable()
+    assert tomllib.loads(f"value = {written}") == {"value": value}

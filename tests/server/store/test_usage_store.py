@@ -18,7 +18,7 @@ from openresponses_server.store.usage import (
     OTHERS,
     AgentCounts,
     Counts,
-    DayCounts,
+    DayUsage,
     UsageRows,
 )
 from tests.support.stores import Place
@@ -28,7 +28,7 @@ ON_DAY, ON_NEXT = 1_769_860_800.0, 1_769_947_200.0  # noon of each
 
 
 def spent(owner: str = "k", day: str = DAY, *models: str, requests: int = 1, tokens: int = 10) -> UsageRows:
-    return UsageRows([DayCounts(owner, day, model, counts(requests, tokens)) for model in models or ("m",)])
+    return UsageRows([DayUsage(owner, day, model, counts(requests, tokens)) for model in models or ("m",)])
 
 
 def counts(requests: int = 1, tokens: int = 10) -> Counts:
@@ -45,7 +45,7 @@ def requests(found: UsageRows) -> dict[tuple[str, str], int]:
 
 async def test_sums_of_all_writers_are_added_up_by_day_and_model(store: ResponseStore) -> None:
     every = Counts(*range(1, len(NAMES) + 1))
-    await store.usage.add_usage("one", 1, UsageRows([DayCounts("k", DAY, "m", every)]))
+    await store.usage.add_usage("one", 1, UsageRows([DayUsage("k", DAY, "m", every)]))
     await store.usage.add_usage("two", 1, spent("k", DAY, "m", "n", requests=4, tokens=7))
     await store.usage.add_usage("one", 2, spent("k", NEXT, "m"))
     found = await store.usage.usage_of("k")
@@ -118,7 +118,7 @@ async def test_s10_a_sum_never_leaves_its_range(store: ResponseStore) -> None:
         await store.usage.add_usage("one", number, spent(tokens=MOST - number))
     (row,) = (await store.usage.usage_of("k")).days
     assert (row.counts.requests, row.counts.input_tokens) == (3, MOST)
-    dear = UsageRows([DayCounts("k", DAY, "m", Counts(1, priced=1, cost=MOST_COST - 1))])
+    dear = UsageRows([DayUsage("k", DAY, "m", Counts(1, priced=1, cost=MOST_COST - 1))])
     for number in range(3, 6):
         await store.usage.add_usage("one", number, dear)
     (row,) = (await store.usage.usage_of("k")).days
@@ -127,7 +127,7 @@ async def test_s10_a_sum_never_leaves_its_range(store: ResponseStore) -> None:
 
 async def test_costs_are_added_exactly(store: ResponseStore) -> None:
     for number, cost in enumerate((10**17 + 1, 2, 0)):  # a float would round the first one
-        rows = UsageRows([DayCounts("k", DAY, "m", Counts(1, priced=1, cost=cost))])
+        rows = UsageRows([DayUsage("k", DAY, "m", Counts(1, priced=1, cost=cost))])
         await store.usage.add_usage("one", number, rows)
     (row,) = (await store.usage.usage_of("k")).days
     assert (row.counts.requests, row.counts.priced, row.counts.cost) == (3, 3, 10**17 + 3)

@@ -3,10 +3,12 @@ and what the operator reads of it."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
 import threading
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,8 +16,18 @@ from structlog.testing import capture_logs
 
 from openresponses_server.client import OpenResponsesClient, OpenResponsesError
 from openresponses_server.errors import UpstreamError
-from openresponses_server.settings import Retries, Settings, SettingsError, UpstreamSettings, load_settings
+from openresponses_server.http.flow import Sink
+from openresponses_server.settings import (
+    Retries,
+    Settings,
+    SettingsError,
+    Timeouts,
+    UpstreamSettings,
+    load_settings,
+)
 from openresponses_server.settings.data_folder import ServerSealer
+from openresponses_server.upstreams.dialects import CHAT
+from openresponses_server.upstreams.http import HttpUpstream
 from openresponses_server.upstreams.refusals import refusal as refused_with
 from openresponses_server.upstreams.routing import build_router
 from tests.support import sdks
@@ -269,3 +281,32 @@ def test_a_name_that_nobody_has_is_said_in_words() -> None:
         message = respond(base, model="m").error["message"]
     assert "gaierror" not in message
     assert "name" in message.removeprefix("the upstream up can't be reached: ").lower()
+
+
+class HeldBody:
+    """The body of an answer that does not arrive by itself."""
+
+    def start(self, sink: Sink) -> None:
+        self.sink = sink
+
+    def pause(self) -> None: ...
+
+    def resume(self) -> None: ...
+
+
+@pytest.mark.parametrize("steps", range(5))
+async def test_a_cancellation_while_a_refusal_arrives_is_not_lost(steps: int) -> None:
+    upstream: Any = HttpUpstream("up", "http://127.0.0.1:9/v1", CHAT, Timeouts())
+    body, request = HeldBody(), SimpleNamespace(clean=str, client_key=None)
+    response = SimpleNamespace(status=503, headers={}, content=body)
+    reading = asyncio.create_task(upstream._read_json_body(response, "application/json", request))
+    while not hasattr(body, "sink"):
+        await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    body.sink.feed(b"{}")
+    body.sink.end(None)
+    for _ in range(steps):
+        await asyncio.sleep(0)
+    was_cancelled = reading.cancel()
+    await asyncio.wait([reading])
+    assert reading.cancelled() == was_cancelled

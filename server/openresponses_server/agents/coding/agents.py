@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 from msgspec import Struct
 
 from openresponses_bridge.models.information import EnrichedModelData
-from openresponses_server.settings.files import did_you_mean
+from openresponses_server.settings.files import as_toml, did_you_mean
 
 # The parts of every coding agent.
 
@@ -117,20 +117,20 @@ def _configure_codex(target: AgentTarget) -> LaunchOptions:
         **(_SEARCHING if target.searches else {}),
         **_ALWAYS,
     }
-    arguments = [word for name, value in settings.items() for word in ("-c", f"{name}={_toml(value)}")]
+    arguments = [word for name, value in settings.items() for word in ("-c", f"{name}={as_toml(value)}")]
     return LaunchOptions(arguments, {"CODEX_HOME": str(target.home), KEY_VARIABLE: target.key or "none"})
 
 
 def _codex_config_text(base: str, model: str, keys: bool, searches: bool) -> str:
-    provider = "\n".join(f"{name} = {_toml(value)}" for name, value in _provider(base, keys).items())
-    more = "".join(f"{name} = {_toml(value)}\n" for name, value in _SEARCHING.items()) if searches else ""
+    provider = "\n".join(f"{name} = {as_toml(value)}" for name, value in _provider(base, keys).items())
+    more = "".join(f"{name} = {as_toml(value)}\n" for name, value in _SEARCHING.items()) if searches else ""
     key, shown = "", ""
     if keys:  # passed to curl on its input, because other users can read command lines
         key = f"export {KEY_VARIABLE}=YOUR_KEY\nprintf 'authorization: Bearer %s' \"${KEY_VARIABLE}\" |\n  "
         shown = " -H @-"
     return f"""\
 # In ~/.codex/config.toml:
-model = {_toml(model)}
+model = {as_toml(model)}
 model_provider = "{_PROVIDER}"
 model_catalog_json = "bridge-models.json"  # its tools and limits are then the model's
 {more}
@@ -146,11 +146,6 @@ codex
 def _provider(base: str, keys: bool) -> dict[str, str | bool]:
     given: dict[str, str | bool] = {"name": _PROVIDER, "base_url": f"{base}/v1", "wire_api": "responses"}
     return given | ({"env_key": KEY_VARIABLE} if keys else {})
-
-
-def _toml(value: str | bool) -> str:
-    """A TOML value: strings and booleans are the same as in JSON."""
-    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 CODEX: Final = CodingAgent(

@@ -75,9 +75,10 @@ class Folder:
             os.close(self._root)
             self._root = -1
 
-    def hide(self, identity: tuple[int, int]) -> None:
-        """Never show, read or write the file with this device and inode, whatever its name."""
-        self._hidden.add(identity)
+    def hide(self, descriptor: int) -> None:
+        """Never show, read or write the file that is open here, whatever its name."""
+        status = os.fstat(descriptor)
+        self._hidden.add((status.st_dev, status.st_ino))
 
     def steps(self, path: str) -> list[str]:
         """The components of the path relative to the folder; none for the folder itself."""

@@ -585,6 +585,7 @@ class ResponsesWebSocket:
 
     async def _send(self, data: bytes) -> None:
         """Send a message; a disconnect is ignored here and noticed by `_listen`."""
-        if self._socket.application_state is WebSocketState.CONNECTED:  # as after a message that failed
+        # after a message that could not be sent, Starlette raises RuntimeError for any other
+        if self._socket.application_state is WebSocketState.CONNECTED:
             with suppress(WebSocketDisconnect, OSError):
                 await self._socket.send({"type": "websocket.send", "text": data.decode()})

@@ -15,7 +15,7 @@ from sqlalchemy import URL, Connection, inspect, select, text
 from sqlalchemy.exc import DBAPIError
 
 from openresponses_bridge.errors import WireError
-from openresponses_bridge.protocol.codec import decode_json
+from openresponses_bridge.protocol.codec import decode_json, encode
 from openresponses_server.isolated import isolated_command
 from openresponses_server.store.base import StoreError
 from openresponses_server.store.presence import Presence
@@ -151,7 +151,7 @@ def make_tables(url: URL) -> None:
         return
     done = subprocess.run(
         isolated_command("openresponses_server.store.sql.migrate"),
-        input=url.render_as_string(hide_password=False).encode(),
+        input=encode(url._asdict()),  # as a URL, a file whose name is not Unicode has no bytes
         capture_output=True,
         check=False,
     )

@@ -13,19 +13,7 @@ from alembic import command
 from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.util import CommandError
-from sqlalchemy import (
-    URL,
-    Connection,
-    Engine,
-    Index,
-    bindparam,
-    create_engine,
-    event,
-    inspect,
-    make_url,
-    select,
-    text,
-)
+from sqlalchemy import URL, Connection, Engine, Index, bindparam, create_engine, event, inspect, select, text
 from sqlalchemy.pool import NullPool
 
 from openresponses_bridge.errors import WireError
@@ -113,10 +101,10 @@ def upgrade(url: URL) -> tuple[str | None, str]:
 
 
 def main() -> None:
-    """Upgrade the database whose URL is on standard input. A StoreError is written to standard output as
-    JSON, and the process then ends with status 1."""
+    """Upgrade the database whose URL is on standard input, its parts as JSON. A StoreError is written to
+    standard output as JSON, and the process then ends with status 1."""
     try:
-        upgrade(make_url(sys.stdin.read()))
+        upgrade(URL.create(**decode_json(sys.stdin.buffer.read())))
     except StoreError as error:
         failure = {"code": error.code, "message": error.message, "details": error.details}
         sys.stdout.buffer.write(encode(failure))

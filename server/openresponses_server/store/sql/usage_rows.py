@@ -32,7 +32,7 @@ from openresponses_server.store.usage import (
     OTHERS,
     AgentCounts,
     Counts,
-    DayCounts,
+    DayUsage,
     UsageRows,
     day_of,
     most_of,
@@ -85,7 +85,7 @@ class SqlUsage:
 
 def _found(connection: Connection, owner: str, since: str) -> UsageRows:
     found = connection.execute(_DAYS_OF, {"of_owner": owner, "since": since})
-    rows = [DayCounts(row.owner, row.day, row.model, _counts_of(row)) for row in found]
+    rows = [DayUsage(row.owner, row.day, row.model, _counts_of(row)) for row in found]
     used = [
         AgentCounts(
             row.owner,
@@ -129,14 +129,14 @@ def _add(connection: Connection, dialect: str, numbered: dict[str, Any], batch: 
         connection.execute(_FORGET_AGENTS, {"of_owner": owner, "most": usage.MAX_AGENTS})
 
 
-def _within_bounds(connection: Connection, rows: Sequence[DayCounts]) -> list[DayCounts]:
+def _within_bounds(connection: Connection, rows: Sequence[DayUsage]) -> list[DayUsage]:
     """The rows to add: models beyond a day's limit are summed under `OTHERS`, and an owner's oldest days are
     deleted to make room."""
     sizes: dict[str, Counter[str]] = {}
     for some in _portions({row.owner for row in rows}):
         for found in connection.execute(_SIZES, {"of_owners": some}):
             sizes.setdefault(found.owner, Counter())[found.day] = found.rows
-    by_day: dict[tuple[str, str], list[DayCounts]] = {}
+    by_day: dict[tuple[str, str], list[DayUsage]] = {}
     for row in rows:
         by_day.setdefault((row.owner, row.day), []).append(row)
     bounded = []
@@ -159,9 +159,9 @@ def _agent_values(agent: AgentCounts) -> dict[str, Any]:
     return values | asdict(values.pop("counts"))
 
 
-def _fewer_models(connection: Connection, owner: str, day: str, rows: Iterable[DayCounts]) -> list[DayCounts]:
+def _fewer_models(connection: Connection, owner: str, day: str, rows: Iterable[DayUsage]) -> list[DayUsage]:
     known = set(connection.execute(_MODELS, {"of_owner": owner, "of_day": day}).scalars())
-    others = DayCounts(owner, day, OTHERS)
+    others = DayUsage(owner, day, OTHERS)
     kept = []
     for row in rows:
         if row.model == OTHERS or (row.model not in known and len(known) >= usage.MAX_MODELS):

@@ -1,15 +1,18 @@
 """The migrations lead to the tables that the queries are built from."""
 
 import asyncio
+import os
+import sqlite3
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.operations import Operations
 from alembic.script import ScriptDirectory
-from sqlalchemy import Engine, create_engine, text
+from sqlalchemy import URL, Engine, create_engine, text
 from sqlalchemy.pool import NullPool
 
 from openresponses_server.store.base import StoreError
@@ -102,6 +105,16 @@ def test_a_process_that_ends_without_a_reason_is_a_failure(
         make_tables(engine.url)
     assert failed.value.code == StoreError.FAILED
     assert "ModuleNotFoundError" in failed.value.details
+
+
+def test_file_whose_name_is_not_unicode_is_set_up_in_another_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / os.fsdecode(b"caf\xe9?.db")
+    monkeypatch.delitem(sys.modules, "alembic")
+    make_tables(URL.create("sqlite+pysqlite", database=str(file)))
+    with sqlite3.connect(file) as connection:
+        assert connection.execute(f"SELECT version_num FROM {VERSION_TABLE}").fetchone() == (REVISION,)
 
 
 async def test_database_that_seven_steps_led_to_is_used_as_it_is(engine: Engine) -> None:

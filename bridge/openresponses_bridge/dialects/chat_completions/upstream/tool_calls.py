@@ -20,6 +20,7 @@ import msgspec
 from openresponses_bridge.calls.json_text import JsonState, Nesting, json_state
 from openresponses_bridge.diagnostics import Diagnostics
 from openresponses_bridge.dialects.chat_completions.types import ChatFunction, ChatToolCall
+from openresponses_bridge.protocol import codec
 
 LEGACY_INDEX = -1  # the one call of the old `function_call` field
 _WHERE = "tool_calls"
@@ -164,7 +165,7 @@ class ToolCallResolver:
         arguments = "" if function.arguments is None else function.arguments
         if not isinstance(arguments, str):
             self._repair("arguments were parsed already, written as JSON text again")
-            arguments = msgspec.json.encode(arguments).decode()
+            arguments = codec.encode(arguments).decode()
         return function.name or "", arguments, kind
 
     def _open(self, index: int | None, kind: str) -> Call:

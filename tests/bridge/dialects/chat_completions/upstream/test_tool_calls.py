@@ -425,3 +425,10 @@ def test_calls_of_one_id_keep_their_own_arguments_in_any_order(data: st.DataObje
     ran = stopped(*map(calls, fragments), finish="tool_calls")
     assert sorted(arguments for _, _, arguments in ran.calls) == sorted(texts)
     assert len({call_id for call_id, _, _ in ran.calls}) == 3
+
+
+def test_half_a_character_in_arguments_that_were_parsed_already_is_an_escape() -> None:
+    ran = stopped(calls(part({"x": "\ud83d"}, name="get_a", id="call_a", index=0)), finish="tool_calls")
+    assert ran.sent == sent(0, "call_a", "get_a", ['{"x":"\\ud83d"}'])
+    assert ran.status == "completed"
+    assert ran.repairs == ["tool_calls: arguments were parsed already, written as JSON text again"]
