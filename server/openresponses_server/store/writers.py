@@ -61,7 +61,7 @@ class LogWriter:
         """Open the log."""
         self.opened = True
         self._failing = not await self._tried(self._log.open(self._run_id))
-        self._take_up()
+        self._resume()
 
     def append(self, frames: Frames) -> Awaitable[object] | None:
         """Append frames, unless the log is gone. Returns None if they are appended, or buffered for a failing
@@ -151,7 +151,7 @@ class LogWriter:
         if self._answer is not None and not self._answer.done():
             self._answer.set_result(False)
 
-    def _take_up(self) -> None:
+    def _resume(self) -> None:
         """Append by plain calls from now on, if the log can."""
         self._add = None if self._failing or self._gone else self._log.appender(self._run_id)
 
@@ -169,7 +169,7 @@ class LogWriter:
                 pause = min(max(2 * pause, _FIRST_PAUSE), _LONGEST_PAUSE)
                 tries -= self._ended
                 self._failing = not await self._tried(self._pass_on())
-                self._take_up()
+                self._resume()
                 self._go_on()
             if self._failing:
                 self._leave()

@@ -246,8 +246,11 @@ class Attempts:
     def commit(self) -> None:
         """The answer has begun: drop what is left to ask, so that the request's body can be freed."""
         self.replaceable, self._prepare, self._accepted = None, None, _ignore
-        if self.choice is not None or self._table.routes.conditions:
-            self._made_choice().begin(self.target)
+        choice = self.choice
+        if choice is None and self._table.routes.conditions:
+            choice = self._made_choice()
+        if choice is not None:
+            choice.begin(self.target)
 
     async def _close(self) -> None:
         opened, self._open = self._open, None

@@ -5,6 +5,7 @@ import io
 import json
 import time
 from collections.abc import Iterator
+from http.client import HTTPConnection
 from typing import Any
 
 import msgspec
@@ -383,6 +384,33 @@ def test_only_operators_read_the_routes(upstream: ScriptedUpstream) -> None:
         }
         assert call(base, "GET", "/v1/routes").status == 401
     assert found == {"client": 401, "operator": 200, "other": 401}
+
+
+@pytest.mark.parametrize("refuses", [True, False])
+def test_requests_in_progress_are_counted_where_they_are(upstream: ScriptedUpstream, refuses: bool) -> None:
+    endless = Script([chunk(content="Hello"), HANG])
+    upstream.scripts["m"] = REFUSALS["500"] if refuses else endless
+    upstream.scripts["good"] = endless
+    with serving(settings(upstream)) as base:
+        assert in_progress(base) == {"first": 0, "second": 0}
+        connection = HTTPConnection(base.removeprefix("http://"), timeout=30)
+        body = json.dumps({"model": "m", "input": "Hi", "stream": True, "store": False})
+        connection.request("POST", "/v1/responses", body, {"content-type": "application/json"})
+        answer = connection.getresponse()
+        while b"Hello" not in answer.readline():
+            pass
+        assert in_progress(base) == {"first": int(not refuses), "second": int(refuses)}
+        answer.close()
+        connection.close()
+        deadline = time.monotonic() + 30
+        while any(in_progress(base).values()):
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+
+
+def in_progress(base: str) -> dict[str, int]:
+    rows = call(base, "GET", "/v1/routes").json["data"]
+    return {row["upstream"]: row["in_progress"] for row in rows if row["model"] is None}
 
 
 # ── how long a limit lasts ────────────────────────────────────────────────────────────────────────────────
