@@ -15,15 +15,13 @@ from typing import Final, Protocol
 from msgspec import Struct
 
 from openresponses_server.errors import HttpError, shutting_down
-from openresponses_server.limits.owners import OwnerLimits
+from openresponses_server.limits.owners import WITHOUT_KEY, OwnerLimits
 from openresponses_server.settings import Limits
 from openresponses_server.tasks import close_threads, leave_threads
 
 # Each kind has a limit for all keys, which is one worker's, and one per key, which workers count together
 # over Redis (`redis_counts`). Without keys every client is the same owner, and only the limit for all
 # applies.
-
-_WITHOUT_KEY: Final = ""  # the owner of everything where no keys are asked for
 
 
 class OtherWorkers(Protocol):
@@ -87,7 +85,7 @@ class ConcurrencyLimit:
 
     def has_free_slot(self, owner: str) -> bool:
         """Whether this owner may have one more."""
-        mine = owner == _WITHOUT_KEY or self.of(owner) < self.most_of(owner)
+        mine = owner == WITHOUT_KEY or self.of(owner) < self.most_of(owner)
         return mine and not self.full and owner not in self._suspended
 
     def check(self, owner: str, more: int = 1, *, elsewhere: tuple[int, int] = (0, 0)) -> None:
@@ -96,12 +94,12 @@ class ConcurrencyLimit:
         of_all, of_key = elsewhere
         if self.count + of_all + more > self._total:
             raise self._refusal(f"The server has at most {self._total} {self._what} at once; try again.")
-        if owner != _WITHOUT_KEY and self.of(owner) + of_key + more > self.most_of(owner):
+        if owner != WITHOUT_KEY and self.of(owner) + of_key + more > self.most_of(owner):
             raise self.too_many(owner)
 
     async def agreed(self, owner: str) -> bool:
         """Whether the limit per key, counted over all workers, allows what this owner has here."""
-        return owner == _WITHOUT_KEY or self.others is None or await self.others.agree(owner)
+        return owner == WITHOUT_KEY or self.others is None or await self.others.agree(owner)
 
     def shared(
         self, owner: str, count: int = 1, after: Callable[[], None] | None = None
@@ -132,7 +130,7 @@ class ConcurrencyLimit:
         left = self._held.pop(owner) - 1
         if left:
             self._held[owner] = left
-        if self.others is not None and owner != _WITHOUT_KEY:
+        if self.others is not None and owner != WITHOUT_KEY:
             self.others.changed(owner)
 
     def suspend(self, owner: str) -> None:

@@ -13,9 +13,8 @@ from typing import Final
 from msgspec import Struct
 
 from openresponses_server.errors import HttpError
+from openresponses_server.limits.owners import WITHOUT_KEY
 from openresponses_server.settings import Limits
-
-_WITHOUT_KEY: Final = ""  # the owner of everything where no keys are asked for
 
 
 class MemoryBudget:
@@ -46,7 +45,7 @@ class MemoryBudget:
             raise _refusal(
                 f"Bodies and conversations in memory have reached the limit of {self._total} bytes"
             )
-        if owner != _WITHOUT_KEY and (mine := self.of(owner)) > own and mine + size > self._per_key:
+        if owner != WITHOUT_KEY and (mine := self.of(owner)) > own and mine + size > self._per_key:
             most = self._per_key
             raise _refusal(f"One API key may have bodies and conversations of {most} bytes in memory at once")
 

@@ -9,6 +9,8 @@ from typing import Any, Final
 
 from msgspec import Struct
 
+WITHOUT_KEY: Final = ""
+"""The owner of everything where no keys are asked for."""
 _MOST_CLAIMED: Final = 10_000
 """The owners whose latest tokens have limits: those used last."""
 

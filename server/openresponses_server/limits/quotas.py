@@ -22,7 +22,7 @@ from openresponses_server.errors import HttpError, Outage
 from openresponses_server.limits.call_budget import CallBudget
 from openresponses_server.limits.gate import Gate
 from openresponses_server.limits.money import Counted, MoneyBudget, PriceList, UpstreamModel
-from openresponses_server.limits.owners import DEFAULT, OwnerLimits
+from openresponses_server.limits.owners import DEFAULT, WITHOUT_KEY, OwnerLimits
 from openresponses_server.limits.rates import Buckets, Decision, LimitState, Rates, decision, rates_of
 from openresponses_server.settings import Settings
 from openresponses_server.tasks import end_tasks
@@ -125,7 +125,6 @@ EXPOSED: Final = [
 """The names of these headers, for CORS."""
 
 
-_WITHOUT_KEY: Final = ""  # the owner of everything where no keys are asked for
 _WHAT: Final = {
     "requests": "may make {limit} requests a minute",
     "tokens": "may use {limit} tokens a minute",
@@ -210,7 +209,7 @@ class Quotas:
         returns how many bytes of it will be stored, None: it is not stored. Returns the headers of its
         answer. Raises HttpError 429 that names the limit, and 400 for a model without a price where there is
         a budget."""
-        if owner == _WITHOUT_KEY:
+        if owner == WITHOUT_KEY:
             return {}
         if self._money is not None and model is not None and target is not None:
             try:
@@ -238,7 +237,7 @@ class Quotas:
 
     def store(self, owner: str, size: Callable[[], int]) -> None:
         """Count bytes of this owner that will be stored. Raises HttpError 429."""
-        if self._stock is None or owner == _WITHOUT_KEY:
+        if self._stock is None or owner == WITHOUT_KEY:
             return
         more = size()
         try:
@@ -284,7 +283,7 @@ class Quotas:
     ) -> None:
         """Count a response that has ended and that an upstream had begun. `tokens` estimates its tokens if
         the upstream did not count them; `cost` is in 10⁻¹² US dollars, None if it is not known."""
-        if owner == _WITHOUT_KEY:
+        if owner == WITHOUT_KEY:
             return
         if self._money is not None and cost is not None:
             self._money.pay(owner, cost)

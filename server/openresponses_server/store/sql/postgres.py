@@ -98,7 +98,8 @@ class ProcessConnections:
             return set()
         departed: set[str] = set()
         self._next_at = now + (jittered(len(names) / LOOKS) if len(names) > LOOKS else 0.0)
-        gone = {name for name in self._seen - names if self._succeeds(name, names)}
+        order = sorted(names)
+        gone = {name for name in self._seen - names if self._succeeds(name, order)}
         self._seen = names | gone
         self._missed = {name: missed for name, missed in self._missed.items() if name in gone}
         try:
@@ -117,12 +118,11 @@ class ProcessConnections:
             self._next_at = min(self._next_at, now + self._timeout)
         return departed
 
-    def _succeeds(self, name: str, living: set[str]) -> bool:
-        """Whether this process is among the next ones in the order of names, which begins again at its
+    def _succeeds(self, name: str, order: Sequence[str]) -> bool:
+        """Whether this process is among the next ones in the order of the living, which begins again at its
         end."""
-        order = sorted(living)
         place = bisect(order, name)
-        return self._process in (order[place:] + order)[:SUCCESSORS]
+        return self._process in [*order[place : place + SUCCESSORS], *order][:SUCCESSORS]
 
     async def remove(self, process: str) -> None:
         self._seen.discard(process)
