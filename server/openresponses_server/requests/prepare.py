@@ -280,6 +280,7 @@ def new_run(request: PreparedRequest, service: Service, choice: int | None = Non
             spend=partial(service.quotas.spend_call, request.owner),
             reserve=request.reservation.grow,
             count=meter.settle,
+            model=lambda: accepting.model,
             ended=None if traced is None else traced.end_answer,
             released=() if request.hosted is None else request.hosted.released,
             compaction=compaction,
@@ -294,7 +295,9 @@ def new_run(request: PreparedRequest, service: Service, choice: int | None = Non
         ended_elsewhere=persistence is not None,
         losses=losses,
         rounds=() if rounds is None else rounds.usage,
-        cost_of=None if service.prices is None else partial(cost_of, service.prices, used),
+        cost_of=None
+        if service.prices is None
+        else partial(cost_of, service.prices, used, None if rounds is None else rounds.answered_by),
     )
     memory = request.reservation if choice is None else service.available.budget.reserve(request.owner)
     return Run(

@@ -219,10 +219,20 @@ Used = Callable[[Sequence[AnyItem]], Usage | None]
 """The usage of a response without an end, estimated from its output where no upstream has reported it."""
 
 
-def cost_of(prices: Prices, used: Used, upstream_model: str, response: Response) -> int | None:
-    """The cost of a response in 10⁻¹² US dollars, None if it is not known."""
+AnsweredBy = Callable[[Usage], Sequence[str]]
+"""The upstream's model of each answer that a usage is the sum of."""
+
+
+def cost_of(
+    prices: Prices, used: Used, answered_by: AnsweredBy | None, upstream_model: str, response: Response
+) -> int | None:
+    """The cost of a response in 10⁻¹² US dollars, None if it is not known. Without `answered_by` it is one
+    answer, of `upstream_model`."""
     usage = response.usage or used(response.output)
-    return 0 if usage is None else prices.cost(response.model, upstream_model, usage)
+    if usage is None:
+        return 0
+    models = [upstream_model] if answered_by is None else answered_by(usage)
+    return prices.cost_of_rounds(response.model, models, usage)
 
 
 def input_room_of(target: Target, output: int | None = None) -> int:

@@ -399,7 +399,8 @@ class Rounds:
     `most_calls` is the request's `max_tool_calls`; `spend` counts a call against the budget of its key and
     says whether there was one left; `reserve` counts bytes that are in memory until the response ends, and
     raises HttpError if they are too many; `ended` is called with the usage of each answer that another
-    follows; `released` are approved calls, which run first, by the names that the model is shown.
+    follows; `model` names the upstream's model of the latest answer; `released` are approved calls, which run
+    first, by the names that the model is shown.
     `compaction` comes before the first answer for which it is due."""
 
     def __init__(
@@ -414,6 +415,7 @@ class Rounds:
         spend: Callable[[], Awaitable[bool]],
         reserve: Callable[[int], None],
         count: Count,
+        model: Callable[[], str],
         ended: Callable[[Usage], None] | None = None,
         released: Sequence[HostedCall] = (),
         compaction: Compaction | None = None,
@@ -431,11 +433,13 @@ class Rounds:
         self._spend = spend
         self._reserve = reserve
         self._count = count
+        self._model = model
         self._ended = ended
         self.released = CallsToRun(list(released)) if released else None
         """Calls that run before the model is asked."""
         self.usage: list[Usage] = []
         """Of each answer that is over."""
+        self._models: list[str] = []  # those of the upstreams that gave these answers
         self._items: list[Any] = []  # since the request
         self._given = 0  # of them, to the answer that is made
         self._seen = 0  # items of the output in them
@@ -572,6 +576,7 @@ class Rounds:
         self._given = len(self._items)
         if (counted := self._counted(written, given)) is not None:
             self.usage.append(counted)
+            self._models.append(self._model())
             if self._ended is not None and not last:
                 self._ended(counted)
 
@@ -592,6 +597,11 @@ class Rounds:
             return self._count(self._stream.reported, output, ())
         latest_one = self._counted(self._written(output), self._items[: self._given])
         return _sum(self.usage if latest_one is None else [*self.usage, latest_one])
+
+    def answered_by(self, usage: Usage) -> list[str]:
+        """The upstream's model of each answer that this usage is the sum of; the latest may not be over."""
+        number = 1 if usage.rounds is UNSET else len(usage.rounds)
+        return [*self._models, self._model()][:number]
 
     async def _refusal(self) -> str | None:
         """Why another call may not run; None if it may, which counts it."""

@@ -72,7 +72,7 @@ class _Tariff(Struct, frozen=True):
         """The cost of what was counted, None if it is not known."""
         fee = self.request or 0
         if usage is not None and self.tokens:
-            return fee + sum(map(self._cost_of_tokens, rounds_of(usage)))
+            return fee + sum(map(self.cost_of_tokens, rounds_of(usage)))
         if (price := self._of_one(what)) is None:
             return self.request
         if number is None and what == "seconds" and self.unreported_seconds is not None:
@@ -91,9 +91,10 @@ class _Tariff(Struct, frozen=True):
 
     def round_costs(self, usage: Usage) -> list[int]:
         """The cost of the tokens of each answer that a usage is the sum of."""
-        return [self._cost_of_tokens(each) for each in rounds_of(usage)] if self.tokens else []
+        return [self.cost_of_tokens(each) for each in rounds_of(usage)] if self.tokens else []
 
-    def _cost_of_tokens(self, counts: Mapping[str, int]) -> int:
+    def cost_of_tokens(self, counts: Mapping[str, int]) -> int:
+        """The cost of the tokens of one answer."""
         given = counts["input_tokens"] or counts["total_tokens"]
         rates = next((rates for above, rates in self.tokens if given > above), self.tokens[-1][1])
         return rates.cost(counts)
@@ -130,6 +131,19 @@ class Prices:
         of input and output."""
         tariff = self._of(model, upstream_model)
         return None if tariff is None else tariff.cost(usage, what, number)
+
+    def cost_of_rounds(self, model: str, upstream_models: Sequence[str], usage: Usage) -> int | None:
+        """The same of a response whose rounds were answered by these models of upstreams, one for each."""
+        tariffs = [self._of(model, each) for each in upstream_models]
+        first = tariffs[0]
+        if len(set(tariffs)) == 1:
+            return None if first is None else first.cost(usage, "tokens", None)
+        cost = 0 if first is None else first.request or 0
+        for tariff, counts in zip(tariffs, rounds_of(usage), strict=True):
+            if tariff is None or not tariff.tokens:
+                return None
+            cost += tariff.cost_of_tokens(counts)
+        return cost
 
     def shown(self, model: str, upstream_models: Sequence[str], usage: Usage) -> CostShown:
         """The cost of a response of which only the names are known that its model may have upstream: it is

@@ -12,12 +12,20 @@ import pytest
 
 from openresponses_server.observation.recordings.records import Note, decode_record
 from openresponses_server.runs.metering import Meters
-from openresponses_server.settings import FunctionSettings, Limits, Price, Settings, Tracing, UpstreamSettings
+from openresponses_server.settings import (
+    FunctionSettings,
+    Limits,
+    Price,
+    Retries,
+    Settings,
+    Tracing,
+    UpstreamSettings,
+)
 from openresponses_server.settings.files import hashed
 from tests.support.logs import log_as_in_production
 from tests.support.schema import event_violations
 from tests.support.serving import Reply, call, opened, respond, serving, stream
-from tests.support.upstream import DONE, HANG, Script, ScriptedUpstream, chunk, frame
+from tests.support.upstream import DONE, HANG, Script, ScriptedUpstream, chunk, frame, refusal
 from tests.support.upstream import call as tool_call
 
 MODULE = """
@@ -54,11 +62,17 @@ def counted(read: int, written: int, **more: Any) -> dict[str, Any]:
 
 
 @contextmanager
-def reading(upstream: ScriptedUpstream, folder: Path, **more: Any) -> Iterator[str]:
+def reading(
+    upstream: ScriptedUpstream,
+    folder: Path,
+    *others: UpstreamSettings,
+    first: dict[str, Any] | None = None,
+    **more: Any,
+) -> Iterator[str]:
     (folder / "tools.py").write_text(MODULE)
-    at = UpstreamSettings(url=upstream.url, name="scripted")
+    at = UpstreamSettings(url=upstream.url, name="scripted", **(first or {}))
     module = FunctionSettings(module=str(folder / "tools.py"))
-    with serving(Settings(upstreams=[at], functions=[module], **more)) as base:
+    with serving(Settings(upstreams=[at, *others], functions=[module], **more)) as base:
         yield base
 
 
@@ -153,6 +167,22 @@ def test_s8_who_leaves_in_a_later_round_pays_all_of_them(
         assert cost == 100_010, "nothing of the second answer came"
     (line,) = (each for each in map(json.loads, log.getvalue().splitlines()) if each["event"] == "response")
     assert float(line["cost_usd"]) == cost
+
+
+def test_a_round_costs_what_the_model_costs_that_answered_it(
+    upstream: ScriptedUpstream, tmp_path: Path
+) -> None:
+    upstream.scripts["m"] = [answer((100, 10), size=5), refusal(500, message="x")]
+    upstream.scripts["dear"] = answer((20, 5), "Done.")
+    prices = tmp_path / "models.toml"
+    prices.write_text("[m.price]\ninput = 5e5\noutput = 5e5\n[dear.price]\ninput = 1e6\noutput = 1e6\n")
+    spare = UpstreamSettings(url=upstream.url, name="spare", models=["dear"])
+    first = {"failover": ["spare/dear"], "retries": Retries(times=0)}
+    more = {"models_file": str(prices), "api_keys": [hashed("one")]}
+    with reading(upstream, tmp_path, spare, first=first, **more) as base:
+        reply = respond(base, ONE, model="m")
+        assert reply.json["usage"][ROUNDS] == [counted(100, 10), counted(20, 5)]
+        assert call(base, "GET", "/v1/usage", None, ONE).json["cost_usd"] == "80"
 
 
 def test_estimates_are_not_corrected_by_sums(

@@ -105,6 +105,22 @@ def test_each_round_has_the_prices_of_its_own_length() -> None:
     assert prices.shown("n", ["u"], rounds) == CostShown()
 
 
+def test_each_round_has_the_prices_of_the_model_that_answered_it() -> None:
+    cheap, dear = Price(input=1.0, output=1.0, per_request=0.5), Price(input=3.0, output=3.0)
+    prices = Prices({}, {"cheap": cheap, "dear": dear, "free": Price(per_request=0.0)})
+    rounds = sum_of([used(input=100), used(input=10, output=1)])
+    for models, cost in (
+        (["cheap", "cheap"], "0.500111"),
+        (["cheap", "dear"], "0.500133"),
+        (["dear", "cheap"], "0.000311"),
+        (["cheap", "other"], None),
+        (["other", "other"], None),
+        (["cheap", "free"], None),
+    ):
+        assert dollars(prices.cost_of_rounds("m", models, rounds)) == cost
+    assert dollars(prices.cost_of_rounds("m", ["dear"], used(input=100))) == "0.0003"
+
+
 def test_the_operators_own_prices_go_before_those_of_the_file_which_are_by_the_upstreams_names() -> None:
     prices = Prices({"mine-*": Price(input=0.0, output=0.0)}, {"gpt-9": GPT, "mine-1": GPT})
     one = used(input=1_000_000)
