@@ -129,7 +129,7 @@ def test_unknown_events_are_ignored_and_noted_once_per_type() -> None:
     assert [(case.where, case.times) for case in decoded.result.diagnostics.of("ignored")] == [
         ("response.sparkle.delta", 2),
         ("acme:beat", 1),
-        ("", 1),
+        ('""', 1),
     ]
 
 

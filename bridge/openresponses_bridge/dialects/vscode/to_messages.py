@@ -70,6 +70,7 @@ class MessageBuilder:
             params.LocalShellCallOutputParam: self._own_output,
             params.ApplyPatchCallOutputParam: self._own_output,
             params.ToolSearchOutputParam: self._own_output,
+            params.AdditionalTools: self._skip,
             params.CompactionParam: self._compaction,
             it.CompactionItem: self._compaction,
             **dict.fromkeys(_OWN_CALLS, self._own_call),
@@ -166,6 +167,9 @@ class MessageBuilder:
     def _compaction(self, item: Any) -> None:
         value = {"type": "compaction", "id": item.id or "", "encrypted_content": item.encrypted_content}
         self._add(vs.Role.ASSISTANT, [LanguageModelDataPart.json(value, vs.CONTEXT_MANAGEMENT)])
+
+    def _skip(self, _item: Any) -> None:
+        """Tools that the input declares are among the request's tools already."""
 
     def _unknown(self, item: Any) -> None:
         kind = item.type if isinstance(item, UnknownItem) else type(item).type
