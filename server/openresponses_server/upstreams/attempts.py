@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager
 from types import TracebackType
 from typing import Any, Final
@@ -30,6 +30,7 @@ _PREAMBLE: Final = frozenset(
 )
 _MOST_FRAMES: Final = 100  # of a preamble
 _REFUSED: Final = 400  # the status of an error in a stream
+_FRAME_END: Final = b"\n\n"  # a stream with other line ends is read at once
 
 
 class Preamble:
@@ -44,7 +45,7 @@ class Preamble:
 
     def refusal(self, data: bytes) -> UpstreamError | None:
         """The refusal in these bytes; None if there is none, or not yet. b"" is the end."""
-        for frame in self._frames.feed(data) if data else self._frames.close():
+        for frame in self._read(data) if data else self._frames.close():
             self._seen += 1
             try:
                 value = decode_json(frame.data)
@@ -55,6 +56,14 @@ class Preamble:
                 self.over = True
                 return _refusal_in(fields)
         return None
+
+    def _read(self, data: bytes) -> Iterator[Frame]:
+        """The frames in these bytes, the first one before the others are looked for: mostly it is enough."""
+        end = data.find(_FRAME_END) + len(_FRAME_END)
+        if len(_FRAME_END) <= end < len(data):
+            yield from self._frames.feed(data[:end])
+            data = data[end:]
+        yield from self._frames.feed(data)
 
 
 def _refusal_in(value: dict[str, Any]) -> UpstreamError | None:
