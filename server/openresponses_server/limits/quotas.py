@@ -8,84 +8,23 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime
 from typing import Final
 
-import structlog
-
 from openresponses_bridge.protocol.codec import encode
 from openresponses_bridge.protocol.response import Response
 from openresponses_bridge.protocol.usage import Usage
-from openresponses_server.errors import HttpError, Outage
+from openresponses_server.errors import HttpError
 from openresponses_server.limits.call_budget import CallBudget
 from openresponses_server.limits.gate import Gate
 from openresponses_server.limits.money import Counted, MoneyBudget, PriceList, UpstreamModel
 from openresponses_server.limits.owners import DEFAULT, WITHOUT_KEY, OwnerLimits
 from openresponses_server.limits.rates import Buckets, Decision, LimitState, Rates, decision, rates_of
+from openresponses_server.limits.stock import Measure, Stock
 from openresponses_server.settings import Settings
 from openresponses_server.tasks import end_tasks
-
-# The stored bytes of each key are measured now and then in the store, which all workers share; what was
-# stored here since is added. No request waits for the store.
-
-_SHORTEST_INTERVAL: Final = 5.0  # seconds between two measurements
-_INTERVAL_PER_DURATION: Final = 20  # so that measuring takes at most a twentieth of the time
-_log = structlog.get_logger(__name__)
-
-Measure = Callable[[], Awaitable[dict[str, int]]]
-"""How many bytes of each key are stored. Raises Outage."""
-
-
-class Stock:
-    """The limit of the stored bytes of each key: `most`. `stored` measures them."""
-
-    def __init__(self, stored: Measure, most: int, interval: float = _SHORTEST_INTERVAL) -> None:
-        self._stored = stored
-        self._most = most
-        self._interval = interval
-        self._measured: dict[str, int] = {}
-        self._grown: dict[str, int] = {}
-
-    def of(self, owner: str) -> int:
-        """The stored bytes of this key, as far as is known."""
-        return self._measured.get(owner, 0) + self._grown.get(owner, 0)
-
-    def check(self, owner: str, size: int = 0) -> None:
-        """Raises HttpError 429 if this key has as many bytes as it may have, or would have with so many
-        more."""
-        if self.of(owner) + size < self._most:
-            return
-        raise HttpError(
-            429,
-            f"One API key may have {self._most} bytes stored, and this one has {self.of(owner)}: delete "
-            "responses, or send `store: false`.",
-            code="stored_bytes_exceeded",
-            headers={"retry-after": "60", "x-should-retry": "false"},
-        )
-
-    def grow(self, owner: str, size: int) -> None:
-        """Count about so many more stored bytes."""
-        self._grown[owner] = self._grown.get(owner, 0) + size
-
-    async def measure(self) -> float:
-        """Measure; returns the seconds until the next measurement."""
-        before, self._grown = self._grown, {}
-        started = time.monotonic()
-        try:
-            self._measured = await self._stored()
-        except Outage as error:
-            for owner, size in before.items():
-                self.grow(owner, size)
-            _log.warning("store.failed", code=error.code, reason=error.in_full)
-        return max(self._interval, (time.monotonic() - started) * _INTERVAL_PER_DURATION)
-
-    async def measure_repeatedly(self) -> None:
-        """Measure repeatedly, until cancelled."""
-        while True:
-            await asyncio.sleep(await self.measure())
-
 
 # The headers of an answer that name a key's limits, in the form of its surface.
 
@@ -136,8 +75,9 @@ class Quotas:
     """The quotas of one application, which are counted while the context `going` lasts.
 
     Workers with a Redis count together, also for the limits of `gate`; without it each counts by itself.
-    `prices` are for a budget in money. `stored` measures the stored bytes, `refused` is called with the name
-    of each limit that a request exceeds, `failed` with the name of a call to Redis that failed and a code.
+    `prices` are for a budget in money. `stored` measures the stored bytes of the store of this name,
+    `refused` is called with the name of each limit that a request exceeds, `failed` with the name of a call
+    to Redis that failed and a code.
     """
 
     def __init__(
@@ -146,6 +86,7 @@ class Quotas:
         stored: Measure,
         gate: Gate,
         *,
+        store: str,
         refused: Callable[[str], None],
         failed: Callable[[str, str], None],
         owners: OwnerLimits | None = None,
@@ -155,8 +96,6 @@ class Quotas:
         self._owners = OwnerLimits() if owners is None else owners
         self._rates: Rates = rates_of(limits)
         self._buckets = Buckets(self.rates)
-        most = limits.stored_bytes_per_key
-        self._stock = None if most is None else Stock(stored, most)
         self._refused = refused
         self._shared = None
         if settings.event_log.startswith("redis"):
@@ -166,6 +105,8 @@ class Quotas:
             self._shared = SharedCounts(settings.event_log, self.rates, failed)
             for kind, limit in gate.shared_limits.items():
                 self._shared.count(kind, limit)
+        most = limits.stored_bytes_per_key
+        self._stock = None if most is None else Stock(stored, most, store=store, others=self._shared)
         self._calls = CallBudget(settings.tools.calls_per_day_per_key, self._shared, owners=self._owners)
         dollars = limits.usd_per_day_per_key
         self._money = None

@@ -100,6 +100,7 @@ def compose(settings: Settings) -> Service:
             settings,
             store.stock,
             gate,
+            store=store.name,
             refused=metrics.refused,
             failed=metrics.limits_failed,
             owners=owners,

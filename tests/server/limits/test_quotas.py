@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from redis import Redis
 
 from openresponses_server.settings import Limits, Settings, UpstreamSettings
 from openresponses_server.settings.files import hashed
@@ -237,3 +238,24 @@ def test_s8_two_workers_count_one_key_together_and_one_that_is_killed_frees_its_
         assert respond(one.base, TWO, model="demo", store=False).status == 200
         assert time.monotonic() - started < 3
         redis.thaw()
+
+
+def test_s8_what_a_key_has_stored_at_one_worker_is_measured_for_all(tmp_path: Path) -> None:
+    config = """
+    api_keys = ["one", "two"]
+    [limits]
+    stored_bytes_per_key = 20_000
+    """
+    store = f"sqlite:///{tmp_path}/s.sqlite3"
+    with (
+        own_redis() as redis,
+        working(tmp_path, store, redis.url, config) as one,
+        working(tmp_path, store, redis.url, config) as other,
+    ):
+        assert respond(one.base, ONE, model="demo", input="x" * 16_000).status == 200
+        asked = {"model": "demo", "input": "x" * 8_000, "store": True}
+        eventually(lambda: call(other.base, "POST", "/v1/responses", asked, ONE).status == 429)
+        assert respond(other.base, ONE, **asked).error["code"] == "stored_bytes_exceeded"
+        with Redis.from_url(redis.url) as client:
+            (key,) = client.keys("*:stored:*")
+            assert client.hget(key, "result")
