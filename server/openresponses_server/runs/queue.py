@@ -2,13 +2,14 @@
 
 The record in the store says which worker holds the run; an entry of the stream is only a hint to look at it.
 A worker acknowledges an entry when it has claimed the run: if it stops before that, another worker claims the
-entry, and if it stops later, the lease of the run expires. A lost entry costs seconds: a worker that finds
-the queue empty looks in the store for waiting runs.
+entry, and if it stops later, the lease of the run expires. A lost entry costs seconds: every two, and when it
+finds the queue empty, a worker looks in the store for waiting runs.
 """
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Collection
 from typing import Any, Final
 
@@ -63,13 +64,20 @@ class RunQueue:
 
     async def serve(self, claim: Claim, resume_waiting: ClaimWaiting, gate: Gate) -> None:
         """Claim runs while there are free slots, until cancelled. A run whose owner has no slot left here
-        stays in the store, so that those behind it need not wait; it is found there later."""
+        stays in the store, so that those behind it need not wait; it is found there later, as one is whose
+        entry has not come: the store is looked into when there is no entry, and as often when there always
+        is one."""
+        looked_at = -_BLOCK
         while True:
             if not _has_free_slot(gate):
                 await asyncio.sleep(jittered(_PAUSE))
-            elif not await self._poll(self._claim_next(claim, gate)):
-                while _has_free_slot(gate) and await self._poll(resume_waiting(gate.runs.at_their_limit())):
-                    await asyncio.sleep(0)  # that run acquires its slot before the next is looked for
+                continue
+            found = await self._poll(self._claim_next(claim, gate))
+            if found and time.monotonic() - looked_at < _BLOCK:
+                continue
+            while _has_free_slot(gate) and await self._poll(resume_waiting(gate.runs.at_their_limit())):
+                await asyncio.sleep(0)  # that run acquires its slot before the next is looked for
+            looked_at = time.monotonic()
 
     async def _poll(self, look: Awaitable[bool]) -> bool:
         """Whether there was a run; False, after a pause, if that can't be known."""

@@ -58,6 +58,7 @@ class Worker:
     def __init__(self, url: str, store: MemoryStore, places: int = 1) -> None:
         self.store = store
         self.taken: list[str] = []
+        self.asked = 0
         self.gate = Gate(Limits(concurrent=places))
         self.places = contextlib.AsyncExitStack()
         self.queue = RunQueue(url, store.name, f"worker-{id(self)}", 10.0)
@@ -69,6 +70,7 @@ class Worker:
         await self.places.enter_async_context(self.gate.slot(record.owner, waits=False))
 
     async def _take(self, response_id: str) -> None:
+        self.asked += 1
         now = await self.store.now()
         record = await self.store.acquire(response_id, Lease("taker", now + 10), now)
         if record is not None:
@@ -102,6 +104,25 @@ async def test_idle_worker_finds_what_lost_its_entry(server: OwnRedis) -> None:
     async with worker.serving():
         await until(lambda: len(worker.taken) == 3)
     assert sorted(worker.taken) == sorted(ids)
+
+
+async def test_what_lost_its_entry_is_found_while_other_entries_come(server: OwnRedis) -> None:
+    store = MemoryStore()
+    worker = Worker(server.url, store)
+
+    async def put_others() -> None:
+        while True:
+            await worker.queue.put("resp_other", "")
+            await asyncio.sleep(0.01)
+
+    async with worker.serving():
+        others = asyncio.create_task(put_others())
+        try:
+            await until(lambda: worker.asked > 10)
+            ids = await put_waiting(store, 1, since=5.0)
+            await until(lambda: worker.taken == ids)
+        finally:
+            await end_tasks([others])
 
 
 async def test_what_lost_its_entry_is_found_without_redis(server: OwnRedis) -> None:
