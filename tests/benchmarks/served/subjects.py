@@ -138,8 +138,11 @@ def _nginx(port: int, model: int, folder: Path) -> list[str] | None:
     return ["nginx", "-p", str(folder), "-c", str(config)]
 
 
-def _copier(port: int, model: int, _folder: Path) -> list[str]:
-    return [sys.executable, str(Path(__file__).with_name("copier.py")), str(port), str(model)]
+def _copier(script: str) -> Callable[[int, int, Path], list[str]]:
+    def command(port: int, model: int, _folder: Path) -> list[str]:
+        return [sys.executable, str(Path(__file__).with_name(script)), str(port), str(model)]
+
+    return command
 
 
 def _relay(port: int, model: int, folder: Path) -> list[str] | None:
@@ -202,7 +205,8 @@ def ours(*more: str, config: str = "") -> Callable[[int, int, Path], list[str]]:
 
 SUBJECTS: Final = (
     Subject("nginx", _nginx, "/v1/chat/completions"),
-    Subject("bytes copied in Python", _copier, "/v1/chat/completions"),
+    Subject("bytes copied in Python", _copier("copier.py"), "/v1/chat/completions"),
+    Subject("bytes copied by Starlette", _copier("starlette_copier.py"), "/v1/chat/completions"),
     Subject("codex-relay", _relay, "/v1/responses", frozenset({"arguments"})),
     Subject("agentic-api", _agentic, "/v1/responses", frozenset({"arguments"})),
     Subject("LiteLLM", _litellm, "/v1/responses"),
