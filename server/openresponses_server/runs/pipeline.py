@@ -34,6 +34,7 @@ from openresponses_server.upstreams.base import UpstreamReply
 KEEP_ALIVE: Final = "openresponses-bridge:keepalive"
 _INTERNAL = ErrorPayload("server_error", "internal_error", "The server failed.", None)
 _log = structlog.get_logger(__name__)
+_FEW: Final = 4096  # bytes: more are a batch by themselves, and dearer as a part of one twice as long
 _EMPTY: Final = 128  # bytes that are added for a comment, or a frame without an event
 
 
@@ -505,7 +506,7 @@ class Pipeline:
     def _go_on(self, reply: UpstreamReply) -> None:
         """Read on after a batch was sent, beginning with what arrived meanwhile. What the source has buffered
         since it was paused joins that: by itself it would be one more batch, for which the log is asked."""
-        if self._arrived and self._is_paused:
+        if self._is_paused and 0 < sum(map(len, self._arrived)) <= _FEW:
             self._is_paused = False
             reply.resume()
         arrived, self._arrived = self._arrived, []
