@@ -207,14 +207,11 @@ class Attempts:
             elif not self.choice.takes(self.target):
                 self.target = await self._first_target(self.choice)
             attempt, reply = await self._first_that_accepts(self.target, [])
-            self.target = attempt.target
-            self.chosen = attempt.target.upstream.name
-            self._observe(self.chosen, "accepted")
-            self._accepted(attempt, reply, () if self.choice is None else self.choice.tried)
+            self._observe(attempt.target.upstream.name, "accepted")
+            self._accept(attempt, reply)
         except BaseException as error:
             await self.__aexit__(type(error), error, error.__traceback__)
             raise
-        self._keep_for_fallback(attempt)
         return reply
 
     async def __aexit__(
@@ -246,10 +243,7 @@ class Attempts:
             await self._close()
             attempt, reply = await self._first_that_accepts(target, [error])
             self._observe(attempt.target.upstream.name, "accepted")
-        attempt = replace(attempt, again=True)
-        self.target, self.chosen = attempt.target, attempt.target.upstream.name
-        self._accepted(attempt, reply, () if self.choice is None else self.choice.tried)
-        self._keep_for_fallback(attempt)
+        self._accept(replace(attempt, again=True), reply)
         return reply
 
     def commit(self) -> None:
@@ -266,8 +260,11 @@ class Attempts:
         if opened is not None:
             await opened.__aexit__(None, None, None)
 
-    def _keep_for_fallback(self, accepted: Attempt) -> None:
-        target = accepted.target
+    def _accept(self, accepted: Attempt, reply: UpstreamReply) -> None:
+        """This attempt was accepted: keep it as long as another one may be made instead of it."""
+        target = self.target = accepted.target
+        self.chosen = target.upstream.name
+        self._accepted(accepted, reply, () if self.choice is None else self.choice.tried)
         has_other = bool(target.fallbacks) if self.choice is None else self.choice.has_other(target)
         if has_other or (accepted.remedies and accepted.remedies[-1].late):
             self.replaceable = accepted
