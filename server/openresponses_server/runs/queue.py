@@ -9,6 +9,7 @@ finds the queue empty, a worker looks in the store for waiting runs.
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Awaitable, Callable, Collection
 from typing import Any, Final
@@ -50,6 +51,7 @@ class RunQueue:
         self._key = f"{_PREFIX}:{store}"
         self._worker = worker
         self._idle = round(idle * 1000)
+        self._abandoned_at = -math.inf
 
     async def put(self, response_id: str, owner: str) -> None:
         """Queue this owner's run. Raises LogError if Redis does not answer in time; the entry may arrive
@@ -110,12 +112,22 @@ class RunQueue:
         except (RedisError, OSError):
             await asyncio.sleep(jittered(_PAUSE))
 
-    async def _claim_next(self, claim: Claim, gate: Gate) -> bool:
-        """Claim what is in the queue, waiting a little for an entry; whether there was one."""
+    async def _abandoned(self) -> list[Any]:
+        """Entries that another worker has not acknowledged; looked for every two seconds, and again as long
+        as there are some."""
+        if time.monotonic() < self._abandoned_at + _BLOCK:
+            return []
         claimed: Any = await self._redis.xautoclaim(
             self._key, _GROUP, self._worker, min_idle_time=self._idle, count=_AT_ONCE
         )
-        entries = claimed[1]
+        entries: list[Any] = claimed[1]
+        if not entries:
+            self._abandoned_at = time.monotonic()
+        return entries
+
+    async def _claim_next(self, claim: Claim, gate: Gate) -> bool:
+        """Claim what is in the queue, waiting a little for an entry; whether there was one."""
+        entries = await self._abandoned()
         if not entries:
             read: Any = await self._redis.xreadgroup(
                 _GROUP, self._worker, {self._key: ">"}, count=1, block=round(_BLOCK * 1000)

@@ -125,6 +125,19 @@ async def test_what_lost_its_entry_is_found_while_other_entries_come(server: Own
             await end_tasks([others])
 
 
+async def test_what_another_worker_left_is_not_looked_for_with_each_entry(server: OwnRedis) -> None:
+    worker = Worker(server.url, MemoryStore())
+    for _ in range(50):
+        await worker.queue.put("resp_other", "")
+    with redis.Redis.from_url(server.url) as admin:
+        admin.config_resetstat()
+        async with worker.serving():
+            await until(lambda: worker.asked == 50)
+        found = admin.info("commandstats")
+    assert found["cmdstat_xreadgroup"]["calls"] >= 50
+    assert found["cmdstat_xautoclaim"]["calls"] < 10
+
+
 async def test_what_lost_its_entry_is_found_without_redis(server: OwnRedis) -> None:
     store = MemoryStore()
     await put_waiting(store, 1, since=5.0)

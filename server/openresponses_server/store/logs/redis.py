@@ -22,12 +22,11 @@ from openresponses_server.store.logs.redis_entries import (
     DATA,
     DISCARD_MARK,
     MARK,
-    OPENED,
+    OPEN,
     Calls,
     NotAbove,
     entry_id,
     fields_of,
-    is_discard_mark,
 )
 from openresponses_server.store.logs.redis_reading import Pages, Tails
 
@@ -69,6 +68,7 @@ class RedisLog:
         """Open logs of this worker that Redis will expire; empty after an outage, as a restarted Redis has
         lost them."""
         self._persist = Calls(timeout, self._expiring.clear)
+        self._open = self._writer.register_script(OPEN)
         self._appends = Appends(self._writer.connection_pool, self._expiring.clear, max_entries)
         self._pages = Pages(self._pager, self._persist)
         self._tails = Tails(self._follower, self._persist, self._pages)
@@ -86,22 +86,9 @@ class RedisLog:
     async def open(self, run_id: str) -> None:
         key = self._key(run_id)
 
-        async def begin(instead: bool = False) -> None:
-            async with self._writer.pipeline(transaction=True) as pipe:
-                if instead:
-                    pipe.delete(key)
-                pipe.xadd(key, MARK, id=OPENED)
-                pipe.pexpire(key, self._lifetime, nx=True)
-                await pipe.execute()
-            self._expiring.add(run_id)
-
-        try:
-            await self._persist(begin)
-        except NotAbove as error:
-            last: Any = await self._persist(lambda: self._writer.xrevrange(key, count=1))
-            if last and is_discard_mark(last[0]):
-                raise LogGone(run_id) from error
-            await self._persist(lambda: begin(instead=True))
+        if not await self._persist(lambda: self._open([key], [self._lifetime])):
+            raise LogGone(run_id)
+        self._expiring.add(run_id)
 
     def appender(self, run_id: str) -> Appender | None:
         connection = self._appends.connection

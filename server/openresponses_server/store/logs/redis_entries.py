@@ -27,8 +27,26 @@ CLOSED: Final = b"18446744073709551615-0"
 """Above every event: nothing can be appended after it."""
 
 _GONE: Final = b"g"
-MARK: Final[dict[Any, Any]] = {b"m": b""}
+_MARKED: Final = b"m"
+MARK: Final[dict[Any, Any]] = {_MARKED: b""}
 DISCARD_MARK: Final[dict[Any, Any]] = {_GONE: b""}
+
+OPEN: Final = f"""
+local last = redis.call('XREVRANGE', KEYS[1], '+', '-', 'COUNT', 1)[1]
+if last and last[1] ~= '{OPENED.decode()}' then
+  if last[2][1] == '{_GONE.decode()}' then
+    return 0
+  end
+  redis.call('DEL', KEYS[1])
+  last = nil
+end
+if not last then
+  redis.call('XADD', KEYS[1], '{OPENED.decode()}', '{_MARKED.decode()}', '')
+end
+redis.call('PEXPIRE', KEYS[1], ARGV[1])
+return 1
+"""
+"""Begins the log KEYS[1] anew, which expires in ARGV[1] milliseconds; 0 if it was discarded."""
 
 FIRST: Final = b"f"
 DATA: Final = b"d"

@@ -141,6 +141,21 @@ async def test_every_log_goes_some_day(server: OwnRedis, log: RedisLog) -> None:
     assert 5_000 < closed <= 10_000
 
 
+async def test_log_is_opened_by_whoever_makes_the_run_in_one_command(server: OwnRedis, log: RedisLog) -> None:
+    """As by whoever queued it before; a log without entries is left as it is."""
+    other = RedisLog(server.url)
+    await other.open("r")
+    with redis.Redis.from_url(server.url) as admin:
+        before = admin.xinfo_stream("openresponses-bridge:log:r")["entries-added"]
+        await log.open("other")  # the script is known
+        admin.config_resetstat()
+        await log.open("r")
+        assert [name for name in admin.info("commandstats") if "eval" in name] == ["cmdstat_evalsha"]
+        assert not {"cmdstat_multi", "cmdstat_del"} & admin.info("commandstats").keys()
+        assert admin.xinfo_stream("openresponses-bridge:log:r")["entries-added"] == before
+    await other.shutdown()
+
+
 async def test_discarded_log_leaves_nothing_of_the_run(server: OwnRedis, log: RedisLog) -> None:
     """And what is left to know it by goes some day."""
     other = RedisLog(server.url)
