@@ -13,11 +13,10 @@ from typing import Any, Final
 import structlog
 
 from openresponses_bridge.errors import BridgeError
-from openresponses_server.store.base import ResponseStore, StoreError
+from openresponses_server.store.base import WRITTEN_TOGETHER, ResponseStore, StoreError
 from openresponses_server.store.persistence import LeaseTerm, ResponseSessionPersistenceTransformer
 from openresponses_server.tasks import jittered
 
-_AT_ONCE: Final = 8
 _LAST_SECONDS: Final = 3.0
 _UNSAVED_FOR: Final = 3600.0  # seconds that an end is kept which could not be stored yet
 _log = structlog.get_logger(__name__)
@@ -144,8 +143,8 @@ class Keeper:
         now = time.monotonic()
         to_recheck, self._to_recheck = self._to_recheck, set()
         due = [each for name, each in self._kept.items() if name in to_recheck or each[0].due(now)]
-        for start in range(0, len(due), _AT_ONCE):
-            await asyncio.gather(*(_checkpoint(*each) for each in due[start : start + _AT_ONCE]))
+        for start in range(0, len(due), WRITTEN_TOGETHER):
+            await asyncio.gather(*(_checkpoint(*each) for each in due[start : start + WRITTEN_TOGETHER]))
         for response_id, since in list(self._ended_at.items()):
             kept, _ = self._kept[response_id]
             if kept.saved or kept.lost or time.monotonic() - since > _UNSAVED_FOR:

@@ -8,7 +8,8 @@ import subprocess
 import sys
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from sqlalchemy import URL, Connection, inspect, select, text
@@ -20,6 +21,7 @@ from openresponses_server.isolated import isolated_command
 from openresponses_server.store.base import StoreError
 from openresponses_server.store.presence import Presence
 from openresponses_server.store.sql.failures import FAILURES, outdated, store_error
+from openresponses_server.store.sql.grouping import GroupedWrites
 from openresponses_server.store.sql.sqlite_file import REVISION, VERSION_TABLE
 from openresponses_server.store.sql.tables import usable
 from openresponses_server.store.sql.writes import Write
@@ -38,8 +40,10 @@ CALL_SECONDS: Final = 60.0
 class Database(ABC):
     """One per store. Nothing is connected before the first call."""
 
-    def __init__(self) -> None:
+    def __init__(self, at_once: int) -> None:
+        """`at_once`: so many transactions of `execute` at a time."""
         self._opened = False
+        self._groups = GroupedWrites(partial(self._run, self._executing), at_once)
         self._opening = asyncio.Lock()
         self.was_full = False
         """A call failed for lack of space, and `Probe` has not succeeded since."""
@@ -67,10 +71,10 @@ class Database(ABC):
         """Run one transaction: afterwards all of it is durable, or nothing is."""
         return await self._run(self._writing, work)
 
-    @abstractmethod
     async def execute(self, write: Write) -> bool:
-        """Run one transaction that is this write alone; returns what `writes.execute` does. Raises
-        StoreError."""
+        """Run this write, in one transaction with others that wait; returns what `writes.execute` does.
+        Raises StoreError."""
+        return await self._groups.execute(write)
 
     @abstractmethod
     def presence(self, process: str, lease: float, name: str) -> Presence:
@@ -89,6 +93,9 @@ class Database(ABC):
 
     @abstractmethod
     async def _writing(self, work: Work[T]) -> T: ...
+
+    @abstractmethod
+    async def _executing(self, writes: Sequence[Write]) -> list[bool]: ...
 
     @abstractmethod
     async def _see_to_the_tables(self) -> None: ...

@@ -236,7 +236,7 @@ class Postgres(Database):
     them."""
 
     def __init__(self, url: URL) -> None:
-        super().__init__()
+        super().__init__(_CONNECTIONS // 2)
         self._url = url
         self._writer, self._reader, self._direct = _engines(url)
         self._clock = ServerClock()
@@ -252,9 +252,6 @@ class Postgres(Database):
         for engine in (self._writer, self._reader, self._direct):
             await engine.dispose()
 
-    async def execute(self, write: Write) -> bool:
-        return await self._run(self._executing, write)
-
     def presence(self, process: str, lease: float, name: str) -> Presence:
         connected = ProcessConnections(partial(_one_connection, self._url), process, lease)
         return CombinedPresence([file_presence(shared_folder(name), process), connected])
@@ -267,15 +264,15 @@ class Postgres(Database):
         async with self._writer.begin() as connection:
             return await connection.run_sync(work)
 
-    async def _executing(self, write: Write) -> bool:
-        statement, values = postgres_statement(write)
+    async def _executing(self, writes: Sequence[Write]) -> list[bool]:
+        statement, values = postgres_statement(writes)
         try:
             connection = await self._direct.raw_connection()
         except DriverError as error:
             raise _translated(error) from error
         driver: AsyncConnection[Any] = connection.driver_connection  # type: ignore[assignment]
         try:
-            return await (await driver.execute(statement, values)).fetchone() is not None
+            found = {name for (name,) in await (await driver.execute(statement, values)).fetchall()}
         except DriverError as error:
             if driver.closed:
                 await self._direct.dispose()  # the other connections were lost with it
@@ -283,6 +280,7 @@ class Postgres(Database):
         finally:
             is_idle = driver.info.transaction_status == pq.TransactionStatus.IDLE
             await greenlet_spawn(connection.close if is_idle else connection.invalidate)
+        return [write.response_id in found for write in writes]
 
     async def _in_time(self, call: Coroutine[Any, Any, T]) -> T:
         return await in_time(call, CALL_SECONDS)

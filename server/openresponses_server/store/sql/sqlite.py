@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -109,7 +109,7 @@ class Sqlite(Database):
     their own."""
 
     def __init__(self, url: URL) -> None:
-        super().__init__()
+        super().__init__(1)
         self._url = url
         self._file = WatchedFile(file_of(url))
         self._writer = _engine(url, 1, transactions=True)
@@ -126,9 +126,6 @@ class Sqlite(Database):
         ):
             await asyncio.to_thread(threads.shutdown)
             engine.dispose()
-
-    async def execute(self, write: Write) -> bool:
-        return await self._run(self._executing, write)
 
     def presence(self, process: str, lease: float, name: str) -> Presence:
         return presence_at(file_of(self._url), process)
@@ -150,13 +147,13 @@ class Sqlite(Database):
 
         return await asyncio.get_running_loop().run_in_executor(self._writing_thread, run)
 
-    async def _executing(self, write: Write) -> bool:
-        def run() -> bool:
+    async def _executing(self, writes: Sequence[Write]) -> list[bool]:
+        def run() -> list[bool]:
             connection = self._writer.raw_connection()
             try:
                 driver: Any = connection.driver_connection
                 with driver:  # one transaction
-                    found = execute_on_sqlite(driver, write)
+                    found = [execute_on_sqlite(driver, write) for write in writes]
                 connected_to = connection.info
             finally:
                 connection.close()

@@ -13,10 +13,11 @@ from typing import Any, Final
 
 import msgspec
 from msgspec import Struct
-from sqlalchemy import Connection
+from sqlalchemy import BigInteger, Connection, Double, LargeBinary, Text
 
 from openresponses_server.store.frames import Frames, sliced
 from openresponses_server.store.records import InputRow, Row
+from openresponses_server.store.sql.tables import responses
 
 
 class RunChanges(Struct, frozen=True, kw_only=True):
@@ -40,13 +41,24 @@ class Write(Struct, frozen=True):
     input: Sequence[InputRow] = ()
     output: Sequence[bytes] = ()
 
+    @property
+    def response_id(self) -> str:
+        """The response that it writes."""
+        return self.response.id if isinstance(self.response, Row) else self.response.of_id
+
+    @property
+    def size(self) -> int:
+        """About how many bytes it has."""
+        of_frames = 0 if self.frames is None else len(self.frames.data)
+        return len(self.response.response or b"") + of_frames + sum(len(each.item) for each in self.input)
+
 
 def execute(connection: Connection, write: Write) -> bool:
     """Write in the transaction that is open. Returns whether the row was found: False if the id of a new
     response is in use, or if no such run is held by this worker."""
     if connection.dialect.name == "sqlite":
         return execute_on_sqlite(connection.connection.driver_connection, write)
-    return connection.exec_driver_sql(*postgres_statement(write)).first() is not None
+    return connection.exec_driver_sql(*postgres_statement([write])).first() is not None
 
 
 _COLUMNS: Final = Row.__struct_fields__
@@ -100,7 +112,7 @@ def execute_on_sqlite(driver: Any, write: Write) -> bool:
     for position, item in enumerate(write.input):
         driver.execute(f"{_INTO_INPUT} VALUES (?, ?, ?, ?)", (response_id, position, item.item_id, item.item))
     if frames is not None:
-        first, *more = (data for data, _ in sliced(frames.data))
+        first, *more = _pieces(frames)
         of_frames = (response_id, frames.first, frames.last, first, len(more))
         driver.execute(f"{_INTO_FRAMES} VALUES (?, ?, ?, ?, ?){_OR_REPLACE_FRAMES}", of_frames)
         for number, data in enumerate(more, 1):
@@ -113,38 +125,112 @@ def execute_on_sqlite(driver: Any, write: Write) -> bool:
 
 # --- PostgreSQL ------------------------------------------------------------------------------------------
 
+_TYPES: Final = {Text: "text", Double: "float8", BigInteger: "bigint", LargeBinary: "bytea"}
+
+
+def _array(parameter: str, column: str) -> str:
+    return f"%({parameter})s::{_TYPES[type(responses.c[column].type)]}[]"
+
+
+_CHANGED: Final = ("response", "status", "updated_at", "last_sequence", "lease_until")
+_HELD: Final = "responses.id = given.id AND lease_worker = given.worker AND responses.lease_until IS NOT NULL"
+
+# `held` is the row that was found, or those of several writes. Rows are locked in the order of their ids, as
+# by the renewal of leases: neither waits for the other then. Every part has the condition that selects a row,
+# since another transaction may have changed it meanwhile.
+_ONE_ADDED: Final = f"WITH held AS ({_insert('%({})s')} RETURNING id"
+_ONE_CHANGED: Final = f"WITH held AS ({_update('%({})s')} RETURNING id"
+_SEVERAL: Final = f"""WITH added AS (
+  INSERT INTO responses ({", ".join(_COLUMNS)})
+   SELECT * FROM unnest({", ".join(_array(name, name) for name in _COLUMNS)})
+   ON CONFLICT (id) DO NOTHING RETURNING id
+), given AS (
+  SELECT * FROM unnest(%(of_id)s::text[], %(of_worker)s::text[],
+   {", ".join(_array(f"new_{name}", name) for name in _CHANGED)})
+   AS given (id, worker, {", ".join(_CHANGED)})
+), locked AS (
+  SELECT responses.id FROM responses JOIN given ON {_HELD} ORDER BY responses.id FOR UPDATE OF responses
+), changed AS (
+  UPDATE responses SET
+   {", ".join(f"{name} = coalesce(given.{name}, responses.{name})" for name in _CHANGED[:-1])},
+   lease_until = given.lease_until
+   FROM given JOIN locked USING (id) WHERE {_HELD} RETURNING responses.id
+), held AS (
+  SELECT id FROM added UNION ALL SELECT id FROM changed"""
 _REST: Final = f"""
- RETURNING id), of_input AS (
-  {_INTO_INPUT} SELECT held.id, given.position - 1, given.item_id, given.item FROM held,
-   unnest(%(item_ids)s::bytea[], %(items)s::bytea[]) WITH ORDINALITY AS given (item_id, item, position)
+), of_input AS (
+  {_INTO_INPUT} SELECT id, given.position, given.item_id, given.item FROM held JOIN
+   unnest(%(input_of)s::text[], %(positions)s::int[], %(item_ids)s::bytea[], %(items)s::bytea[])
+   AS given (id, position, item_id, item) USING (id)
 ), of_frames AS (
-  {_INTO_FRAMES} SELECT held.id, %(first)s::bigint, %(last)s::bigint, %(data)s::bytea,
-   cardinality(%(more)s::bytea[]) FROM held WHERE %(first)s::bigint IS NOT NULL{_OR_REPLACE_FRAMES}
+  {_INTO_FRAMES} SELECT id, given.first, given.last, given.data, given.pieces FROM held JOIN
+   unnest(%(frames_of)s::text[], %(firsts)s::bigint[], %(lasts)s::bigint[], %(datas)s::bytea[],
+    %(pieces)s::int[]) AS given (id, first, last, data, pieces) USING (id){_OR_REPLACE_FRAMES}
 ), of_pieces AS (
-  {_INTO_PIECES} SELECT held.id, %(first)s::bigint, given.piece, given.data FROM held,
-   unnest(%(more)s::bytea[]) WITH ORDINALITY AS given (data, piece){_OR_REPLACE_PIECES}
+  {_INTO_PIECES} SELECT id, given.first, given.piece, given.data FROM held JOIN
+   unnest(%(more_of)s::text[], %(more_after)s::bigint[], %(numbers)s::int[], %(more)s::bytea[])
+   AS given (id, first, piece, data) USING (id){_OR_REPLACE_PIECES}
 ), of_output AS (
-  {_INTO_OUTPUT} SELECT held.id, item_id FROM held, unnest(%(output)s::bytea[]) AS item_id
+  {_INTO_OUTPUT} SELECT id, given.item_id FROM held JOIN
+   unnest(%(output_of)s::text[], %(output)s::bytea[]) AS given (id, item_id) USING (id)
    ON CONFLICT DO NOTHING
 ) SELECT id FROM held"""
-_POSTGRES_INSERT: Final = f"WITH held AS ({_insert('%({})s')}{_REST}"
-_POSTGRES_UPDATE: Final = f"WITH held AS ({_update('%({})s')}{_REST}"
 
 
-def postgres_statement(write: Write) -> tuple[str, dict[str, Any]]:
-    """The statement, which returns a row if it found one, and its parameters."""
-    frames = write.frames
-    values = {
-        **msgspec.structs.asdict(write.response),
-        "item_ids": [item.item_id for item in write.input],
-        "items": [item.item for item in write.input],
-        "first": None,
-        "last": None,
-        "data": None,
-        "more": [],
-        "output": list(write.output),
+def postgres_statement(writes: Sequence[Write]) -> tuple[str, dict[str, Any]]:
+    """The statement of writes of different responses, which returns the ids of the rows that it found, and
+    its parameters. What it takes for several costs twice as much for one, so that one has its own."""
+    values = _of_rest(writes)
+    if len(writes) > 1:
+        return _SEVERAL + _REST, values | _of_several(writes)
+    (write,) = writes
+    values |= msgspec.structs.asdict(write.response)
+    if isinstance(write.response, Row):
+        return _ONE_ADDED + _REST, values
+    values["last"] = None if write.frames is None else write.frames.last
+    return _ONE_CHANGED + _REST, values
+
+
+def _of_several(writes: Sequence[Write]) -> dict[str, list[Any]]:
+    added = [write.response for write in writes if isinstance(write.response, Row)]
+    changed = [(write.response, write) for write in writes if isinstance(write.response, RunChanges)]
+    lasts = [None if write.frames is None else write.frames.last for _, write in changed]
+    return {
+        **{name: [getattr(row, name) for row in added] for name in _COLUMNS},
+        "of_id": [run.of_id for run, _ in changed],
+        "of_worker": [run.of_worker for run, _ in changed],
+        "new_response": [run.response for run, _ in changed],
+        "new_status": [run.status for run, _ in changed],
+        "new_updated_at": [run.updated_at for run, _ in changed],
+        "new_lease_until": [run.lease_until for run, _ in changed],
+        "new_last_sequence": lasts,
     }
-    if frames is not None:
-        data, *more = (data for data, _ in sliced(frames.data))
-        values |= {"first": frames.first, "last": frames.last, "data": data, "more": more}
-    return _POSTGRES_INSERT if isinstance(write.response, Row) else _POSTGRES_UPDATE, values
+
+
+def _of_rest(writes: Sequence[Write]) -> dict[str, Any]:
+    """What is added to the rows, each list one column."""
+    items = [(w.response_id, *each) for w in writes for each in enumerate(w.input)]
+    frames = [(w.response_id, w.frames, _pieces(w.frames)) for w in writes if w.frames is not None]
+    more = [(of, each.first, *piece) for of, each, pieces in frames for piece in enumerate(pieces[1:], 1)]
+    output = [(w.response_id, item_id) for w in writes for item_id in w.output]
+    return {
+        "input_of": [of for of, _, _ in items],
+        "positions": [position for _, position, _ in items],
+        "item_ids": [item.item_id for _, _, item in items],
+        "items": [item.item for _, _, item in items],
+        "frames_of": [of for of, _, _ in frames],
+        "firsts": [each.first for _, each, _ in frames],
+        "lasts": [each.last for _, each, _ in frames],
+        "datas": [pieces[0] for _, _, pieces in frames],
+        "pieces": [len(pieces) - 1 for _, _, pieces in frames],
+        "more_of": [of for of, _, _, _ in more],
+        "more_after": [first for _, first, _, _ in more],
+        "numbers": [number for _, _, number, _ in more],
+        "more": [data for _, _, _, data in more],
+        "output_of": [of for of, _ in output],
+        "output": [item_id for _, item_id in output],
+    }
+
+
+def _pieces(frames: Frames) -> list[bytes]:
+    return [data for data, _ in sliced(frames.data)]
