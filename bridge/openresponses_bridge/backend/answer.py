@@ -10,12 +10,12 @@ from msgspec import to_builtins
 from msgspec.structs import replace
 
 from openresponses_bridge.backend.outputs import UNENCODABLE, Output, OutputEmitter, ToolCall, place_of
-from openresponses_bridge.calls.declarations import active_tools, present_tools
+from openresponses_bridge.calls.declarations import present_tools
 from openresponses_bridge.calls.identity import ToolIdentityMap
-from openresponses_bridge.calls.presentation import call_view, output_view, pair
+from openresponses_bridge.calls.presentation import pair
 from openresponses_bridge.diagnostics import Diagnostics
 from openresponses_bridge.dialects import anthropic_messages, chat_completions
-from openresponses_bridge.dialects.base import Outbound
+from openresponses_bridge.dialects.base import Outbound, active_tools, entries_of, views_of
 from openresponses_bridge.dialects.chat_completions import to_chat
 from openresponses_bridge.emitter.machine import ResponseStreamStateMachine
 from openresponses_bridge.emitter.output import IdFactory
@@ -136,7 +136,6 @@ _STREAM: Final = {
 }
 # fields of a request that need a backend with a store
 _NEED_A_STORE: Final = ("previous_response_id", "conversation", "background", "prompt")
-_PLACE: Final = "input[{}]".format
 _INTERNAL: Final = ("The server failed.", "internal_error")
 
 
@@ -201,14 +200,11 @@ class Answer:
         self._surface = SURFACES[dialect]
         self._identities = ToolIdentityMap()
         request, self._form = self._surface.read(_json(body), self._identities)
-        items = items_of(request.input)
-        present_tools(active_tools(request.tools, items), self._identities, Diagnostics())
+        entries = entries_of(request, ())
+        present_tools(active_tools(request, entries), self._identities, Diagnostics())
         if not stateful:
             request = _without_store(request)
-            pair(
-                [call_view(each, self._identities) or output_view(each, self._identities) for each in items],
-                _PLACE,
-            )
+            pair(views_of(entries, self._identities), lambda index: entries[index].param)
         given = {name.lower(): value for name, value in (request_headers or {}).items()}
         self.request: CreateResponse = request
         self.streamed: bool = bool(request.stream)

@@ -91,8 +91,8 @@ BUILTINS: Final[dict[ToolKind, tuple[str, dict[str, Any]]]] = {
 }
 
 
-# input items that bring tools of their own, callable from there on
-_TOOL_BEARERS: Final = frozenset({"additional_tools", "tool_search_output"})
+TOOL_BEARERS: Final = frozenset({"additional_tools", "tool_search_output"})
+"""The types of input items that declare tools, callable from there on."""
 _NO_PARAMETERS: Final[dict[str, Any]] = {"type": "object", "properties": {}}
 
 
@@ -117,24 +117,16 @@ class FunctionView(NamedTuple):
         return self.identity.upstream_name
 
 
-def active_tools(tools: Iterable[Any] | None, items: Iterable[Any], earlier: int = 0) -> list[DeclaredTool]:
-    """The request's tools followed by those declared inside its input, in order. The first `earlier` items
-    belong to earlier turns."""
-    found = _located(tools, "tools") if tools else []
-    for index, item in enumerate(items):
-        if item.type in _TOOL_BEARERS and not isinstance(item, Unknown):
-            where = f"history[{index}]" if index < earlier else f"input[{index - earlier}]"
-            found += _located(map(declared, item.tools), f"{where}.tools")
-    return found
+def tools_of(item: Any) -> list[Any]:
+    """The tools that an item declares; [] for other items. An output item holds them as plain objects: what
+    can't be read of one is left out."""
+    if item.type not in TOOL_BEARERS or isinstance(item, Unknown):
+        return []
+    return [build(TOOL_PARAMS, tool, Repairing()) if isinstance(tool, dict) else tool for tool in item.tools]
 
 
-def declared(tool: Any) -> Any:
-    """The tool of an output item, which holds its tools as plain objects. What can't be read of it is left
-    out."""
-    return build(TOOL_PARAMS, tool, Repairing()) if isinstance(tool, dict) else tool
-
-
-def _located(tools: Iterable[Any], where: str) -> list[DeclaredTool]:
+def located(tools: Iterable[Any], where: str) -> list[DeclaredTool]:
+    """The tools of a list, whose path is `where`."""
     return [DeclaredTool(tool, f"{where}[{index}]") for index, tool in enumerate(tools)]
 
 
@@ -223,7 +215,7 @@ class _Presenter:
         self._add(kind, kind.value, [tool.description or description], tool.parameters or parameters)
 
     def namespace(self, declared_tool: DeclaredTool, _namespace: NamespaceTool | None) -> None:
-        for member in _located(declared_tool.tool.tools, f"{declared_tool.where}.tools"):
+        for member in located(declared_tool.tool.tools, f"{declared_tool.where}.tools"):
             self.present(member, declared_tool.tool)
 
 

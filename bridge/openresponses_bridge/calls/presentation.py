@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from openresponses_bridge.calls.declarations import declared
+from openresponses_bridge.calls.declarations import tools_of
 from openresponses_bridge.calls.identity import ToolIdentityMap, ToolKind
 from openresponses_bridge.calls.unwrap import wrap_input
 from openresponses_bridge.errors import InvalidRequestError
@@ -108,7 +108,7 @@ def _search_output(item: Any, identities: ToolIdentityMap) -> OutputView | None:
     """What was found, by the names under which the model can call it."""
     if not item.call_id:
         return None
-    names = [name for tool in map(declared, item.tools) for name in _found(tool, identities)]
+    names = [name for tool in tools_of(item) for name in _found(tool, identities)]
     return OutputView(item.call_id, encode({"tools": names}).decode())
 
 

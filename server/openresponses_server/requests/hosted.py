@@ -4,11 +4,12 @@ they did in earlier turns as calls and outputs."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from typing import Any, Final
 
 from msgspec.structs import replace
 
-from openresponses_bridge.calls.declarations import active_tools
+from openresponses_bridge.calls.declarations import tools_of
 from openresponses_bridge.errors import InvalidRequestError
 from openresponses_bridge.protocol.hosted import kind_of
 from openresponses_bridge.protocol.ids import LONGEST_ID
@@ -63,7 +64,7 @@ async def offer_hosted(request: PreparedRequest, service: Service) -> None:
             entries.append(("", offered))
     if not entries:
         return
-    taken = _names(each.tool for each in active_tools(rest, conversation))
+    taken = _names(chain(rest, *map(tools_of, conversation)))
     tools: dict[str, tuple[HostedTool, str]] = {}
     types: dict[str, list[str]] = {}
     released: list[HostedCall] = []

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from openresponses_bridge.calls.declarations import active_tools
+from openresponses_bridge.calls.declarations import tools_of
 from openresponses_bridge.calls.identity import ToolIdentityMap
 from openresponses_bridge.diagnostics import Diagnostic
 from openresponses_bridge.dialects.base import AnswerContext, AnswerWay, History, Inbound, invalid
@@ -237,7 +237,7 @@ def continue_upstream(request: PreparedRequest, _service: Service) -> None:
     is_compacted = any(
         isinstance(item, CompactionParam | CompactionItem) for item in (*request.history, *own)
     )
-    if request.compacts or not own or is_compacted or active_tools((), request.history):
+    if request.compacts or not own or is_compacted or any(map(tools_of, request.history)):
         return
     request.previous_id = before.id
     request.continuation = translate_request(request, target, previous_id=before.id)

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from openresponses_bridge.calls.declarations import (
-    active_tools,
     chosen_function,
     encode_choice,
+    located,
     named,
     present_tools,
 )
@@ -38,7 +38,8 @@ def asked(**fields: Any) -> CreateResponse:
 def chosen(choice: dict[str, Any]) -> str | None:
     """The upstream's name of the function that a choice means."""
     identities = ToolIdentityMap()
-    functions, _ = present_tools(active_tools(asked(tools=TOOLS).tools, []), identities, Diagnostics())
+    declared = located(asked(tools=TOOLS).tools or (), "tools")
+    functions, _ = present_tools(declared, identities, Diagnostics())
     view = chosen_function(choice, functions, identities)
     return None if view is None else view.name
 

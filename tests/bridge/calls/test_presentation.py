@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from openresponses_bridge.calls.declarations import active_tools, present_tools
+from openresponses_bridge.calls.declarations import located, present_tools, tools_of
 from openresponses_bridge.calls.identity import ToolIdentityMap, ToolKind
 from openresponses_bridge.calls.presentation import CallView, OutputView, call_view, output_view, pair
 from openresponses_bridge.diagnostics import Diagnostics
@@ -18,6 +18,7 @@ from openresponses_bridge.protocol.items import (
     ShellCall,
     ToolSearchOutput,
 )
+from openresponses_bridge.protocol.unknown import UnknownItem
 
 
 def request(**fields):
@@ -30,8 +31,8 @@ def item(**fields):
 
 def present(*tools):
     identities, noted = ToolIdentityMap(), Diagnostics()
-    active = active_tools(request(tools=list(tools)).tools, [])
-    functions, others = present_tools(active, identities, noted)
+    declared = located(request(tools=list(tools)).tools, "tools")
+    functions, others = present_tools(declared, identities, noted)
     return functions, [tool for tool, _ in others], identities, noted
 
 
@@ -108,23 +109,16 @@ def test_two_kinds_of_tools_of_one_name_are_refused():
     assert caught.value.param == "tools[1]"
 
 
-def test_tools_declared_within_the_input_are_active():
-    own = [{"type": "function", "name": "a"}]
-    items = [
-        {"type": "additional_tools", "role": "developer", "tools": [{"type": "function", "name": "b"}]},
-        {"type": "message", "role": "user", "content": "x"},
-        {"type": "tool_search_output", "call_id": "c", "tools": [{"type": "function", "name": "c"}]},
-    ]
-    given = request(tools=own, input=items)
-    active = active_tools(given.tools, given.input, earlier=1)
-    assert [tool.name for tool, _ in active] == ["a", "b", "c"]
-    assert [where for _, where in active] == ["tools[0]", "history[0].tools[0]", "input[1].tools[0]"]
-    assert active_tools(None, []) == []
+def test_items_declare_tools_or_none():
+    declared = item(type="additional_tools", tools=[{"type": "function", "name": "f"}, {"type": "shell"}])
+    assert [tool.type for tool in tools_of(declared)] == ["function", "shell"]
+    assert tools_of(item(type="message", role="user", content="x")) == []
+    assert tools_of(UnknownItem({"type": "additional_tools", "tools": [{"type": "shell"}]})) == []
 
 
-def test_tools_that_an_output_item_found_are_active_too():
+def test_an_output_item_declares_what_was_found():
     found = ToolSearchOutput("tso_1", [{"type": "function", "name": "f"}, {"type": "odd"}], call_id="c1")
-    assert [tool.type for tool, _ in active_tools(None, [found])] == ["function", "odd"]
+    assert [tool.type for tool in tools_of(found)] == ["function", "odd"]
     assert output_view(found, ToolIdentityMap()) == OutputView("c1", '{"tools":["f"]}')
 
 

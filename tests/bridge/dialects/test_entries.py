@@ -1,9 +1,31 @@
 """The input as entries: one list with places, whatever dialect it goes out in."""
 
-from openresponses_bridge.dialects.base import HISTORY, entries_of
-from openresponses_bridge.protocol.codec import decode_request
-from openresponses_bridge.protocol.input_items import MessageParam
+from typing import Any
+
+import pytest
+
+from openresponses_bridge.calls.identity import ToolIdentityMap
+from openresponses_bridge.calls.presentation import CallView, OutputView
+from openresponses_bridge.dialects.base import active_tools, before_own, entries_of, views_of
+from openresponses_bridge.dialects.base.entries import HISTORY
+from openresponses_bridge.errors import InvalidRequestError
+from openresponses_bridge.protocol.codec import decode_request, encode
+from openresponses_bridge.protocol.input_items import InputItem, MessageParam
+from openresponses_bridge.protocol.items import Message
 from openresponses_bridge.protocol.request import CreateResponse
+from tests.bridge.dialects.test_outcomes import drive
+
+HI = {"type": "message", "role": "user", "content": "Hi"}
+
+
+def asked(*items: dict[str, Any], **fields: Any) -> CreateResponse:
+    return decode_request(encode({"model": "m", "input": items, **fields}))
+
+
+def items_like(*items: dict[str, Any]) -> list[InputItem]:
+    found = asked(*items).input
+    assert isinstance(found, list)
+    return found
 
 
 def test_earlier_turns_come_first_and_have_the_links_place() -> None:
@@ -24,3 +46,55 @@ def test_a_text_is_a_users_message_and_has_no_fields() -> None:
 
 def test_no_input_is_no_entry() -> None:
     assert entries_of(CreateResponse(), ()) == entries_of(CreateResponse(input=[]), ()) == []
+
+
+# ── what the entries hold ──────────────────────────────────────────────────────────────────────────────
+def function(name: str) -> dict[str, Any]:
+    return {"type": "function", "name": name}
+
+
+def declaring(*tools: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "additional_tools", "role": "developer", "tools": tools}
+
+
+def test_the_tools_are_those_of_the_request_and_of_its_input() -> None:
+    found = {"type": "tool_search_output", "call_id": "c", "tools": [function("c"), function("d")]}
+    request = asked(HI, found, tools=[function("a")])
+    active = active_tools(request, entries_of(request, items_like(declaring(function("b")))))
+    assert [(tool.name, where) for tool, where in active] == [
+        ("a", "tools[0]"),
+        ("b", "history[0].tools[0]"),
+        ("c", "input[1].tools[0]"),
+        ("d", "input[1].tools[1]"),
+    ]
+    assert active_tools(asked(HI), entries_of(asked(HI), ())) == []
+
+
+@pytest.mark.parametrize("dialect", ["chat", "anthropic", "gemini", "published"])
+def test_a_tool_has_the_place_that_the_client_gave_it(dialect: str) -> None:
+    """Items before it that do not go out count."""
+    settings = {"type": "configuration_update", "reasoning": {"effort": "low"}}
+    declared = declaring(function("f"), {"type": "custom", "name": "f"})
+    with pytest.raises(InvalidRequestError, match="declared twice") as refused:
+        drive(dialect, asked(settings, HI, declared))
+    assert refused.value.param == "input[2].tools[1]"
+
+
+def test_calls_and_outputs_are_seen_and_nothing_else() -> None:
+    call = {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}
+    output = {"type": "function_call_output", "call_id": "c", "output": "1"}
+    said = Message("msg_1", "completed", "assistant", [])
+    entries = entries_of(asked(HI, call, output, {"type": "acme:thing"}), [said])
+    assert views_of(entries, ToolIdentityMap()) == [
+        None,
+        None,
+        CallView("c", "f", "{}"),
+        OutputView("c", "1"),
+        None,
+    ]
+
+
+def test_places_hold_among_as_many_items_as_they_were_counted_in() -> None:
+    entries = entries_of(asked(HI, HI), items_like(HI, HI, HI))
+    assert (before_own(entries, 2), before_own(entries, 3), before_own(entries, 5)) == (3, None, None)
+    assert (before_own([], 0), before_own(entries[3:], 2)) == (0, 0)

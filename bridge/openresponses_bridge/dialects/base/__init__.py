@@ -26,6 +26,14 @@ from openresponses_bridge.dialects.base.dialect import (
     UpstreamSide,
     type_of,
 )
+from openresponses_bridge.dialects.base.entries import (
+    AnyItem,
+    Entry,
+    active_tools,
+    before_own,
+    entries_of,
+    views_of,
+)
 from openresponses_bridge.dialects.base.failures import (
     CANCELLED,
     CUT,
@@ -46,12 +54,8 @@ from openresponses_bridge.dialects.base.failures import (
 from openresponses_bridge.dialects.base.fields import Fields, body_of, extension, invalid, number_of
 from openresponses_bridge.dialects.base.inbound import BaseInbound, FrameString, FrameTemplate, OnceBegun
 from openresponses_bridge.dialects.base.items import (
-    HISTORY,
     TRIGGER,
-    AnyItem,
-    Entry,
     configured,
-    entries_of,
     is_answered_trigger,
     is_update,
     normalize_entries,
@@ -115,7 +119,6 @@ __all__ = [
     "EFFORTS",
     "EMPTY",
     "EXPLICIT",
-    "HISTORY",
     "INVALID_JSON",
     "INVALID_SHAPE",
     "LEVELS",
@@ -168,8 +171,10 @@ __all__ = [
     "UpstreamSide",
     "WebSearch",
     "accepted_efforts",
+    "active_tools",
     "apply",
     "asked",
+    "before_own",
     "body_of",
     "built",
     "configured",
@@ -203,6 +208,7 @@ __all__ = [
     "sources_of",
     "type_of",
     "unreadable",
+    "views_of",
     "with_answers",
     "without_breakpoints",
 ]

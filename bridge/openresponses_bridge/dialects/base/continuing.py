@@ -9,9 +9,9 @@ from typing import Any, Final, Literal
 from msgspec.structs import replace
 
 from openresponses_bridge.calls.identity import ToolIdentityMap
-from openresponses_bridge.calls.presentation import CallView, call_view, output_view, unanswered
+from openresponses_bridge.calls.presentation import CallView, unanswered
 from openresponses_bridge.diagnostics import Diagnostics
-from openresponses_bridge.dialects.base.items import Entry
+from openresponses_bridge.dialects.base.entries import Entry, views_of
 from openresponses_bridge.protocol import input_items as params
 
 CONTINUE: Final = "Continue."
@@ -28,7 +28,7 @@ def with_answers(
 ) -> list[Entry]:
     """The entries, with an output for each call that has none, behind the calls beside it. Raises
     InvalidRequestError for an output without its call."""
-    views = [call_view(each.item, identities) or output_view(each.item, identities) for each in entries]
+    views = views_of(entries, identities)
     missing = frozenset(unanswered(views, lambda index: entries[index].param))
     if not missing:
         return list(entries)

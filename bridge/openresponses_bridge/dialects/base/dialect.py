@@ -16,8 +16,8 @@ from msgspec import Struct
 
 from openresponses_bridge.calls.identity import ToolIdentityMap
 from openresponses_bridge.diagnostics import Diagnostics
+from openresponses_bridge.dialects.base.entries import AnyItem
 from openresponses_bridge.dialects.base.inbound import FrameTemplate
-from openresponses_bridge.dialects.base.items import AnyItem
 from openresponses_bridge.dialects.base.outcomes import Outcomes
 from openresponses_bridge.emitter.stream import ResponseStream
 from openresponses_bridge.protocol.events import Event

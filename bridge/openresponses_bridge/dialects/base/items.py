@@ -12,54 +12,22 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from operator import attrgetter
 from typing import Any, Final
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from openresponses_bridge.diagnostics import Diagnostics
+from openresponses_bridge.dialects.base.entries import HISTORY, AnyItem, Entry, entries_of
 from openresponses_bridge.dialects.base.fields import Fields
 from openresponses_bridge.errors import InvalidRequestError
 from openresponses_bridge.protocol.beyond import name_of
 from openresponses_bridge.protocol.codec import without_extra
 from openresponses_bridge.protocol.content import InputPart, InputTextContent
-from openresponses_bridge.protocol.input_items import InputItem, MessageParam, items_of
-from openresponses_bridge.protocol.items import Item, MessageRole
+from openresponses_bridge.protocol.input_items import MessageParam
+from openresponses_bridge.protocol.items import MessageRole
 from openresponses_bridge.protocol.lenient import SchemaError, Strict, build, build_struct
 from openresponses_bridge.protocol.request import CreateResponse, ReasoningOptions, TextParam
 from openresponses_bridge.protocol.unknown import UnknownItem, UnknownPart
 from openresponses_bridge.protocol.vocabulary import INPUT_PARTS
 from openresponses_bridge.seal import is_envelope
-
-# The input of a request as a list of entries with their places, whatever dialect it goes out in.
-
-AnyItem = InputItem | Item
-HISTORY: Final = "previous_response_id"  # what is wrong in earlier turns is wrong with the link
-_INPUT: Final = "input"
-
-
-class Entry(Struct, frozen=True):
-    """One item; `param` names its place for errors, `where` for diagnostics."""
-
-    item: AnyItem
-    param: str
-    where: str
-
-    def at(self, field: str) -> str:
-        """The path of a field of the item, such as `input[0].content`. Items of earlier turns and a text
-        input have no fields in the client's request."""
-        return self.param if self.param in (HISTORY, _INPUT) else f"{self.param}.{field}"
-
-
-def entries_of(request: CreateResponse, history: Iterable[AnyItem]) -> list[Entry]:
-    """Earlier turns' items, then the request's own."""
-    entries: list[Entry] = []
-    for index, item in enumerate(history):
-        entries.append(Entry(item, HISTORY, f"history[{index}]"))
-    whole = isinstance(request.input, str)
-    for index, item in enumerate(items_of(request.input)):
-        place = _INPUT if whole else f"{_INPUT}[{index}]"
-        entries.append(Entry(item, place, place))
-    return entries
-
 
 # Messages between agents (OpenAI's `agent_message`) for models that know users and assistants only.
 #

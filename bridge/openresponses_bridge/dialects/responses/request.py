@@ -9,20 +9,17 @@ from msgspec import Struct
 
 from openresponses_bridge.calls.call_ids import sent_call_id
 from openresponses_bridge.calls.declarations import (
-    DeclaredTool,
     FunctionView,
-    active_tools,
     chosen_function,
     encode_choice,
     named,
     present_tools,
 )
 from openresponses_bridge.calls.identity import ToolIdentityMap
-from openresponses_bridge.calls.presentation import CallView, OutputView, call_view, output_view, pair
+from openresponses_bridge.calls.presentation import CallView, OutputView, pair
 from openresponses_bridge.diagnostics import Diagnostics
 from openresponses_bridge.dialects.base import (
     EFFORTS,
-    HISTORY,
     METADATA_OF_CHAT,
     NO_TAGS,
     OTHER,
@@ -35,6 +32,7 @@ from openresponses_bridge.dialects.base import (
     SearchForm,
     UnansweredCalls,
     WebSearch,
+    active_tools,
     apply,
     built,
     configured,
@@ -49,6 +47,7 @@ from openresponses_bridge.dialects.base import (
     search_of,
     searched,
     sent,
+    views_of,
     with_answers,
     without_breakpoints,
 )
@@ -171,10 +170,7 @@ class InputItems:
     def build(self, entries: Sequence[Entry], joined: bool) -> list[_Plain]:
         """Build the input. `joined`: the upstream holds the earlier turns, so outputs may answer calls that
         are not here. Raises InvalidRequestError with the item's path."""
-        views: list[Any] = [
-            call_view(entry.item, self._identities) or output_view(entry.item, self._identities)
-            for entry in entries
-        ]
+        views: list[Any] = views_of(entries, self._identities)
         cut = frozenset[int]()
         if not joined:
             answers = pair(views, lambda index: entries[index].param)
@@ -431,14 +427,11 @@ def to_responses(
     else:
         request = configured(request, history)
         entries = normalize_entries(entries, diagnostics)
-    items = [entry.item for entry in entries]
     joined = options.stateful and request.previous_response_id is not None and not history
-    if not (items or request.instructions or joined or request.prompt or request.conversation):
+    if not (entries or request.instructions or joined or request.prompt or request.conversation):
         raise _invalid("input", "there is nothing to answer: give input or instructions")
     body: dict[str, Any] = {"model": name}
-    earlier = sum(entry.param == HISTORY for entry in entries)
-    active = active_tools(request.tools, items, earlier)
-    tools, choice = _tools(request, active, identities, options, diagnostics)
+    tools, choice = _tools(request, entries, identities, options, diagnostics)
     if options.unanswered_calls == "answer" and not joined:
         entries = with_answers(entries, identities, diagnostics)
     sent = InputItems(identities, options, diagnostics).build(entries, joined)
@@ -523,7 +516,7 @@ def _pass_on(body: dict[str, Any], request: CreateResponse, diagnostics: Diagnos
 
 def _tools(
     request: CreateResponse,
-    active: list[DeclaredTool],
+    entries: Sequence[Entry],
     identities: ToolIdentityMap,
     options: ResponsesOptions,
     diagnostics: Diagnostics,
@@ -538,7 +531,7 @@ def _tools(
         if alone and isinstance(choice, dict) and is_search(str(choice.get("type"))):
             choice = "required"  # the same, and known for longer
         return sent, choice
-    functions, others = present_tools(active, identities, diagnostics)
+    functions, others = present_tools(active_tools(request, entries), identities, diagnostics)
     searches: list[Any] = []
     form = options.search_form
     for tool, where in others:

@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec import UNSET, Struct
 
-from openresponses_bridge.calls.declarations import DeclaredTool, active_tools, encode_choice, present_tools
+from openresponses_bridge.calls.declarations import DeclaredTool, encode_choice, present_tools
 from openresponses_bridge.calls.identity import ToolIdentityMap
 from openresponses_bridge.decoder import CALL_ID_PREFIX, LanguageModelTextPart
 from openresponses_bridge.diagnostics import Diagnostics
-from openresponses_bridge.dialects.base import HISTORY, AnyItem, entries_of, invalid
+from openresponses_bridge.dialects.base import AnyItem, active_tools, entries_of, invalid
 from openresponses_bridge.dialects.vscode.reading import read_message
 from openresponses_bridge.dialects.vscode.to_items import ItemBuilder
 from openresponses_bridge.dialects.vscode.to_messages import MessageBuilder
@@ -177,9 +177,7 @@ def to_vscode(
     diagnostics = Diagnostics()
     identities = ToolIdentityMap() if tool_identities is None else tool_identities
     entries = entries_of(request, history)
-    earlier = sum(entry.param == HISTORY for entry in entries)
-    declared = active_tools(request.tools, [entry.item for entry in entries], earlier)
-    offer = offered(declared, request.tool_choice, identities, diagnostics)
+    offer = offered(active_tools(request, entries), request.tool_choice, identities, diagnostics)
     builder = MessageBuilder(diagnostics, identities, call_id_prefix, system_role)
     builder.system(request.instructions or "")
     builder.build(entries)

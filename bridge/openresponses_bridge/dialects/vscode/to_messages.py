@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from openresponses_bridge.calls.identity import ToolIdentityMap
-from openresponses_bridge.calls.presentation import call_view, output_view, pair
+from openresponses_bridge.calls.presentation import pair
 from openresponses_bridge.decoder import (
     LanguageModelDataPart,
     LanguageModelThinkingPart,
@@ -19,7 +19,7 @@ from openresponses_bridge.decoder import (
 )
 from openresponses_bridge.decoder.tool_calls import tool_input
 from openresponses_bridge.diagnostics import Diagnostics
-from openresponses_bridge.dialects.base import Entry
+from openresponses_bridge.dialects.base import Entry, views_of
 from openresponses_bridge.dialects.vscode import types as vs
 from openresponses_bridge.dialects.vscode.media import content_parts, text_or_nothing
 from openresponses_bridge.dialects.vscode.thinking import parts_of
@@ -83,11 +83,7 @@ class MessageBuilder:
     def build(self, entries: Sequence[Entry]) -> None:
         """Convert the items, in order. Raises InvalidRequestError for a call without its output, or an output
         without its call."""
-        views = [
-            call_view(each.item, self._identities) or output_view(each.item, self._identities)
-            for each in entries
-        ]
-        answers = pair(views, lambda index: entries[index].param)
+        answers = pair(views_of(entries, self._identities), lambda index: entries[index].param)
         for index, entry in enumerate(entries):
             if answers.get(index, index) is None:
                 self._diagnostics.loss(entry.where, "a call that was cut and never run, left out")

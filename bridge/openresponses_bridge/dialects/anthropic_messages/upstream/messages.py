@@ -11,7 +11,7 @@ from typing import Any, Final
 from openresponses_bridge.calls.call_ids import sent_call_id
 from openresponses_bridge.calls.identity import ToolIdentityMap
 from openresponses_bridge.calls.json_text import WRAPPED, is_wrapped, tool_input
-from openresponses_bridge.calls.presentation import CallView, OutputView, call_view, output_view, pair
+from openresponses_bridge.calls.presentation import CallView, OutputView, pair
 from openresponses_bridge.diagnostics import Diagnostics
 from openresponses_bridge.dialects.anthropic_messages import thinking
 from openresponses_bridge.dialects.anthropic_messages.carried import JOINT, NOTHING, CarriedFields, place
@@ -21,11 +21,12 @@ from openresponses_bridge.dialects.base import (
     BREAKPOINT,
     CONTINUE,
     CONTINUED,
-    HISTORY,
     Entry,
     Searched,
+    before_own,
     is_breakpoint,
     searched,
+    views_of,
 )
 from openresponses_bridge.errors import InvalidRequestError
 from openresponses_bridge.protocol.ids import free_id
@@ -263,9 +264,7 @@ class MessagesBuilder:
         self._entries = entries
         self._prefill = prefill
         self._carried = carried
-        # places count the items of the client's own request
-        own = sum(entry.param != HISTORY for entry in entries)
-        self._before: int | None = len(entries) - own if carried.items == own else None
+        self._before = before_own(entries, carried.items)
         if self._before is None and carried.blocks:
             diagnostics.loss("cache_control", "its blocks are of another conversation, left out")
         self._sealer = sealer
@@ -273,9 +272,7 @@ class MessagesBuilder:
         self._diagnostics = diagnostics
         self._content = BlockEncoder(diagnostics, sealer)
         self._turns = AlternatingMessages(diagnostics)
-        self._views: list[CallView | OutputView | None] = [
-            call_view(entry.item, identities) or output_view(entry.item, identities) for entry in entries
-        ]
+        self._views = views_of(entries, identities)
         # how many entries before each one are neither calls nor outputs
         self._others = [0, *accumulate(view is None for view in self._views)]
         self._answers = pair(self._views, lambda index: entries[index].param)

@@ -10,7 +10,6 @@ from msgspec.structs import replace
 from openresponses_bridge.calls.declarations import (
     DeclaredTool,
     FunctionView,
-    active_tools,
     chosen_function,
     encode_choice,
     named,
@@ -35,11 +34,11 @@ from openresponses_bridge.dialects.anthropic_messages.upstream.messages import (
     lacks_thinking,
 )
 from openresponses_bridge.dialects.base import (
-    HISTORY,
     NATIVE_OF_MESSAGES,
     OURS,
     SEARCH_SOURCES,
     Outcomes,
+    active_tools,
     apply,
     built,
     configured,
@@ -275,10 +274,7 @@ def to_messages(
         request = replace(request, tools=carried.declared)
     request = configured(request, history)
     entries = normalize_entries(entries_of(request, history), diagnostics)
-    items = [entry.item for entry in entries]
-    earlier = sum(entry.param == HISTORY for entry in entries)
-    active = active_tools(request.tools, items, earlier)
-    functions, others = present_tools(active, identities, diagnostics)
+    functions, others = present_tools(active_tools(request, entries), identities, diagnostics)
     searches = options.web_search and any(is_search(tool.type) for tool, _ in others)
     choice = ToolChoice(request, functions, identities, diagnostics, searches=searches)
     if options.unanswered_calls == "answer":

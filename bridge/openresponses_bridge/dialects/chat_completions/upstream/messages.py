@@ -15,9 +15,9 @@ from msgspec import UNSET, UnsetType
 from openresponses_bridge.calls.call_ids import call_id_form, sent_call_id
 from openresponses_bridge.calls.identity import ToolIdentityMap
 from openresponses_bridge.calls.json_text import WRAPPED, is_wrapped, tool_input
-from openresponses_bridge.calls.presentation import CallView, OutputView, call_view, output_view, pair
+from openresponses_bridge.calls.presentation import CallView, OutputView, View, pair
 from openresponses_bridge.diagnostics import Diagnostics
-from openresponses_bridge.dialects.base import CONTINUE, CONTINUED, Entry, is_breakpoint, searched
+from openresponses_bridge.dialects.base import CONTINUE, CONTINUED, Entry, is_breakpoint, searched, views_of
 from openresponses_bridge.dialects.chat_completions.carried import open_carried, placeholder
 from openresponses_bridge.dialects.chat_completions.options import ChatOptions
 from openresponses_bridge.dialects.chat_completions.types import ChatFunction, ChatMessage, ChatToolCall
@@ -137,7 +137,7 @@ class MessagesBuilder:
         self._messages: list[ChatMessage] = []
         self._leading: list[str | list[ChatPart] | UnsetType | None] = []  # to be joined as the first message
         self._entries: Sequence[Entry] = ()
-        self._views: list[CallView | OutputView | None] = []
+        self._views: list[View] = []
         self._answers: dict[int, int | None] = {}
         self._reasoning: list[str] = []
         self._details: list[dict[str, Any]] = []
@@ -150,12 +150,9 @@ class MessagesBuilder:
     def build(self, entries: Sequence[Entry], instructions: str | None) -> list[ChatMessage]:
         """The whole conversation, `instructions` as its first message."""
         self._entries = entries
+        self._views = views_of(entries, self._identities)
         for position, entry in enumerate(entries):
-            item, view = entry.item, None
-            if type(item) is not params.MessageParam:
-                view = call_view(item, self._identities) or output_view(item, self._identities)
-            self._views.append(view)
-            if getattr(item, "role", None) == "user":
+            if getattr(entry.item, "role", None) == "user":
                 self._asked = position
         if self._views.count(None) < len(entries):
             self._answers = pair(self._views, lambda index: entries[index].param)

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
 from msgspec import UNSET
 from msgspec.structs import asdict, replace
 
 from openresponses_bridge.calls.declarations import (
+    DeclaredTool,
     FunctionView,
-    active_tools,
     chosen_function,
     encode_choice,
     named,
@@ -23,16 +22,15 @@ from openresponses_bridge.dialects.base import (
     CACHE_OF_PARTS,
     CHAT,
     EFFORTS,
-    HISTORY,
     METADATA_OF_CHAT,
     NATIVE_OF_CHAT,
     OURS,
     SEARCH_SOURCES,
     STORE_OF_CHAT,
     AnyItem,
-    Entry,
     Outcomes,
     accepted_efforts,
+    active_tools,
     apply,
     built,
     configured,
@@ -220,7 +218,10 @@ def to_chat(
     identities = ToolIdentityMap() if tool_identities is None else tool_identities
     request = configured(request, history)
     entries = normalize_entries(entries_of(request, history), diagnostics)
-    chosen, search = _tools(request, entries, identities, options, diagnostics)
+    declared = active_tools(request, entries)
+    chosen, search = Chosen(None, None), dict[str, Any]()
+    if declared or request.tool_choice is not None:
+        chosen, search = _tools(request, declared, identities, options, diagnostics)
     if options.unanswered_calls == "answer":
         entries = with_answers(entries, identities, diagnostics)
     builder = MessagesBuilder(identities, options, diagnostics, sealer or Sealer())
@@ -298,23 +299,14 @@ def _may_pass(name: str, options: ChatOptions) -> bool:
     return "*" in options.passes or name in options.passes
 
 
-_item_of: Final = attrgetter("item")
-_param_of: Final = attrgetter("param")
-
-
 def _tools(
     request: CreateResponse,
-    entries: list[Entry],
+    declared: Sequence[DeclaredTool],
     identities: ToolIdentityMap,
     options: ChatOptions,
     diagnostics: Diagnostics,
 ) -> tuple[Chosen, dict[str, Any]]:
     """(the functions and the choice among them, the fields that ask for a search)."""
-    items = list(map(_item_of, entries))
-    earlier = list(map(_param_of, entries)).count(HISTORY)
-    declared = active_tools(request.tools, items, earlier)
-    if not declared and request.tool_choice is None:
-        return Chosen(None, None), {}
     functions, others = present_tools(declared, identities, diagnostics)
     form = FORMS.get(options.web_search)
     search: dict[str, Any] | None = None

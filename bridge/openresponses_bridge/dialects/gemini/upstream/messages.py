@@ -9,9 +9,17 @@ from typing import Any, Final
 from openresponses_bridge.calls.call_ids import sent_call_id
 from openresponses_bridge.calls.identity import ToolIdentityMap
 from openresponses_bridge.calls.json_text import WRAPPED, is_wrapped, tool_input
-from openresponses_bridge.calls.presentation import CallView, OutputView, call_view, output_view, pair
+from openresponses_bridge.calls.presentation import CallView, OutputView, pair
 from openresponses_bridge.diagnostics import Diagnostics
-from openresponses_bridge.dialects.base import CONTINUE, CONTINUED, HISTORY, Entry, invalid, searched
+from openresponses_bridge.dialects.base import (
+    CONTINUE,
+    CONTINUED,
+    Entry,
+    before_own,
+    invalid,
+    searched,
+    views_of,
+)
 from openresponses_bridge.dialects.gemini.carried import CarriedFields, place
 from openresponses_bridge.dialects.gemini.models import ModelFacts
 from openresponses_bridge.dialects.gemini.options import GeminiOptions
@@ -84,17 +92,13 @@ class ContentsBuilder:
         self._options = options
         self._facts = facts
         self._diagnostics = diagnostics
-        # places count the items of the client's own request
-        own = sum(entry.param != HISTORY for entry in entries)
         self._carried = carried
-        self._before: int | None = len(entries) - own if carried.items == own else None
+        self._before = before_own(entries, carried.items)
         if self._before is None and carried.parts:
             diagnostics.loss("parts", "the client's own fields are of another conversation, left out")
         self._encoder = PartEncoder(diagnostics)
         self._turns = _Turns(diagnostics)
-        self._views: list[CallView | OutputView | None] = [
-            call_view(entry.item, identities) or output_view(entry.item, identities) for entry in entries
-        ]
+        self._views = views_of(entries, identities)
         # how many entries before each one are neither calls nor outputs
         self._others = [0, *accumulate(view is None for view in self._views)]
         self._answers = pair(self._views, lambda index: entries[index].param)

@@ -8,18 +8,18 @@ from typing import Any, Final
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from openresponses_bridge.calls.declarations import active_tools, present_tools
+from openresponses_bridge.calls.declarations import present_tools
 from openresponses_bridge.calls.identity import ToolIdentityMap
 from openresponses_bridge.diagnostics import Diagnostics
 from openresponses_bridge.dialects.base import (
     EFFORTS,
-    HISTORY,
     NATIVE_OF_GEMINI,
     OURS,
     SEARCH_SOURCES,
     AnyItem,
     Outcomes,
     accepted_efforts,
+    active_tools,
     apply,
     built,
     configured,
@@ -118,9 +118,7 @@ def to_gemini(
     carried = carried_by(request)
     request = configured(request, history)
     entries = normalize_entries(entries_of(request, history), diagnostics)
-    items = [entry.item for entry in entries]
-    earlier = sum(entry.param == HISTORY for entry in entries)
-    functions, others = present_tools(active_tools(request.tools, items, earlier), identities, diagnostics)
+    functions, others = present_tools(active_tools(request, entries), identities, diagnostics)
     tools = Tools(request.tool_choice, functions, others, identities, options, facts, diagnostics)
     if options.unanswered_calls == "answer":
         entries = with_answers(entries, identities, diagnostics)
