@@ -23,14 +23,6 @@ ROWS: dict[str, tuple[Any, ...]] = {
     "bridge/openresponses_bridge/conformance/published.py:SLUG": ("fullmatch", "a", ("a:", "b", " "), ":"),
     "bridge/openresponses_bridge/decoder/prose.py:_IN_TITLE": ("sub", "[", "\\", "a"),
     "bridge/openresponses_bridge/decoder/prose.py:_IN_URL": ("sub", " ", "(", "a"),
-    "bridge/openresponses_bridge/dialects/anthropic_messages/upstream/messages.py:_DATA_URL": (
-        "fullmatch",
-        ("data:", ";", "x"),
-        ("data:", ";base64", "x"),
-        ("data:", ";a", ""),
-        ("data:", "a", ""),
-        ("data:,", ",", ""),
-    ),
     "bridge/openresponses_bridge/dialects/anthropic_messages/upstream/messages.py:_ILLEGAL": (
         "sub",
         "a",
@@ -50,7 +42,7 @@ ROWS: dict[str, tuple[Any, ...]] = {
         ("['", "a", ""),
         ('["', "a", ""),
     ),
-    "bridge/openresponses_bridge/dialects/gemini/upstream/media.py:_DATA_URL": (
+    "bridge/openresponses_bridge/dialects/base/fields.py:_DATA_URL": (
         "fullmatch",
         ("data:", ";", "x"),
         ("data:", ";base64", "x"),

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final, Literal
 
+from openresponses_bridge.diagnostics import Diagnostics
+
 Schema = dict[str, Any]
 Form = Literal[
     "const_as_enum",
@@ -71,6 +73,20 @@ class SchemaRewriter:
         if (keyword in _LISTED or keyword == "items") and isinstance(value, list):
             return [self._schema(each) for each in value]
         return value
+
+
+def rewritten(
+    schema: Schema, omit: Collection[str], forms: Collection[Form], where: str, diagnostics: Diagnostics
+) -> Schema:
+    """The schema of the field at this path, rewritten; the same one where nothing is changed. Each change is
+    a loss."""
+    if not omit and not forms:
+        return schema
+    rewriter = SchemaRewriter(omit, forms)
+    found = rewriter.rewrite(schema)
+    for change in rewriter.changes:
+        diagnostics.loss(where, change)
+    return found if rewriter.changes else schema
 
 
 def _const_as_enum(schema: Schema) -> Schema | None:

@@ -51,7 +51,7 @@ from openresponses_bridge.dialects.base.failures import (
     name,
     unreadable,
 )
-from openresponses_bridge.dialects.base.fields import Fields, body_of, extension, invalid, number_of
+from openresponses_bridge.dialects.base.fields import Fields, body_of, data_of, extension, invalid, number_of
 from openresponses_bridge.dialects.base.inbound import BaseInbound, FrameString, FrameTemplate, OnceBegun
 from openresponses_bridge.dialects.base.items import (
     TRIGGER,
@@ -80,6 +80,7 @@ from openresponses_bridge.dialects.base.outcomes import (
     apply,
     asked,
     built,
+    check_include,
     effort_of,
     fitted_effort,
     honoured,
@@ -87,6 +88,7 @@ from openresponses_bridge.dialects.base.outcomes import (
     kept_there,
     loss,
     nearest_effort,
+    passed_on,
     refused,
     sent,
     without_breakpoints,
@@ -177,10 +179,12 @@ __all__ = [
     "before_own",
     "body_of",
     "built",
+    "check_include",
     "configured",
     "counted",
     "counts_of",
     "cut_after",
+    "data_of",
     "effort_of",
     "entries_of",
     "error_text",
@@ -200,6 +204,7 @@ __all__ = [
     "nearest_effort",
     "normalize_entries",
     "number_of",
+    "passed_on",
     "refused",
     "search_call",
     "search_of",

@@ -13,7 +13,10 @@ from openresponses_bridge.protocol.codec import request_object
 T = TypeVar("T")
 
 _NOT_IN_A_NAME: Final = re.compile(r"[^A-Za-z0-9_.:-]")
-
+_DATA_URL: Final = re.compile(
+    r"data:(?P<media>[\w.+/-]*)(?:;[^,;]*)*?(?P<base64>;base64)?,(?P<data>.*)", re.DOTALL
+)
+_SAME_MEDIA: Final = {"image/jpg": "image/jpeg"}
 _NAMES: dict[type, str] = {
     str: "a string",
     int: "an integer",
@@ -27,6 +30,16 @@ _NAMES: dict[type, str] = {
 def invalid(param: str, message: str, code: str = InvalidRequestError.INVALID_VALUE) -> InvalidRequestError:
     """The error for a field of the request."""
     return InvalidRequestError(code, f"{param}: {message}", param=param)
+
+
+def data_of(url: str, param: str) -> tuple[str, str]:
+    """(media type, data in base64) of a data URL; the media type is "" where it names none. Raises
+    InvalidRequestError for one without data in base64."""
+    match = _DATA_URL.fullmatch(url)
+    if match is None or not match["base64"] or not match["data"]:
+        raise invalid(param, "not a data URL with base64 data")
+    media = match["media"].lower()
+    return _SAME_MEDIA.get(media, media), match["data"]
 
 
 def extension(slug: str, name: str) -> str:

@@ -6,7 +6,7 @@ be forgotten, since looking up one that is in no table fails.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from operator import attrgetter
 from typing import Any, Final, Literal, NamedTuple
 
@@ -178,6 +178,30 @@ def kept_there(request: CreateResponse) -> dict[str, Any]:
         return {}
     given = next((found.fields for found in request.beyond if not found.place), {})
     return {name: given[name] for name in _KEPT_THERE if name in given}
+
+
+def passed_on(
+    request: CreateResponse, may_pass: Callable[[str, Any], bool]
+) -> tuple[CreateResponse, dict[str, Any]]:
+    """(the request without the fields that go out by their own names, these fields): the unknown ones of the
+    request itself whose name and value `may_pass` accepts, but for what a Chat client wants kept."""
+    kept = kept_there(request)
+    passed: dict[str, Any] = {}
+    left: list[ForeignFields] = []
+    for found in request.beyond or ():
+        own = {} if found.place else found.fields
+        mine = {name: value for name, value in own.items() if name not in kept and may_pass(name, value)}
+        passed |= mine
+        rest = {name: value for name, value in found.fields.items() if name not in mine}
+        left += [found._replace(fields=rest)] if rest else []
+    return replace(request, beyond=left or UNSET), passed
+
+
+def check_include(included: Iterable[str], known: Collection[str], diagnostics: Diagnostics) -> None:
+    """Report the values of `include` that are not known to the upstream."""
+    for each in included:
+        if each not in known:
+            diagnostics.loss("include", f"{each[:64]!r} is not known to the upstream")
 
 
 def asked(request: CreateResponse) -> list[tuple[str, Any]]:

@@ -24,6 +24,7 @@ from openresponses_bridge.dialects.base import (
     Entry,
     Searched,
     before_own,
+    data_of,
     is_breakpoint,
     searched,
     views_of,
@@ -35,11 +36,7 @@ from openresponses_bridge.seal import Sealer, SealError
 
 Block = dict[str, Any]
 
-_DATA_URL: Final = re.compile(
-    r"data:(?P<media>[\w.+/-]*)(?:;[^,;]*)*?(?P<base64>;base64)?,(?P<data>.*)", re.DOTALL
-)
 _IMAGES: Final = frozenset({"image/jpeg", "image/png", "image/gif", "image/webp"})
-_SAME_MEDIA: Final = {"image/jpg": "image/jpeg"}
 _PDF: Final = "application/pdf"
 
 
@@ -118,7 +115,7 @@ class BlockEncoder:
             return None
         if not url.startswith("data:"):
             return {"type": "image", "source": {"type": "url", "url": url}}
-        media, data = _data_url(url, f"{param}.image_url")
+        media, data = data_of(url, f"{param}.image_url")
         if media not in _IMAGES:
             self._diagnostics.loss(f"content.input_image.{media[:64]}", "not JPEG, PNG, GIF or WebP")
             return None
@@ -138,7 +135,7 @@ class BlockEncoder:
             return None
         media, data = "", part.file_data
         if data.startswith("data:"):
-            media, data = _data_url(data, f"{param}.file_data")
+            media, data = data_of(data, f"{param}.file_data")
         if media == _PDF or (not media and (part.filename or ".pdf").lower().endswith(".pdf")):
             return {"type": "base64", "media_type": _PDF, "data": data}
         text = _as_text(data, f"{param}.file_data")
@@ -146,17 +143,6 @@ class BlockEncoder:
             self._diagnostics.loss(f"content.input_file.{media[:64]}", "neither PDF nor plain text")
             return None
         return {"type": "text", "media_type": "text/plain", "data": text}
-
-
-def _data_url(url: str, param: str) -> tuple[str, str]:
-    """(media type, base64 data)."""
-    match = _DATA_URL.fullmatch(url)
-    if match is None or not match["base64"] or not match["data"]:
-        raise InvalidRequestError(
-            InvalidRequestError.INVALID_VALUE, "not a data URL with base64 data", param=param
-        )
-    media = match["media"].lower()
-    return _SAME_MEDIA.get(media, media), match["data"]
 
 
 def _as_text(data: str, param: str) -> str | None:

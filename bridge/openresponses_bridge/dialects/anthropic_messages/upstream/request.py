@@ -41,6 +41,7 @@ from openresponses_bridge.dialects.base import (
     active_tools,
     apply,
     built,
+    check_include,
     configured,
     effort_of,
     entries_of,
@@ -432,9 +433,7 @@ def _about(request: CreateResponse, diagnostics: Diagnostics) -> dict[str, Any]:
             diagnostics.loss("service_tier", f"{request.service_tier[:32]!r} is not known")
     if request.stop:
         body["stop_sequences"] = [request.stop] if isinstance(request.stop, str) else request.stop
-    for included in request.include or ():
-        if included not in _INCLUDES:
-            diagnostics.loss("include", f"{included[:64]!r} is not known to the upstream")
+    check_include(request.include or (), _INCLUDES, diagnostics)
     return body
 
 

@@ -33,6 +33,7 @@ from openresponses_bridge.dialects.base import (
     active_tools,
     apply,
     built,
+    check_include,
     configured,
     effort_of,
     entries_of,
@@ -41,6 +42,7 @@ from openresponses_bridge.dialects.base import (
     kept_there,
     loss,
     normalize_entries,
+    passed_on,
     search_of,
     sent,
     with_answers,
@@ -54,7 +56,7 @@ from openresponses_bridge.errors import InvalidRequestError
 from openresponses_bridge.protocol.request import CreateResponse, JsonSchemaFormatParam, TextParam
 from openresponses_bridge.protocol.response import JsonObjectFormat, TextFormat
 from openresponses_bridge.protocol.unknown import UnknownFormat
-from openresponses_bridge.schemas.rewriting import Schema, SchemaRewriter
+from openresponses_bridge.schemas.rewriting import Schema, rewritten
 from openresponses_bridge.seal import Sealer
 
 # tool_choice, and the tools that it leaves: Chat has auto, none, required and one function.
@@ -255,7 +257,7 @@ def to_chat(
         usage = {"include_usage": True} if options.stream_usage else None
         fields |= {"stream": True, "stream_options": usage}
     if request.include:
-        _check_include(request.include, diagnostics)
+        check_include(request.include, _INCLUDES, diagnostics)
     extra = {**extra, **search}
     for field in sorted(options.omit & (fields.keys() | extra.keys())):
         if fields.pop(field, None) is not None or extra.pop(field, None) is not None:
@@ -277,18 +279,8 @@ def _passed(
             diagnostics.loss(CACHE_OF_PARTS, "can't be expressed")
         request = replace(request, native=UNSET)
     if options.passes:
-        kept = kept_there(request).keys() | MADE
-        left = []
-        for found in request.beyond or ():
-            passed = {
-                name: value
-                for name, value in found.fields.items()
-                if not found.place and name not in kept and _may_pass(name, options)
-            }
-            extra |= passed
-            fields = {name: value for name, value in found.fields.items() if name not in passed}
-            left += [found._replace(fields=fields)] if fields else []
-        request = replace(request, beyond=left or UNSET)
+        request, passed = passed_on(request, lambda name, _: name not in MADE and _may_pass(name, options))
+        extra |= passed
         if request.top_k is not None and _may_pass("top_k", options):
             extra["top_k"] = request.top_k
             request = replace(request, top_k=None)
@@ -320,15 +312,15 @@ def _tools(
         kind = tool.type or "a tool without a type"
         diagnostics.loss(where, f"{kind} is not known to the upstream")
     if options.schema_omit or options.schema_forms:
-        functions = [_rewritten(view, options, diagnostics) for view in functions]
+        functions = [
+            view._replace(
+                parameters=_as_taken(view.parameters, options, f"tools.{view.name}.parameters", diagnostics)
+            )
+            for view in functions
+        ]
     searches = search is not None
     chosen = choose(request.tool_choice, functions, identities, diagnostics, searches=searches)
     return chosen, search or {}
-
-
-def _rewritten(view: FunctionView, options: ChatOptions, diagnostics: Diagnostics) -> FunctionView:
-    parameters = _as_taken(view.parameters, options, f"tools.{view.name}.parameters", diagnostics)
-    return view if parameters is view.parameters else view._replace(parameters=parameters)
 
 
 _OF_TOOLS: Final = frozenset({"object_root"})
@@ -340,11 +332,7 @@ def _as_taken(
     """The schema as the server takes it; what is changed in it is a loss. An `answer` that is not an object
     can't be made one."""
     forms = options.schema_forms - _OF_TOOLS if answer else options.schema_forms
-    rewriter = SchemaRewriter(options.schema_omit, forms)
-    found = rewriter.rewrite(schema)
-    for change in rewriter.changes:
-        diagnostics.loss(where, change)
-    return found if rewriter.changes else schema
+    return rewritten(schema, options.schema_omit, forms, where, diagnostics)
 
 
 def _offered(
@@ -418,9 +406,3 @@ def _reasoning(
         return {}
     found = {"reasoning_effort": fitted_effort(effort, accepted, diagnostics)}
     return found if options.thinking_on is None or effort == "none" else found | asdict(options.thinking_on)
-
-
-def _check_include(include: Sequence[str], diagnostics: Diagnostics) -> None:
-    for included in include:
-        if included not in _INCLUDES:
-            diagnostics.loss("include", f"{included[:64]!r} is not known to the upstream")

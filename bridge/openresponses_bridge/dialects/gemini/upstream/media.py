@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from typing import Any, Final
 from urllib.parse import urlsplit
 
 from openresponses_bridge.diagnostics import Diagnostics
-from openresponses_bridge.dialects.base import invalid
+from openresponses_bridge.dialects.base import data_of
 from openresponses_bridge.protocol.unknown import UnknownPart
 
 Part = dict[str, Any]
 
-_DATA_URL: Final = re.compile(
-    r"data:(?P<media>[\w.+/-]*)(?:;[^,;]*)*?(?P<base64>;base64)?,(?P<data>.*)", re.DOTALL
-)
-_SAME_MEDIA: Final = {"image/jpg": "image/jpeg"}
 _TEXT: Final = "text/plain"
 # by the end of a file's name
 _MEDIA: Final = {
@@ -103,11 +98,8 @@ class PartEncoder:
         if not url.startswith("data:"):
             media = _media_of(filename or "") or _media_of(_path_of(url))
             return {"fileData": ({"mimeType": media} if media else {}) | {"fileUri": url}}
-        match = _DATA_URL.fullmatch(url)
-        if match is None or not match["base64"] or not match["data"]:
-            raise invalid(param, "not a data URL with base64 data")
-        media = match["media"].lower() or _media_of(filename or "") or _TEXT
-        return {"inlineData": {"mimeType": _SAME_MEDIA.get(media, media), "data": match["data"]}}
+        media, data = data_of(url, param)
+        return {"inlineData": {"mimeType": media or _media_of(filename or "") or _TEXT, "data": data}}
 
 
 def _path_of(url: str) -> str:

@@ -5,9 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from msgspec import UNSET
-from msgspec.structs import replace
-
 from openresponses_bridge.calls.declarations import present_tools
 from openresponses_bridge.calls.identity import ToolIdentityMap
 from openresponses_bridge.diagnostics import Diagnostics
@@ -22,14 +19,15 @@ from openresponses_bridge.dialects.base import (
     active_tools,
     apply,
     built,
+    check_include,
     configured,
     effort_of,
     entries_of,
     honoured,
     invalid,
-    kept_there,
     loss,
     normalize_entries,
+    passed_on,
     sent,
     with_answers,
 )
@@ -37,7 +35,7 @@ from openresponses_bridge.dialects.gemini.carried import CarriedFields, carried_
 from openresponses_bridge.dialects.gemini.models import ModelFacts, facts_of, thinking_config
 from openresponses_bridge.dialects.gemini.options import DEFAULT_OPTIONS, GeminiOptions
 from openresponses_bridge.dialects.gemini.upstream.messages import ContentsBuilder
-from openresponses_bridge.dialects.gemini.upstream.tools import Tools, rewritten
+from openresponses_bridge.dialects.gemini.upstream.tools import Tools, as_taken
 from openresponses_bridge.protocol.request import CreateResponse, JsonSchemaFormatParam
 from openresponses_bridge.protocol.response import JsonObjectFormat, TextFormat
 from openresponses_bridge.seal import Sealer
@@ -132,7 +130,7 @@ def to_gemini(
     body |= tools.fields()
     if carried.tool_config:
         body["toolConfig"] = _merged(carried.tool_config, body.get("toolConfig", {}))
-    request, passed = _passed(request, options)
+    request, passed = passed_on(request, lambda name, value: _may_pass(name, value, options))
     fields = apply(request, FIELDS, diagnostics)
     generation = fields.pop(_GENERATION, {})
     generation |= _format(request, options, diagnostics)
@@ -160,26 +158,9 @@ def _merged(under: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
     return under | over | both
 
 
-def _passed(request: CreateResponse, options: GeminiOptions) -> tuple[CreateResponse, dict[str, Any]]:
-    """(the request without the fields that go out by their own names, these fields)."""
-    if not options.passes or not request.beyond:
-        return request, {}
-    kept = kept_there(request).keys() | _MADE
-    passed: dict[str, Any] = {}
-    left = []
-    for found in request.beyond:
-        mine = {
-            name: value
-            for name, value in found.fields.items()
-            if not found.place
-            and name not in kept
-            and ("*" in options.passes or name in options.passes)
-            and (name != _GENERATION or isinstance(value, dict))
-        }
-        passed |= mine
-        rest = {name: value for name, value in found.fields.items() if name not in mine}
-        left += [found._replace(fields=rest)] if rest else []
-    return replace(request, beyond=left or UNSET), passed
+def _may_pass(name: str, value: Any, options: GeminiOptions) -> bool:
+    is_named = "*" in options.passes or name in options.passes
+    return is_named and name not in _MADE and (name != _GENERATION or isinstance(value, dict))
 
 
 def _format(request: CreateResponse, options: GeminiOptions, diagnostics: Diagnostics) -> dict[str, Any]:
@@ -191,7 +172,7 @@ def _format(request: CreateResponse, options: GeminiOptions, diagnostics: Diagno
     if not isinstance(given, JsonSchemaFormatParam):
         diagnostics.loss(f"text.format.{given.type[:64]}", "Gemini has no such format")
         return {}
-    schema = rewritten(given.schema or {"type": "object"}, options, "text.format.schema", diagnostics)
+    schema = as_taken(given.schema or {"type": "object"}, options, "text.format.schema", diagnostics)
     field = "responseJsonSchema" if options.schemas == "parametersJsonSchema" else "responseSchema"
     return {"responseMimeType": "application/json", field: schema}
 
@@ -208,9 +189,7 @@ def _asked_for(
         found["responseLogprobs"] = True
         if request.top_logprobs:
             found["logprobs"] = request.top_logprobs
-    for included in request.include or ():
-        if included not in _INCLUDES:
-            diagnostics.loss("include", f"{included[:64]!r} is not known to the upstream")
+    check_include(request.include or (), _INCLUDES, diagnostics)
     return found
 
 

@@ -19,7 +19,7 @@ from openresponses_bridge.dialects.gemini.models import ModelFacts
 from openresponses_bridge.dialects.gemini.options import GeminiOptions
 from openresponses_bridge.dialects.gemini.types import SLUG, camel
 from openresponses_bridge.protocol.unknown import UnknownTool, UnknownToolChoice
-from openresponses_bridge.schemas.rewriting import Form, Schema, SchemaRewriter
+from openresponses_bridge.schemas.rewriting import Form, Schema, rewritten
 
 _MODES: Final = {"auto": "AUTO", "required": "ANY", "none": "NONE"}
 # hosted tools of OpenAI's API, without the dates of their versions → Google's
@@ -44,18 +44,12 @@ _NOT_IN_SUBSET: Final = frozenset(
 _OF_SUBSET: Final[frozenset[Form]] = frozenset({"const_as_enum", "types_as_nullable", "arrays_with_items"})
 
 
-def rewritten(schema: Schema, options: GeminiOptions, where: str, diagnostics: Diagnostics) -> Schema:
+def as_taken(schema: Schema, options: GeminiOptions, where: str, diagnostics: Diagnostics) -> Schema:
     """A schema as the server takes it; what is changed in it is a loss."""
     subset = options.schemas == "parameters"
     omit = options.schema_omit | (_NOT_IN_SUBSET if subset else frozenset())
     forms = options.schema_forms | (_OF_SUBSET if subset else frozenset())
-    if not omit and not forms:
-        return schema
-    rewriter = SchemaRewriter(omit, forms)
-    found = rewriter.rewrite(schema)
-    for change in rewriter.changes:
-        diagnostics.loss(where, change)
-    return found
+    return rewritten(schema, omit, forms, where, diagnostics)
 
 
 class Tools:
@@ -95,7 +89,7 @@ class Tools:
     def _declaration(self, view: FunctionView) -> dict[str, Any]:
         body: dict[str, Any] = {"name": view.name, "description": view.description}
         where = f"tools.{view.name}.parameters"
-        body[self._options.schemas] = rewritten(view.parameters, self._options, where, self._diagnostics)
+        body[self._options.schemas] = as_taken(view.parameters, self._options, where, self._diagnostics)
         if view.strict:
             self._diagnostics.loss(f"tools.{view.name}.strict", "not enforced")
         return body
