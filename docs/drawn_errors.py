@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import re
 from collections.abc import Iterator
 from functools import cache
 from importlib import import_module
@@ -14,6 +15,7 @@ from openresponses_bridge.errors import BridgeError, HttpError
 
 REPOSITORY = Path(__file__).parents[1]
 _MOST_WORDS = 3
+_CLASS = re.compile(r"^class \w+\([^:]*(?:Error|Exception|Outage)\b", re.MULTILINE)
 
 
 class Raised(NamedTuple):
@@ -25,21 +27,26 @@ class Raised(NamedTuple):
 
 
 @cache
-def modules() -> dict[str, ast.Module]:
-    """Every module by its name."""
+def sources() -> dict[str, str]:
+    """The source of every module by its name."""
     found = {}
     for package in ("bridge", "server"):
         for path in sorted((REPOSITORY / package).rglob("*.py")):
             name = path.relative_to(REPOSITORY / package).with_suffix("").as_posix().replace("/", ".")
-            found[name.removesuffix(".__init__")] = ast.parse(path.read_bytes())
+            found[name.removesuffix(".__init__")] = path.read_text("utf-8")
     return found
+
+
+def modules(text: re.Pattern[str]) -> Iterator[tuple[str, ast.Module]]:
+    """The modules that contain this, by their names: to parse and walk all of them takes seconds."""
+    return ((name, ast.parse(source)) for name, source in sources().items() if text.search(source))
 
 
 @cache
 def classes() -> dict[str, type[BridgeError]]:
     """Every class of errors by its name."""
     found: dict[str, type[BridgeError]] = {}
-    for name, tree in modules().items():
+    for name, tree in modules(_CLASS):
         defined = [node.name for node in tree.body if isinstance(node, ast.ClassDef) and _may_be_error(node)]
         for each in defined:
             kind = getattr(import_module(name), each)
@@ -91,7 +98,7 @@ def _calls(tree: ast.AST) -> Iterator[ast.Call]:
 
 def _made(call: ast.Call) -> Raised | None:
     """What a call makes, if it is an error whose code can be read."""
-    kind = classes().get(ast.unparse(call.func))
+    kind = classes().get(call.func.id) if isinstance(call.func, ast.Name) else None
     if kind is None:
         return None
     named = {each.arg: each.value for each in call.keywords}
@@ -105,7 +112,8 @@ def _made(call: ast.Call) -> Raised | None:
 
 def everything() -> list[Raised]:
     """All of them, by code: those that classes name, and those that are made."""
-    made = {each for tree in modules().values() for call in _calls(tree) if (each := _made(call))}
+    named = re.compile(rf"\b(?:{'|'.join(classes())})\(")
+    made = {each for _, tree in modules(named) for call in _calls(tree) if (each := _made(call))}
     for kind in classes().values():
         made |= {Raised(code, _status_of(kind), "") for code in _codes(kind)}
     return sorted(made)
