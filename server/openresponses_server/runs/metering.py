@@ -218,7 +218,6 @@ class Meter(Watch):
 Used = Callable[[Sequence[AnyItem]], Usage | None]
 """The usage of a response without an end, estimated from its output where no upstream has reported it."""
 
-
 AnsweredBy = Callable[[Usage], Sequence[str]]
 """The upstream's model of each answer that a usage is the sum of."""
 
