@@ -3,17 +3,15 @@
 import random
 import time
 from collections.abc import Sequence
-from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from tests.support.crashes import Saved, check_client, resume_all, saved, start_streams, wait_until_settled
 from tests.support.scale import MANY
-from tests.support.services import postgres_database, redis_server
 from tests.support.serving import respond
 from tests.support.sockets import opened_socket
-from tests.support.workers import Reader, SocketReader, working
+from tests.support.workers import Reader, SocketReader, working, working_together
 
 LONGEST = 2.5  # seconds of the streams; the kill comes before
 
@@ -127,11 +125,7 @@ def test_s1_s2_thirty_websockets_and_a_crash(tmp_path: Path, seed: int) -> None:
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("seed", range(2 * MANY))
 def test_s9_thirty_websockets_on_two_workers_and_one_dies(tmp_path: Path, seed: int) -> None:
-    with ExitStack() as stack:
-        store = stack.enter_context(postgres_database())
-        event_log = stack.enter_context(redis_server())
-        first = stack.enter_context(working(tmp_path, store, event_log))
-        second = stack.enter_context(working(tmp_path, store, event_log))
+    with working_together(tmp_path) as (first, second):
         readers = socket_turns(first.base, 30)
         time.sleep(random.Random(seed).uniform(0.3, LONGEST))
         first.kill()
@@ -162,10 +156,7 @@ def several_workers(folder: Path, count: int, streams: int, seed: int) -> None:
     """PostgreSQL and Redis between them. The log outlives the workers, so that every client gets all that
     any client saw."""
     chosen = random.Random(seed)
-    with ExitStack() as stack:
-        store = stack.enter_context(postgres_database())
-        event_log = stack.enter_context(redis_server())
-        workers = [stack.enter_context(working(folder, store, event_log)) for _ in range(count)]
+    with working_together(folder, count) as workers:
         shares = [streams * (number + 1) // count - streams * number // count for number in range(count)]
         readers = [
             start_streams(each.base, share, words=int(LONGEST * 16))

@@ -3,7 +3,6 @@ one end (law S1), and nothing that was seen is changed (law S2)."""
 
 import random
 import time
-from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -11,24 +10,20 @@ import pytest
 from tests.faults.test_crash import check_all
 from tests.support.crashes import check_one_end, follow_all, forget_newest, start_streams
 from tests.support.scale import MANY
-from tests.support.services import own_redis, postgres_database
-from tests.support.workers import working
+from tests.support.workers import working_together
 
 
 def frozen_and_killed(folder: Path, streams: int, seed: int) -> None:
     chosen = random.Random(seed)
-    with ExitStack() as stack:
-        store = stack.enter_context(postgres_database())
-        log = stack.enter_context(own_redis()).url
-        doomed = stack.enter_context(working(folder, store, log))
-        other = stack.enter_context(working(folder, store, log))
+    with working_together(folder) as (doomed, other):
         readers = start_streams(doomed.base, streams, words=200)
         followers = follow_all(other.base, readers)
         time.sleep(chosen.uniform(0.5, 2.0))
         doomed.freeze()
         time.sleep(0.3)  # what it had sent has arrived
         for reader in readers:
-            forget_newest(log, str(reader.response_id), chosen.randint(2, 8), rewound=chosen.random() < 0.5)
+            rewound = chosen.random() < 0.5
+            forget_newest(doomed.event_log, str(reader.response_id), chosen.randint(2, 8), rewound=rewound)
         time.sleep(chosen.choice((0.0, 4.0)))  # its leases are over before it is killed, or not
         doomed.kill()
         for reader in readers:

@@ -2,7 +2,6 @@
 end for their clients as they are stored, and nothing is sent that the store will never have (laws S1, E1)."""
 
 import time
-from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -11,8 +10,7 @@ from openresponses_bridge.conformance import StreamValidator
 from openresponses_bridge.sse import SSEDecoder
 from tests.support.crashes import check_one_end, start_streams, wait_until_settled
 from tests.support.scale import MANY
-from tests.support.services import own_redis, postgres_database
-from tests.support.workers import Reader, working
+from tests.support.workers import Reader, working_together
 
 
 def broken_rules(reader: Reader) -> list[str]:
@@ -24,11 +22,7 @@ def broken_rules(reader: Reader) -> list[str]:
 
 
 def thawed(folder: Path, streams: int) -> None:
-    with ExitStack() as stack:
-        store = stack.enter_context(postgres_database())
-        log = stack.enter_context(own_redis()).url
-        frozen = stack.enter_context(working(folder, store, log))
-        other = stack.enter_context(working(folder, store, log))
+    with working_together(folder) as (frozen, other):
         readers = start_streams(frozen.base, streams, words=400)
         time.sleep(1)
         frozen.freeze()

@@ -15,11 +15,10 @@ import pytest
 
 from tests.support.crashes import check_client, resume_all, wait_until_settled
 from tests.support.mcp_http import HttpPeer
-from tests.support.services import postgres_database, redis_server
 from tests.support.serving import call, respond
 from tests.support.upstream import DONE, JSON, Received, Script, ScriptedUpstream, chunk, text
 from tests.support.upstream import call as tool_call
-from tests.support.workers import CONFIG, Reader, Worker, working
+from tests.support.workers import CONFIG, Reader, Worker, working, working_together
 
 MODULE = """
 import asyncio
@@ -212,10 +211,7 @@ def one_worker(folder: Path, seed: int) -> None:
 
 
 def two_workers(folder: Path, seed: int) -> None:
-    with tools_in(folder) as tools, ExitStack() as stack:
-        store = stack.enter_context(postgres_database())
-        log = stack.enter_context(redis_server())
-        doomed, other = (stack.enter_context(working(folder, store, log, tools.config)) for _ in range(2))
+    with tools_in(folder) as tools, working_together(folder, config=tools.config) as (doomed, other):
         crash(tools, doomed, lambda: other.base, random.Random(seed))
 
 

@@ -13,7 +13,7 @@ from tests.support.crashes import saved, start_streams, wait_until_settled
 from tests.support.services import OwnRedis, own_postgres, own_redis, postgres_database, redis_server
 from tests.support.serving import call, respond, response_of, violations, wait_for
 from tests.support.waiting import wait_until
-from tests.support.workers import CONFIG, Reader, Worker, type_of, working
+from tests.support.workers import CONFIG, Reader, Worker, type_of, working, working_together
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -30,10 +30,8 @@ class Pair(Struct):
 
 @pytest.fixture
 def pair(tmp_path: Path) -> Iterator[Pair]:
-    with ExitStack() as stack:
-        store = stack.enter_context(postgres_database())
-        log = stack.enter_context(redis_server())
-        yield Pair(*(stack.enter_context(working(tmp_path, store, log)) for _ in range(2)))
+    with working_together(tmp_path) as workers:
+        yield Pair(*workers)
 
 
 def eventually(condition: Callable[[], object], seconds: float = 60.0) -> None:

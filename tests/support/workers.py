@@ -13,7 +13,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from multiprocessing.connection import Connection
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -21,6 +21,7 @@ from urllib.parse import urlsplit
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
+from tests.support.services import postgres_database, redis_server
 from tests.support.serving import call
 
 CONFIG = "checkpoint_interval = 0.2\nlease = 3.0\n"
@@ -48,6 +49,7 @@ class Worker:
     def __init__(self, folder: Path, store: str, event_log: str = "memory://", config: str = CONFIG) -> None:
         file = folder / f"worker-{os.urandom(4).hex()}.toml"
         file.write_text(config)
+        self.event_log = event_log
         flags = ["--port", "0", "--config", str(file), "--store", store, "--event-log", event_log]
         self._log = file.with_suffix(".log")
         reading, writing = FORKING.Pipe(duplex=False)
@@ -137,6 +139,15 @@ def working(folder: Path, store: str, event_log: str = "memory://", config: str 
         yield worker
     finally:
         worker.stop()
+
+
+@contextmanager
+def working_together(folder: Path, count: int = 2, config: str = CONFIG) -> Iterator[list[Worker]]:
+    """So many workers over one PostgreSQL and one Redis."""
+    with ExitStack() as stack:
+        store = stack.enter_context(postgres_database())
+        event_log = stack.enter_context(redis_server())
+        yield [stack.enter_context(working(folder, store, event_log, config)) for _ in range(count)]
 
 
 class Reader:
