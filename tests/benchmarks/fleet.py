@@ -23,7 +23,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from openresponses_server.limits.redis_counts import SharedCounts
+from openresponses_server.limits.shared_redis import SharedRedis
 from openresponses_server.observation import metrics
 from openresponses_server.runs import queue, support
 from openresponses_server.settings import CircuitSettings, Settings
@@ -38,7 +38,7 @@ SIMULATED: Final = REPOSITORY / "docs" / "capacity" / "simulated.json"
 SIZES: Final = (10, 100, 1000)
 SEED: Final = 31
 
-_BEAT: Final[float] = inspect.signature(SharedCounts.__init__).parameters["heartbeat"].default
+_BEAT: Final[float] = inspect.signature(SharedRedis.__init__).parameters["heartbeat"].default
 _SETTINGS: Final = Settings()
 _TIMEOUT: Final = max(postgres._SHORTEST, _SETTINGS.lease * postgres._OF_A_LEASE)
 _STARTED_WITHIN: Final = 5.0  # seconds

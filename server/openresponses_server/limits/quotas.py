@@ -97,16 +97,19 @@ class Quotas:
         self._rates: Rates = rates_of(limits)
         self._buckets = Buckets(self.rates)
         self._refused = refused
-        self._shared = None
+        self._shared = measurements = None
         if settings.event_log.startswith("redis"):
             # Redis' client takes a while to load
             from openresponses_server.limits.redis_counts import SharedCounts
+            from openresponses_server.limits.redis_measurements import SharedMeasurements
+            from openresponses_server.limits.shared_redis import SharedRedis
 
-            self._shared = SharedCounts(settings.event_log, self.rates, failed)
+            redis = SharedRedis(settings.event_log, failed)
+            self._shared, measurements = SharedCounts(redis, self.rates), SharedMeasurements(redis)
             for kind, limit in gate.shared_limits.items():
                 self._shared.count(kind, limit)
         most = limits.stored_bytes_per_key
-        self._stock = None if most is None else Stock(stored, most, store=store, others=self._shared)
+        self._stock = None if most is None else Stock(stored, most, store=store, others=measurements)
         self._calls = CallBudget(settings.tools.calls_per_day_per_key, self._shared, owners=self._owners)
         dollars = limits.usd_per_day_per_key
         self._money = None

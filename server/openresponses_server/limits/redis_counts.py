@@ -4,40 +4,27 @@ A request calls Redis once before it begins, once more if there is a budget in m
 which is tried again before it is refused; while it runs there is one call for each call of a tool that the
 server runs. Releases, spent tokens and costs are sent afterwards. Each worker reports how many slots it has
 acquired, and from time to time reports all of them, so that a Redis that lost its data is complete again and
-what did not reach it is corrected. A worker that stopped counts for at most `lease` seconds. If Redis does
-not answer in `timeout` seconds, each worker counts by itself and sends only heartbeats until Redis answers.
+what did not reach it is corrected. A worker that stopped counts for at most the time of its lease. If Redis
+does not answer in time, each worker counts by itself and sends only heartbeats until Redis answers.
 """
 
 from __future__ import annotations
 
 import asyncio
-import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable
+from contextlib import asynccontextmanager
 from itertools import islice
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
-import structlog
-from redis.asyncio import Redis
-from redis.exceptions import RedisError
-
-from openresponses_bridge.errors import WireError
-from openresponses_bridge.protocol.codec import decode_json, encode
 from openresponses_server.limits.gate import ConcurrencyLimit
 from openresponses_server.limits.rates import LONGEST_DEBT, MINUTE, SLACK, RatesOf, Used
-from openresponses_server.limits.stock import Look, Measurement
-from openresponses_server.redis_clients import hasty_client
+from openresponses_server.limits.shared_redis import NOW, SharedRedis
 from openresponses_server.tasks import end_tasks, jittered
-
-# The scripts that Redis runs for the limits, each atomic. Times are Redis' own, in milliseconds, so that the
-# workers' clocks do not matter. Every script can be repeated, and every key that it writes expires.
-
-_NOW: Final = "local t = redis.call('TIME'); local now = t[1] * 1000 + math.floor(t[2] / 1000)\n"
 
 # KEYS: a bucket. What is used up, in seconds, as it is now; a clock that was set back counts as one that
 # stood still.
 _BUCKET: Final = (
-    _NOW
+    NOW
     + """
 local kept = redis.call('HMGET', KEYS[1], 'requests', 'tokens', 'at')
 local gone = math.max(now - (tonumber(kept[3]) or now), 0) / 1000
@@ -77,7 +64,7 @@ return 1
 """Add seconds for tokens that were used, up to a maximum."""
 
 CALL: Final = (
-    _NOW
+    NOW
     + """
 local day = math.floor(now / 86400000)
 local kept = redis.call('HMGET', KEYS[1], 'day', 'calls')
@@ -113,7 +100,7 @@ _COUNTS_EXPIRE: Final = 60_000  # milliseconds after the last report
 _WORKERS_EXPIRE: Final = 2 * _COUNTS_EXPIRE  # so that no count outlasts what is known of its worker
 
 _GONE: Final = (
-    _NOW
+    NOW
     + f"local kept_for = {_WORKERS_EXPIRE}\n"
     + """
 local function latest() return redis.call('ZREVRANGE', KEYS[2], 0, 0, 'WITHSCORES')[2] or '0' end
@@ -221,126 +208,30 @@ return 1
 )
 """This worker stops."""
 
-# Measurements of the stored bytes. KEYS: one hash, with the number of the measurement that was `begun` last
-# and the last `result` with its number (`published`). Nobody begins another one within the time `for` after
-# `at`: that is the lease of the worker that measures (`by`), or then the pause after its result. Numbers only
-# rise, also when Redis has lost its data or its clock was set back: a worker says the highest that it has.
-
-_STOCK_EXPIRES: Final = 60_000  # milliseconds, beyond the pause
-_STOCK: Final = (
-    _NOW
-    + f"local expires = {_STOCK_EXPIRES}\n"
-    + """
-local function whole(number) return string.format('%.0f', number) end
-"""
-)
-
-LOOK: Final = (
-    _STOCK
-    + """
-local kept = redis.call('HMGET', KEYS[1], 'begun', 'published', 'at', 'for')
-local known, lease = tonumber(ARGV[2]), tonumber(ARGV[3])
-local begun, published = tonumber(kept[1]) or 0, tonumber(kept[2]) or 0
-local at = tonumber(kept[3]) or 0
-local left, turn, result = (tonumber(kept[4]) or 0) - (now - at), 0, false
-if left <= 0 or at > now then
-  begun, left, turn = math.max(begun + 1, known + 1, now), lease, 1
-  redis.call('HSET', KEYS[1], 'begun', whole(begun), 'by', ARGV[1] .. ' ' .. whole(begun),
-    'at', whole(now), 'for', whole(lease))
-  redis.call('PEXPIRE', KEYS[1], expires)
-elseif begun < known then
-  begun = known
-  redis.call('HSET', KEYS[1], 'begun', whole(begun))
-end
-if published > known then result = redis.call('HGET', KEYS[1], 'result') end
-return {begun, turn, left, published, result}
-"""
-)
-"""The number of the measurement that was begun last, 1 if this worker has to make it, the milliseconds until
-another one may begin, and the number of the last result, with it if that is higher than the one given."""
-
-HOLD: Final = (
-    _STOCK
-    + """
-if redis.call('HGET', KEYS[1], 'by') ~= ARGV[1] then return 0 end
-redis.call('HSET', KEYS[1], 'at', whole(now))
-redis.call('PEXPIRE', KEYS[1], expires)
-return 1
-"""
-)
-"""This worker measures still: 1, or 0 if it is not its turn any more."""
-
-PUBLISH: Final = (
-    _STOCK
-    + """
-if redis.call('HGET', KEYS[1], 'by') ~= ARGV[1] then return 0 end
-redis.call('HSET', KEYS[1], 'published', ARGV[2], 'result', ARGV[3], 'at', whole(now), 'for', ARGV[4])
-redis.call('PEXPIRE', KEYS[1], ARGV[4] + expires)
-return 1
-"""
-)
-"""What this worker has measured, and the pause after it: 1, or 0 if it is not its turn any more because Redis
-was emptied or another worker measures: its number may then be lower than one that others have read."""
-
-
-T = TypeVar("T")
-
-_FAILURES: Final = (RedisError, OSError, TimeoutError)
-_CONNECTIONS: Final = 16
 _RETRY_DELAY: Final = 0.05  # seconds until another worker's release is known
 _HEARTBEATS_PER_FULL_REPORT: Final = 10
 _MOST_PAID: Final = 4 * 10**18  # by a key, until it has been sent
 _PAID_AT_ONCE: Final = 1000  # keys whose costs are sent together, well within the time of a call
 _UNKNOWN: Final = 2  # what reports return to a worker that Redis does not know as alive
-_UNAVAILABLE: Final = "limits_unavailable"
-_MOST_PUBLISHED: Final = 1024 * 1024  # bytes of JSON, read by each worker, well within the time of a call
-_TOO_LARGE: Final = b""
-_log = structlog.get_logger(__name__)
 
 
 class SharedCounts:
-    """The counts of all workers in the Redis at `url`, under keys that begin with `prefix`.
+    """The counts of the workers of this Redis."""
 
-    `failed` is called with the name of each call that failed and a code. Redis has `timeout` seconds for each
-    call. Every `heartbeat` seconds a worker reports that it is alive, and counts as alive for `lease` seconds
-    after that.
-    """
-
-    def __init__(
-        self,
-        url: str,
-        rates: RatesOf,
-        failed: Callable[[str, str], None],
-        prefix: str = "openresponses-bridge:{limits}",
-        *,
-        timeout: float = 0.5,
-        heartbeat: float = 1.0,
-        lease: float = 4.0,
-    ) -> None:
-        self._redis: Redis = hasty_client(url, _CONNECTIONS, timeout)
+    def __init__(self, redis: SharedRedis, rates: RatesOf) -> None:
+        self.redis = redis
         self._accept, self._spend, self._call, self._pay, self._agree, self._report = (
-            self._redis.register_script(each) for each in (ACCEPT, SPEND, CALL, PAY, AGREE, REPORT)
+            redis.client.register_script(each) for each in (ACCEPT, SPEND, CALL, PAY, AGREE, REPORT)
         )
-        self._heartbeat, self._leave, self._look, self._hold, self._publish = map(
-            self._redis.register_script, (HEARTBEAT, LEAVE, LOOK, HOLD, PUBLISH)
-        )
+        self._heartbeat, self._leave = map(redis.client.register_script, (HEARTBEAT, LEAVE))
         self._rates = rates
-        self._failed = failed
-        self._prefix = prefix
-        self._timeout = timeout
-        self._heartbeat_interval = heartbeat
-        self._lease = round(lease * 1000)
-        self._worker = secrets.token_hex(8)
         self._limits: dict[str, ConcurrencyLimit] = {}
         self._report_number = 0
         self._reported: dict[tuple[str, str], int] = {}
-        self._calls: set[asyncio.Future[Any]] = set()
         self._changed: dict[tuple[str, str], None] = {}
         self._spent: dict[str, float] = {}
         self._paid: dict[tuple[str, int], int] = {}
         self._wake = asyncio.Event()
-        self.alone = True
-        """Redis does not answer, or has not yet."""
 
     def count(self, kind: str, limit: ConcurrencyLimit) -> None:
         """Count this limit over all workers."""
@@ -353,7 +244,7 @@ class SharedCounts:
         rates = self._rates(owner)
         limited = int(rates.tokens is not None)
         arguments = [rates.request_seconds, limited, MINUTE, SLACK]
-        found: Any = await self._ask("accept", lambda: self._accept([self._bucket(owner)], arguments))
+        found: Any = await self.redis.ask("accept", lambda: self._accept([self._bucket(owner)], arguments))
         if found is None:
             return None
         return found[0] == 1, Used(float(found[1]), float(found[2]))
@@ -365,16 +256,18 @@ class SharedCounts:
 
     async def spend_call(self, owner: str, most: int, uncounted: int) -> bool | None:
         """As `AllWorkers.spend_call`; None if Redis does not answer."""
-        found: Any = await self._ask("call", lambda: self._call([self._calls_of(owner)], [most, uncounted]))
+        found: Any = await self.redis.ask(
+            "call", lambda: self._call([self._calls_of(owner)], [most, uncounted])
+        )
         return None if found is None else found == 1
 
     async def spent(self, owner: str, day: int) -> int | None:
         """As `AllSpending.spent`; None if Redis does not answer."""
-        found = await self._ask("spent", lambda: self._get_spent(owner, day))
+        found = await self.redis.ask("spent", lambda: self._get_spent(owner, day))
         return None if found is None else found + self._paid.get((owner, day), 0)
 
     async def _get_spent(self, owner: str, day: int) -> int:
-        return int(await self._redis.get(self._spent_on(owner, day)) or 0)
+        return int(await self.redis.client.get(self._spent_on(owner, day)) or 0)
 
     def pay(self, owner: str, day: int, cost: int) -> None:
         """Count a cost of this day, which is sent to Redis soon, or when it answers again."""
@@ -398,10 +291,10 @@ class SharedCounts:
             return self._agree(self._keys(kind, owner), arguments)
 
         for delay in (_RETRY_DELAY, None):
-            found = await self._ask("agree", call)
+            found = await self.redis.ask("agree", call)
             if found == _UNKNOWN:  # this process was frozen, or Redis is empty: it knows less than all
                 await self._send_heartbeat()
-                found = await self._ask("agree", call)
+                found = await self.redis.ask("agree", call)
             if found != 0:
                 return True
             if delay is not None:
@@ -413,30 +306,6 @@ class SharedCounts:
         self._changed[kind, owner] = None
         self._wake.set()
 
-    async def look(self, store: str, known: int) -> Look | None:
-        """As `AllMeasurements.look`: None if Redis does not answer."""
-        arguments: list[str | int] = [self._worker, known, self._lease]
-        found: Any = await self._ask("look", lambda: self._look([self._stock_of(store)], arguments))
-        if found is None:
-            return None
-        begun, turn, left, published, result = found
-        newer = None if result is None else Measurement(published, _sizes_in(result))
-        return Look(begun, turn == 1, left / 1000, newer)
-
-    async def hold(self, store: str, number: int) -> None:
-        """As `AllMeasurements.hold`."""
-        arguments = [self._turn(number)]
-        while True:
-            await asyncio.sleep(jittered(self._heartbeat_interval))
-            await self._ask("hold", lambda: self._hold([self._stock_of(store)], arguments))
-
-    async def publish(self, store: str, number: int, sizes: dict[str, int], pause: float) -> None:
-        """As `AllMeasurements.publish`."""
-        data = encode({owner: size for owner, size in sizes.items() if size})
-        result = data if len(data) <= _MOST_PUBLISHED else _TOO_LARGE
-        arguments: list[str | int | bytes] = [self._turn(number), number, result, round(pause * 1000)]
-        await self._ask("publish", lambda: self._publish([self._stock_of(store)], arguments))
-
     @asynccontextmanager
     async def going(self) -> AsyncIterator[None]:
         """Count with the other workers while the context lasts."""
@@ -447,64 +316,32 @@ class SharedCounts:
         finally:
             await end_tasks(tasks)
             await self._send()
-            await self._ask("leave", lambda: self._leave(self._workers, [self._worker]))
-            with suppress(*_FAILURES):
-                await self._redis.aclose(close_connection_pool=True)
-
-    async def _ask(self, name: str, call: Callable[[], Awaitable[T]], *, always: bool = False) -> T | None:
-        if self.alone and not always:
-            return None
-        pending = asyncio.ensure_future(call())
-        self._calls.add(pending)
-        pending.add_done_callback(self._discard_call)
-        # In a task of its own: the client may mistake a cancellation for its own timeout, and the caller must
-        # be able to stop waiting.
-        done, _ = await asyncio.wait([pending], timeout=self._timeout)
-        if not done:
-            pending.cancel()
-        error = pending.exception() if done and not pending.cancelled() else TimeoutError()
-        if error is None:
-            return pending.result()
-        if not isinstance(error, _FAILURES):
-            raise error
-        self._failed(name, _UNAVAILABLE)
-        if not self.alone:
-            _log.warning("limits.alone", call=name, error=type(error).__name__)
-        self.alone = True
-        return None
-
-    def _discard_call(self, pending: asyncio.Future[Any]) -> None:
-        """Retrieve the exception, also of a call that nobody waits for any more."""
-        self._calls.discard(pending)
-        if not pending.cancelled():
-            pending.exception()
+            await self.redis.ask("leave", lambda: self._leave(self._workers, [self.redis.worker]))
+            await self.redis.close()
 
     async def _send_heartbeats(self) -> None:
         sent = 0
         while True:
-            await asyncio.sleep(jittered(self._heartbeat_interval))
+            await asyncio.sleep(jittered(self.redis.heartbeat))
             sent += 1
             await self._send_heartbeat(report_all=sent % _HEARTBEATS_PER_FULL_REPORT == 0)
 
     async def _send_heartbeat(self, *, report_all: bool = False) -> None:
         """Report that this worker is alive. If Redis did not know it, its other data may be lost too, and
         everything is reported again."""
-        if self.alone:  # connections to a Redis that stopped are useless
-            with suppress(*_FAILURES):
-                await self._redis.connection_pool.disconnect(inuse_connections=False)
-        arguments: list[str | int | float] = [self._worker, self._lease]
-        new: Any = await self._ask(
+        if self.redis.alone:
+            await self.redis.reconnect()
+        arguments: list[str | int | float] = [self.redis.worker, self.redis.lease]
+        new: Any = await self.redis.ask(
             "heartbeat", lambda: self._heartbeat(self._workers, arguments), always=True
         )
         if new is None:
             return
-        if self.alone:
-            _log.info("limits.shared")
-        if new or report_all or self.alone:
+        if new or report_all or self.redis.alone:
             pairs = [(kind, owner) for kind, limit in self._limits.items() for owner in limit.held_by()]
             self._changed.update(dict.fromkeys([*pairs, *self._reported]))
             self._wake.set()
-        self.alone = False
+        self.redis.answered()
 
     async def _send_reports(self) -> None:
         while True:
@@ -526,7 +363,7 @@ class SharedCounts:
         reports = []
 
         async def call() -> list[Any]:
-            async with self._redis.pipeline(transaction=False) as pipe:
+            async with self.redis.client.pipeline(transaction=False) as pipe:
                 for kind, owner in changed:
                     arguments = self._arguments(kind, owner)
                     reports.append((kind, owner, arguments))
@@ -537,7 +374,7 @@ class SharedCounts:
                     await self._pay([self._spent_on(owner, day)], [cost], client=pipe)
                 return await pipe.execute()
 
-        found = await self._ask("send", call)
+        found = await self.redis.ask("send", call)
         if found is None:
             for (owner, day), cost in paid.items():
                 self._add_paid(owner, day, cost)
@@ -552,40 +389,23 @@ class SharedCounts:
         """The arguments of a report. It is repeated until Redis has confirmed that there are none."""
         self._report_number += 1
         self._reported[kind, owner] = self._report_number
-        return self._worker, self._limits[kind].of(owner), self._report_number, _COUNTS_EXPIRE
+        return self.redis.worker, self._limits[kind].of(owner), self._report_number, _COUNTS_EXPIRE
 
     @property
     def _workers(self) -> list[str]:
-        return [f"{self._prefix}:alive", f"{self._prefix}:gone"]
+        return [f"{self.redis.prefix}:alive", f"{self.redis.prefix}:gone"]
 
     def _keys(self, kind: str, owner: str) -> list[str]:
-        return [*self._workers, f"{self._prefix}:held:{kind}:{owner}"]
+        return [*self._workers, f"{self.redis.prefix}:held:{kind}:{owner}"]
 
     def _calls_of(self, owner: str) -> str:
-        return f"{self._prefix}:calls:{owner}"
+        return f"{self.redis.prefix}:calls:{owner}"
 
     def _spent_on(self, owner: str, day: int) -> str:
-        return f"{self._prefix}:usd:{day}:{owner}"
-
-    def _turn(self, number: int) -> str:
-        return f"{self._worker} {number}"
-
-    def _stock_of(self, store: str) -> str:
-        return f"{self._prefix}:stored:{store}"
+        return f"{self.redis.prefix}:usd:{day}:{owner}"
 
     def _bucket(self, owner: str) -> str:
-        return f"{self._prefix}:minute:{owner}"
-
-
-def _sizes_in(data: bytes) -> dict[str, int] | None:
-    """The bytes of each key; None if they were too many to be shared, or are not legible."""
-    try:
-        found = decode_json(data)
-    except WireError:
-        return None
-    if isinstance(found, dict) and all(isinstance(size, int) for size in found.values()):
-        return found
-    return None
+        return f"{self.redis.prefix}:minute:{owner}"
 
 
 class _Others:

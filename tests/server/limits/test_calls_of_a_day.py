@@ -11,6 +11,7 @@ import redis
 from openresponses_server.limits.call_budget import CallBudget
 from openresponses_server.limits.rates import Rates
 from openresponses_server.limits.redis_counts import SharedCounts
+from openresponses_server.limits.shared_redis import SharedRedis
 from openresponses_server.settings import (
     FunctionSettings,
     HostedLimits,
@@ -53,9 +54,8 @@ async def test_a_day_has_so_many_calls_for_each_key() -> None:
 
 
 async def joined(stack: AsyncExitStack, url: str, prefix: str) -> SharedCounts:
-    counts = SharedCounts(
-        url, Rates(None, None), lambda _call, _code: None, prefix, timeout=5.0, heartbeat=0.05
-    )
+    redis = SharedRedis(url, lambda _call, _code: None, prefix, timeout=5.0, heartbeat=0.05)
+    counts = SharedCounts(redis, lambda _owner: Rates(None, None))
     await stack.enter_async_context(counts.going())
     return counts
 
@@ -80,13 +80,13 @@ async def test_s8_calls_that_redis_was_not_asked_for_are_counted_afterwards(serv
     async with AsyncExitStack() as stack:
         one, other = [await joined(stack, server.url, "two") for _ in range(2)]
         mine, yours = CallBudget(3, one), CallBudget(3, other)
-        one.alone = True
+        one.redis.alone = True
         server.freeze()
         assert [await mine.spend("k") for _ in range(2)] == [True, True]
         server.thaw()
 
         async def together() -> bool:
-            return not (one.alone or other.alone)
+            return not (one.redis.alone or other.redis.alone)
 
         await eventually(together)
         assert await mine.spend("k")

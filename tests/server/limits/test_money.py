@@ -155,7 +155,7 @@ async def test_workers_spend_the_budget_of_a_key_together(server: OwnRedis) -> N
             await asyncio.sleep(0)
             await one._others._send()  # type: ignore[union-attr]
         assert 4 * 10**18 <= int(client.get(key)) < 2**63
-        assert not one._others.alone  # type: ignore[union-attr]
+        assert not one._others.redis.alone  # type: ignore[union-attr]
 
 
 async def test_costs_that_are_sent_together_fit_as_each_does(server: OwnRedis) -> None:
@@ -167,7 +167,7 @@ async def test_costs_that_are_sent_together_fit_as_each_does(server: OwnRedis) -
         await shared._send()
         budget.pay("k", 10**18)
         await shared._send()
-        assert not shared.alone
+        assert not shared.redis.alone
         client = redis.Redis.from_url(server.url)
         (key,) = client.keys("much:usd:*:k")
         assert 10**18 <= int(client.get(key)) < 2**63
@@ -177,7 +177,7 @@ async def test_what_was_spent_while_redis_did_not_answer_is_counted_afterwards(s
     async with AsyncExitStack() as stack:
         shared: list[SharedCounts] = [await joined(stack, server.url, "late") for _ in "ab"]
         one, other = [MoneyBudget(1.0, PRICES, each, clock=Clock()) for each in shared]
-        shared[0].alone = True
+        shared[0].redis.alone = True
         server.freeze()
         one.pay("k", 6 * 10**11)
         await shared[0]._send()

@@ -14,6 +14,7 @@ from openresponses_server.errors import HttpError
 from openresponses_server.limits.gate import Gate
 from openresponses_server.limits.rates import LONGEST_DEBT, MINUTE, Buckets, Rates, Used, decision
 from openresponses_server.limits.redis_counts import SharedCounts
+from openresponses_server.limits.shared_redis import SharedRedis
 from openresponses_server.settings import Limits
 from tests.support.services import OwnRedis, own_redis
 
@@ -42,9 +43,8 @@ class Worker:
         self.gate = Gate(Limits(concurrent_per_key=per_key, readers_per_key=1))
         self.failures: list[str] = []
         options = {"timeout": 0.3, "heartbeat": 0.05, "lease": 0.4} | options
-        self.counts = SharedCounts(
-            url, lambda _owner: rates, lambda call, _code: self.failures.append(call), **options
-        )
+        redis = SharedRedis(url, lambda call, _code: self.failures.append(call), **options)
+        self.counts = SharedCounts(redis, lambda _owner: rates)
         for kind, limit in self.gate.shared_limits.items():
             self.counts.count(kind, limit)
         self._held: list[Any] = []
@@ -67,7 +67,7 @@ class Worker:
 
     async def stop_like_a_killed_one(self) -> None:
         """It says nothing any more."""
-        self.counts._heartbeat_interval = 1000.0
+        self.counts.redis.heartbeat = 1000.0
         self.counts._send = self.counts._send_heartbeat = _nothing  # type: ignore[method-assign,assignment]
 
 
@@ -148,7 +148,7 @@ async def test_s8_the_share_of_a_killed_worker_comes_back_within_its_lease(own: 
 async def test_s8_a_release_that_redis_missed_is_reported_again(own: OwnRedis) -> None:
     async with workers(own.url, per_key=1) as (one, other):
         await one.take()
-        one.counts.alone = True  # as after a call that failed
+        one.counts.redis.alone = True  # as after a call that failed
         await one.give_back()
 
         async def free() -> bool:
@@ -160,7 +160,7 @@ async def test_s8_a_release_that_redis_missed_is_reported_again(own: OwnRedis) -
 async def test_s8_a_worker_that_was_frozen_counts_again_before_it_asks(own: OwnRedis) -> None:
     async with workers(own.url, per_key=2) as (one, other):
         await one.take()
-        one.counts._heartbeat_interval = 1000.0
+        one.counts.redis.heartbeat = 1000.0
         with redis.Redis.from_url(own.url) as admin:
             await eventually(lambda: _is_gone(admin))
             await one.take()
@@ -258,7 +258,7 @@ async def test_s8_a_redis_that_lost_all_is_given_it_again(own: OwnRedis) -> None
         own.start()
 
         async def knows() -> bool:
-            return not (one.counts.alone or other.counts.alone) and await other.refused()
+            return not (one.counts.redis.alone or other.counts.redis.alone) and await other.refused()
 
         await eventually(knows)
 
@@ -286,7 +286,7 @@ async def test_s8_a_frozen_redis_holds_up_nobody(own: OwnRedis) -> None:
         started = time.monotonic()
         await asyncio.gather(one.take("a"), other.take("b"))
         assert time.monotonic() - started < 1.0
-        assert (one.counts.alone, other.counts.alone) == (True, True)
+        assert (one.counts.redis.alone, other.counts.redis.alone) == (True, True)
         started = time.monotonic()
         for _ in range(50):  # nobody waits for it again
             assert await one.counts.accept("k") is None
@@ -306,12 +306,12 @@ async def test_s8_a_frozen_redis_holds_up_nobody(own: OwnRedis) -> None:
 async def test_s8_a_redis_that_is_not_there_at_the_start_is_joined_later(own: OwnRedis) -> None:
     own.stop()
     async with workers(own.url, 1) as (one,):
-        assert one.counts.alone
+        assert one.counts.redis.alone
         await one.take()
         own.start()
 
         async def joined() -> bool:
-            return not one.counts.alone
+            return not one.counts.redis.alone
 
         await eventually(joined)
         client = redis.Redis.from_url(own.url)
@@ -409,5 +409,5 @@ async def test_nothing_is_raised_when_redis_is_gone_at_the_end(own: OwnRedis) ->
         own.stop()
         await one.give_back()
         await asyncio.sleep(0.1)
-        assert one.counts.alone
+        assert one.counts.redis.alone
     own.start()

@@ -11,8 +11,8 @@ import pytest
 import redis
 
 from openresponses_server.errors import HttpError
-from openresponses_server.limits.rates import Rates
-from openresponses_server.limits.redis_counts import SharedCounts
+from openresponses_server.limits.redis_measurements import SharedMeasurements
+from openresponses_server.limits.shared_redis import SharedRedis
 from openresponses_server.limits.stock import Stock
 from openresponses_server.store.base import ResponseStore, StoreError
 from openresponses_server.store.memory import MemoryStore
@@ -114,12 +114,11 @@ class Worker:
     def __init__(
         self, url: str, held: Held, store: str = "s", interval: float = 60.0, **options: Any
     ) -> None:
-        self.counts = SharedCounts(
-            url, lambda _: Rates(None, None), lambda *_: None, **({"timeout": 10.0, "lease": 60.0} | options)
-        )
-        self.counts.alone = False
+        self.redis = SharedRedis(url, lambda *_: None, **({"timeout": 10.0, "lease": 60.0} | options))
+        self.redis.alone = False
         self.held = held
-        self.stock = Stock(held.measure, 3000, interval, store=store, others=self.counts)
+        self.others = SharedMeasurements(self.redis)
+        self.stock = Stock(held.measure, 3000, interval, store=store, others=self.others)
         self.stored = 0
 
     def store(self, size: int, owner: str = "k") -> None:
@@ -158,7 +157,7 @@ async def fleet(server: OwnRedis, held: Held, count: int = 2, **options: Any) ->
         yield found
     finally:
         for each in found:
-            await each.counts._redis.aclose(close_connection_pool=True)
+            await each.redis.close()
 
 
 KEY = "openresponses-bridge:{limits}:stored:s"
@@ -285,10 +284,10 @@ async def test_s8_a_worker_without_redis_measures_and_takes_nothing_older_than_t
         pass_time(own)
         async with one.measuring():
             other.store(5)
-            other.counts.alone = True
+            other.redis.alone = True
             other.stock._due = 0.0
             assert [await other.look(), held.calls] == [5, 3]
-            other.counts.alone = False
+            other.redis.alone = False
             other.store(1)
         assert one.stock.of("k") == 0
         assert [await other.look(), await other.look()] == [6, 6]  # the first one's measurement has neither
@@ -303,7 +302,7 @@ async def test_s8_without_redis_the_pause_between_measurements_is_kept(
     async with fleet(server, held) as (one, other):
         await one.look()
         await other.look()
-        other.counts.alone = True
+        other.redis.alone = True
         await other.look()
         assert held.calls == 1
 
@@ -424,12 +423,12 @@ async def test_s8_nothing_is_forgotten_nor_counted_twice_for_long_whatever_happe
         looking: dict[Worker, asyncio.Task[int]] = {}
         for _ in range(600):
             each = rng.choice(workers)
-            each.counts.alone = rng.random() < 0.05
+            each.redis.alone = rng.random() < 0.05
             if each not in looking or looking[each].done():
                 looking[each] = asyncio.create_task(each.look())
             elif rng.random() < 0.05:  # it dies, and another one comes
                 looking.pop(each).cancel()
-                each.stock = Stock(held.measure, 3000, 0.0, store="s", others=each.counts)
+                each.stock = Stock(held.measure, 3000, 0.0, store="s", others=each.others)
                 each.stored = 0
             if rng.random() < 0.02:
                 own.flushall()
@@ -439,7 +438,7 @@ async def test_s8_nothing_is_forgotten_nor_counted_twice_for_long_whatever_happe
             assert all(len(each.stock._apart) <= 3 for each in workers)
         await asyncio.wait(looking.values())
         for each in workers:
-            each.counts.alone = False
+            each.redis.alone = False
             each.stock._interval = 60.0
             await each.look()
         pass_time(own)
