@@ -160,6 +160,17 @@ async def fleet(server: OwnRedis, held: Held, count: int = 2, **options: Any) ->
             await each.redis.close()
 
 
+Pair = tuple[Held, Worker, Worker]
+
+
+@pytest.fixture
+async def pair(server: OwnRedis, own: redis.Redis) -> AsyncIterator[Pair]:
+    """What is stored, and two workers that measure it."""
+    held = Held()
+    async with fleet(server, held) as (one, other):
+        yield held, one, other
+
+
 KEY = "openresponses-bridge:{limits}:stored:s"
 
 
@@ -206,37 +217,35 @@ async def test_s8_workers_of_other_stores_measure_theirs(server: OwnRedis, own: 
 
 
 async def test_s8_what_is_stored_after_the_beginning_of_anothers_measurement_is_not_forgotten(
-    server: OwnRedis, own: redis.Redis
+    own: redis.Redis, pair: Pair
 ) -> None:
-    held = Held()
-    async with fleet(server, held) as (one, other):
-        other.store(100)
-        assert await one.look() == 100
-        assert await other.look() == 200  # it can't know that this is in the first measurement
-        pass_time(own)
-        async with one.measuring():
-            other.store(10)
-            assert await other.look() == 210
-            other.store(1)
-        assert [one.stock.of("k"), await other.look()] == [100, 111]  # each once
-        pass_time(own)
-        assert [await one.look(), await other.look()] == [111, 111]
+    _, one, other = pair
+    other.store(100)
+    assert await one.look() == 100
+    assert await other.look() == 200  # it can't know that this is in the first measurement
+    pass_time(own)
+    async with one.measuring():
+        other.store(10)
+        assert await other.look() == 210
+        other.store(1)
+    assert [one.stock.of("k"), await other.look()] == [100, 111]  # each once
+    pass_time(own)
+    assert [await one.look(), await other.look()] == [111, 111]
 
 
 async def test_s8_a_worker_that_dies_while_it_measures_is_followed_by_another(
-    server: OwnRedis, own: redis.Redis
+    own: redis.Redis, pair: Pair
 ) -> None:
-    held = Held()
-    async with fleet(server, held) as (one, other):
-        one.store(7)
-        other.store(5)
-        async with one.measuring() as looking:
-            looking.cancel()
-        assert await other.look() == 5
-        assert held.calls == 1  # its lease lasts
-        pass_time(own)
-        assert await other.look() == 12
-        assert held.calls == 2
+    held, one, other = pair
+    one.store(7)
+    other.store(5)
+    async with one.measuring() as looking:
+        looking.cancel()
+    assert await other.look() == 5
+    assert held.calls == 1  # its lease lasts
+    pass_time(own)
+    assert await other.look() == 12
+    assert held.calls == 2
 
 
 async def test_s8_a_worker_that_measures_for_long_keeps_its_turn(server: OwnRedis, own: redis.Redis) -> None:
@@ -276,106 +285,95 @@ async def test_s8_two_that_measure_at_once_have_both_measured_and_the_later_one_
 
 
 async def test_s8_a_worker_without_redis_measures_and_takes_nothing_older_than_that(
-    server: OwnRedis, own: redis.Redis
+    own: redis.Redis, pair: Pair
 ) -> None:
-    held = Held()
-    async with fleet(server, held) as (one, other):
-        await other.look()
-        pass_time(own)
-        async with one.measuring():
-            other.store(5)
-            other.redis.alone = True
-            other.stock._due = 0.0
-            assert [await other.look(), held.calls] == [5, 3]
-            other.redis.alone = False
-            other.store(1)
-        assert one.stock.of("k") == 0
-        assert [await other.look(), await other.look()] == [6, 6]  # the first one's measurement has neither
-        pass_time(own)
-        assert [await one.look(), await other.look()] == [6, 6]
-
-
-async def test_s8_without_redis_the_pause_between_measurements_is_kept(
-    server: OwnRedis, own: redis.Redis
-) -> None:
-    held = Held()
-    async with fleet(server, held) as (one, other):
-        await one.look()
-        await other.look()
+    held, one, other = pair
+    await other.look()
+    pass_time(own)
+    async with one.measuring():
+        other.store(5)
         other.redis.alone = True
-        await other.look()
-        assert held.calls == 1
+        other.stock._due = 0.0
+        assert [await other.look(), held.calls] == [5, 3]
+        other.redis.alone = False
+        other.store(1)
+    assert one.stock.of("k") == 0
+    assert [await other.look(), await other.look()] == [6, 6]  # the first one's measurement has neither
+    pass_time(own)
+    assert [await one.look(), await other.look()] == [6, 6]
+
+
+async def test_s8_without_redis_the_pause_between_measurements_is_kept(pair: Pair) -> None:
+    held, one, other = pair
+    await one.look()
+    await other.look()
+    other.redis.alone = True
+    await other.look()
+    assert held.calls == 1
 
 
 async def test_s8_an_older_number_is_not_taken_and_the_next_one_is_higher(
-    server: OwnRedis, own: redis.Redis
+    own: redis.Redis, pair: Pair
 ) -> None:
     """Redis has lost its data, and its clock was set back."""
-    held = Held()
-    async with fleet(server, held) as (one, other):
-        other.store(9)
-        ahead = 10**14
-        own.hset(KEY, mapping={"begun": ahead, "published": ahead, "result": '{"k": 9}', "for": 60_000})
-        own.hset(KEY, "at", str(round(time.time() * 1000) - 1000))
-        assert await other.look() == 18
-        own.flushall()
-        one.store(1)
-        assert await one.look() == 10
-        assert await other.look() == 18
-        pass_time(own)
-        assert await one.look() == 10
-        assert int(own.hget(KEY, "published") or 0) > ahead
-        assert await other.look() == 10
+    _, one, other = pair
+    other.store(9)
+    ahead = 10**14
+    own.hset(KEY, mapping={"begun": ahead, "published": ahead, "result": '{"k": 9}', "for": 60_000})
+    own.hset(KEY, "at", str(round(time.time() * 1000) - 1000))
+    assert await other.look() == 18
+    own.flushall()
+    one.store(1)
+    assert await one.look() == 10
+    assert await other.look() == 18
+    pass_time(own)
+    assert await one.look() == 10
+    assert int(own.hget(KEY, "published") or 0) > ahead
+    assert await other.look() == 10
 
 
 async def test_s8_a_worker_numbers_its_measurement_above_those_that_it_has(
-    server: OwnRedis, own: redis.Redis
+    own: redis.Redis, pair: Pair
 ) -> None:
-    held = Held()
-    async with fleet(server, held) as (one, other):
-        for ahead in (10**14, 10**14 + 1):
-            await one.look()
-            own.hset(KEY, mapping={"begun": ahead, "published": ahead})
-            await other.look()
-            own.flushall()
-            held.sizes["k"] = ahead
-            assert [await other.look(), await one.look()] == [ahead, ahead]
-            assert int(own.hget(KEY, "begun") or 0) > ahead
+    held, one, other = pair
+    for ahead in (10**14, 10**14 + 1):
+        await one.look()
+        own.hset(KEY, mapping={"begun": ahead, "published": ahead})
+        await other.look()
+        own.flushall()
+        held.sizes["k"] = ahead
+        assert [await other.look(), await one.look()] == [ahead, ahead]
+        assert int(own.hget(KEY, "begun") or 0) > ahead
 
 
 async def test_s8_a_clock_of_redis_that_was_set_back_stops_no_measurement(
-    server: OwnRedis, own: redis.Redis
+    own: redis.Redis, pair: Pair
 ) -> None:
-    held = Held()
-    async with fleet(server, held) as (one, other):
-        await one.look()
-        own.hset(KEY, mapping={"at": 10**14})
-        held.sizes["k"] = 4
-        assert await other.look() == 4
+    held, one, other = pair
+    await one.look()
+    own.hset(KEY, mapping={"at": 10**14})
+    held.sizes["k"] = 4
+    assert await other.look() == 4
 
 
 @pytest.mark.parametrize("result", ["", "[", '{"k": "x"}', "[1]"])
 async def test_s8_what_can_not_be_shared_is_measured_by_each(
-    server: OwnRedis, own: redis.Redis, result: str
+    own: redis.Redis, pair: Pair, result: str
 ) -> None:
-    held = Held()
+    held, one, other = pair
     held.sizes["k"] = 4
-    async with fleet(server, held) as (one, other):
-        await one.look()
-        own.hset(KEY, mapping={"result": result})
-        assert [await other.look(), await other.look()] == [4, 4]
-        assert held.calls == 2
+    await one.look()
+    own.hset(KEY, mapping={"result": result})
+    assert [await other.look(), await other.look()] == [4, 4]
+    assert held.calls == 2
 
 
-async def test_s8_more_keys_than_can_be_shared_are_measured_by_each(
-    server: OwnRedis, own: redis.Redis
-) -> None:
-    held = Held()
+async def test_s8_more_keys_than_can_be_shared_are_measured_by_each(own: redis.Redis, pair: Pair) -> None:
+    held, one, other = pair
     held.sizes = {f"{n:060}": 1 for n in range(20_000)} | {"k": 4}
-    async with fleet(server, held) as (one, other):
-        assert await one.look() == 4
-        assert own.hstrlen(KEY, "result") == 0
-        assert [await other.look(), held.calls] == [4, 2]
+    assert await one.look() == 4
+    assert own.hstrlen(KEY, "result") == 0
+    assert [await other.look(), held.calls] == [4, 2]
 
 
 async def test_s8_a_store_that_fails_forgets_nothing_and_is_tried_again_by_whoever_has_the_turn(
