@@ -56,6 +56,7 @@ __all__ = [
     "Settings",
     "SettingsError",
     "Timeouts",
+    "TokenPrice",
     "Tracing",
     "UpstreamSettings",
     "WebSearchSettings",
@@ -430,25 +431,8 @@ LogLevel = Literal["debug", "info"]
 Dollars = Annotated[float, Meta(ge=0, le=1e6)]
 
 
-class PriceTier(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What tokens cost in requests with long input, in US dollars for a million."""
-
-    above: Count
-    """The input tokens beyond which all tokens of a request cost this."""
-    input: Dollars
-    """Input."""
-    cached_input: Dollars | None = None
-    """Input from the upstream's cache. Default: as input."""
-    cache_write: Dollars | None = None
-    """Input that the upstream put into its cache. Default: as input."""
-    output: Dollars
-    """Output."""
-    reasoning: Dollars | None = None
-    """Reasoning. Default: as output."""
-
-
-class Price(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What a model costs: its tokens in US dollars for a million, the rest in US dollars."""
+class TokenPrice(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What tokens cost, in US dollars for a million."""
 
     input: Dollars | None = None
     """Input tokens."""
@@ -460,6 +444,21 @@ class Price(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_
     """Output tokens."""
     reasoning: Dollars | None = None
     """Reasoning. Default: as output."""
+
+
+class PriceTier(TokenPrice, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What tokens cost in requests with long input."""
+
+    above: Count
+    """The input tokens beyond which all tokens of a request cost this."""
+    # which a tier has to name
+    input: Dollars
+    output: Dollars
+
+
+class Price(TokenPrice, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What a model costs: its tokens, and the rest in US dollars."""
+
     tiers: Annotated[tuple[PriceTier, ...], Meta(max_length=8)] = ()
     """Other prices of tokens, for requests with long input."""
     per_image: Dollars | None = None

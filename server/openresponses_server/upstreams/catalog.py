@@ -19,7 +19,7 @@ from openresponses_bridge.dialects.base import LEVELS
 from openresponses_bridge.errors import WireError
 from openresponses_bridge.models.identity import model_identity, nearest_model
 from openresponses_bridge.protocol.codec import decode_json
-from openresponses_server.settings import Capabilities, Price, PriceTier, SettingsError
+from openresponses_server.settings import Capabilities, Price, SettingsError
 from openresponses_server.settings.files import as_toml, did_you_mean, located, read_config, wrong_fields
 
 # Servers' lists agree on `data[].id` and on little else: each has its own names for limits and abilities.
@@ -194,9 +194,7 @@ _DUMPED_LIMITS: Final = {
 _DUMPED_FLAGS: Final = {"tools": ("tool_call",), "reasoning": ("reasoning",)}
 
 
-_MOST_DOLLARS: Final = 1e6
 _LEAST_DOLLARS: Final = 1e-6  # less, for a million tokens, would be nothing for one
-_MOST_TIERS: Final = 8
 _OLD_TIER: Final = 200_000  # tokens
 _PRICES: Final = {
     "input": "input",
@@ -261,47 +259,40 @@ def _dumped(entry: Any) -> FiledModel:
 def _dumped_price(cost: Any) -> Price | None:
     """The price of tokens; None if one of its numbers can't be one, and if all of them are 0: that is what a
     plan includes, or what nobody knows, and would make a budget void."""
-    if not isinstance(cost, dict):
+    tiers = _dumped_tiers(cost) if isinstance(cost, dict) else None
+    if tiers is None:
         return None
-    rates, tiers = _dumped_rates(cost), _dumped_tiers(cost)
-    if rates is None or tiers is None:
+    try:
+        price = msgspec.convert({**_dumped_rates(cost), "tiers": tiers}, Price)
+    except msgspec.ValidationError:
         return None
-    if not rates.input and not rates.output and not any(each.input or each.output for each in tiers):
+    kinds = (price, *price.tiers)
+    given = [getattr(each, name) for each in kinds for name in _PRICES]
+    if price.input is None or price.output is None or any(each and each < _LEAST_DOLLARS for each in given):
         return None
-    return msgspec.structs.replace(rates, tiers=tiers)
+    return price if any(each.input or each.output for each in kinds) else None
 
 
-def _dumped_rates(cost: Mapping[str, Any]) -> Price | None:
-    given = {name: cost[field] for name, field in _PRICES.items() if cost.get(field) is not None}
-    if not given.keys() >= {"input", "output"} or not all(map(_is_price, given.values())):
-        return None
-    return msgspec.convert({name: float(value) for name, value in given.items()}, Price)
+def _dumped_rates(cost: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: cost[field] for name, field in _PRICES.items() if cost.get(field) is not None}
 
 
-def _is_price(value: Any) -> bool:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return False
-    return value == 0 or _LEAST_DOLLARS <= value <= _MOST_DOLLARS
-
-
-def _dumped_tiers(cost: Mapping[str, Any]) -> tuple[PriceTier, ...] | None:
+def _dumped_tiers(cost: Mapping[str, Any]) -> list[dict[str, Any]] | None:
     """The prices of long requests, from the newer of the two fields that dumps have for them; None if one of
     them can't be used: the others would be too low for it."""
     listed = cost.get("tiers")
     if listed is None:
         old = cost.get("context_over_200k")
         listed = [] if old is None else [{**old, "tier": _TIER}] if isinstance(old, dict) else None
-    if not isinstance(listed, list) or len(listed) > _MOST_TIERS:
+    if not isinstance(listed, list):
         return None
-    found: dict[int, PriceTier] = {}
+    found: dict[int, dict[str, Any]] = {}
     for each in listed:
         size = _tokens(_at(each, ("tier", "size"))) if isinstance(each, dict) else None
-        rates = None if size is None or _at(each, ("tier", "type")) != "context" else _dumped_rates(each)
-        if size is None or rates is None or size in found:
+        if size is None or size in found or _at(each, ("tier", "type")) != "context":
             return None
-        fields = {name: getattr(rates, name) for name in _PRICES}
-        found[size] = PriceTier(above=size, **fields)
-    return tuple(found[size] for size in sorted(found))
+        found[size] = {"above": size, **_dumped_rates(each)}
+    return [found[size] for size in sorted(found)]
 
 
 def _dumped_efforts(options: Any) -> list[Any] | None:

@@ -14,7 +14,7 @@ from msgspec.structs import asdict
 
 from openresponses_bridge.protocol.usage import Usage, numbers_of
 from openresponses_server.limits.money import UNIT, Counted, units
-from openresponses_server.settings import Price, PriceTier, SettingsError
+from openresponses_server.settings import Price, SettingsError, TokenPrice
 from openresponses_server.upstreams.catalog import best_match
 
 _MOST_NAMES: Final = 1024  # names of models whose prices are kept, which clients may make up
@@ -203,11 +203,11 @@ def _tariff(price: Price, where: str) -> _Tariff:
     return _Tariff(rates, image, character, second, price.unreported_seconds, request)
 
 
-def _parts_of(price: Price) -> bool:
+def _parts_of(price: TokenPrice) -> bool:
     return any(each is not None for each in (price.cached_input, price.cache_write, price.reasoning))
 
 
-def _rates(price: Price | PriceTier) -> _Rates:
+def _rates(price: TokenPrice) -> _Rates:
     given, output = price.input or 0.0, price.output or 0.0
     cached = given if price.cached_input is None else price.cached_input
     written = given if price.cache_write is None else price.cache_write

@@ -324,7 +324,7 @@ def test_prices_are_written_read_and_named_when_they_change(tmp_path: Path) -> N
     assert result.output.splitlines()[:2] == [
         "+ i: price { input = 5.0, output = 40.0 }",
         "+ m: tools True, price { input = 1.25, cached_input = 0.125, output = 10.0, "
-        "tiers = [{ above = 272000, input = 2.5, output = 15.0 }] }",
+        "tiers = [{ input = 2.5, output = 15.0, above = 272000 }] }",
     ]
     found = read_models(tmp_path / "models.toml")
     assert found["m"].price == COSTS["tiers"][1]
