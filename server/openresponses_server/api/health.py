@@ -5,7 +5,7 @@ from __future__ import annotations
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from openresponses_server.errors import shutting_down
+from openresponses_server.errors import Outage, shutting_down
 from openresponses_server.requests.service import service_of
 
 _METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -25,8 +25,8 @@ async def ready(request: Request) -> JSONResponse:
     if gate.leaving:
         raise shutting_down()
     await monitor.seen()
-    if monitor.store_outage is not None:
-        raise monitor.store_outage
+    if (cause := monitor.store_outage) is not None:
+        raise Outage(cause.code, cause.message)
     state = {
         "status": "ready",
         "running": gate.running,

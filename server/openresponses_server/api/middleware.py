@@ -69,7 +69,7 @@ class ExactPathRouter:
                 raise RuntimeError("An answer failed after it had begun.") from error
             refusal = await self._handler(error)(request, error)
             await refusal(scope, receive, send)
-            # an exception object that is raised again would collect the frames of all requests
+            # where a frame refers to it, all of them would stay until the next garbage collection
             error.__traceback__ = None
 
     def _handler(self, error: Exception) -> ErrorHandler:

@@ -7,13 +7,13 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import Final
+from typing import Final, NamedTuple
 
 import structlog
 
 from openresponses_server.errors import Outage
 from openresponses_server.settings import Settings
-from openresponses_server.store.base import NO_ID, ResponseStore, StoreError
+from openresponses_server.store.base import NO_ID, ResponseStore, StoreError, no_answer
 from openresponses_server.store.logs.base import EventLog, LogError
 from openresponses_server.store.sql.sqlite_file import file_in_order
 from openresponses_server.store.stores import build_store, open_event_log
@@ -23,9 +23,23 @@ _INTERVAL: Final = 1.0  # seconds between two checks
 _TIMEOUT: Final = 3.0  # seconds after which a store that does not answer counts as out
 _LONGEST: Final = 15.0  # seconds for one check: longer than the wait for a connection or a lock
 _LOG_TIMEOUT: Final = 1.0
-_SILENT: Final = StoreError(StoreError.UNAVAILABLE, "The session store does not answer.")
-_UNKNOWN: Final = StoreError(StoreError.UNAVAILABLE, "The session store has not answered yet.")
 _log = structlog.get_logger(__name__)
+
+
+class OutageCause(NamedTuple):
+    """Why a store or a log is out, as its Outage says it."""
+
+    code: str
+    message: str
+
+    @classmethod
+    def of(cls, outage: Outage) -> OutageCause:
+        """That of this error."""
+        return cls(outage.code, outage.message)
+
+
+_SILENT: Final = OutageCause.of(no_answer())
+_UNKNOWN: Final = OutageCause(StoreError.UNAVAILABLE, "The session store has not answered yet.")
 
 
 class StoreMonitor:
@@ -40,21 +54,17 @@ class StoreMonitor:
         self._interval = interval
         self._timeout = timeout
         self._asked_at: float | None = None
-        self._store_outage: StoreError | None = _UNKNOWN
-        self._log_outage: LogError | None = None
+        self._store_outage: OutageCause | None = _UNKNOWN
+        self.log_outage: OutageCause | None = None
+        """Why the event log is out; None while it answers."""
         self._unseen = 2
         self._seen = asyncio.Event()
 
     @property
-    def store_outage(self) -> StoreError | None:
-        """The store's error; None while it accepts writes."""
+    def store_outage(self) -> OutageCause | None:
+        """Why the store is out; None while it accepts writes."""
         waited = 0.0 if self._asked_at is None else time.monotonic() - self._asked_at
         return self._store_outage or (_SILENT if waited > self._timeout else None)
-
-    @property
-    def log_outage(self) -> LogError | None:
-        """The event log's error; None while it answers."""
-        return self._log_outage
 
     @asynccontextmanager
     async def going(self) -> AsyncIterator[None]:
@@ -92,7 +102,7 @@ class StoreMonitor:
                 await self._store.probe()
             self._store_outage = None
         except StoreError as error:
-            self._store_outage = error
+            self._store_outage = OutageCause.of(error)
         except TimeoutError:
             self._store_outage = _SILENT
         finally:
@@ -104,9 +114,9 @@ class StoreMonitor:
     async def _look_at_log(self) -> None:
         try:
             await check_log(self._log)
-            self._log_outage = None
+            self.log_outage = None
         except LogError as error:
-            self._log_outage = error
+            self.log_outage = OutageCause.of(error)
 
 
 async def check_log(log: EventLog) -> None:
