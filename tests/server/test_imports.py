@@ -109,6 +109,13 @@ def test_the_service_loads_what_its_settings_need(
     assert heavy(APP.format(named, given)) & asked_for == loaded
 
 
+def test_the_doctor_loads_what_the_settings_need(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    asked = "doctor", "--store", "memory://", "--port", "0"
+    found = heavy("from openresponses_server.__main__ import main; main()", *asked)
+    assert found & {"alembic", "sqlalchemy"} == set()
+
+
 def test_a_database_that_is_in_order_is_not_waited_for(tmp_path: Path) -> None:
     file = tmp_path / "s.sqlite3"
     upgrade(database_url(f"sqlite:///{file}"))

@@ -7,7 +7,6 @@ import os
 import shutil
 import tempfile
 from collections.abc import Awaitable
-from importlib import import_module
 from pathlib import Path
 from typing import Final, Literal
 
@@ -166,8 +165,6 @@ def _key(asked: UpstreamCheck) -> CheckResult:
 
 async def _check_storage(settings: Settings) -> list[CheckResult]:
     """Check that the store can be written to and that the event log answers."""
-    # in a process of their own, missing migrations might take longer than is waited for
-    import_module("openresponses_server.store.sql.migrate")
     store, log = build_store(settings), open_event_log(settings.event_log)
     try:
         return [
@@ -180,14 +177,14 @@ async def _check_storage(settings: Settings) -> list[CheckResult]:
 
 
 async def _probe_store(store: ResponseStore) -> None:
-    await store.get(NO_ID)
-    await store.probe()
+    await store.get(NO_ID)  # makes missing tables, however long that takes
+    async with asyncio.timeout(_TIMEOUT):
+        await store.probe()
 
 
 async def _probe(what: str, shown: str, check: Awaitable[None]) -> CheckResult:
     try:
-        async with asyncio.timeout(_TIMEOUT):
-            await check
+        await check
     except Outage as outage:
         return CheckResult(what, "missing", f"{shown}: {outage.in_full}")
     except TimeoutError:

@@ -1,7 +1,9 @@
 """`doctor`: everything that `serve` and `run` need, each looked at by itself."""
 
+import asyncio
 import json
 import socket
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,10 +11,16 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 from msgspec import Struct
+from sqlalchemy import URL
 
+from openresponses_server.commands import checks
 from openresponses_server.commands.cli import main
 from openresponses_server.settings import Settings, UpstreamSettings
 from openresponses_server.settings.files import hashed
+from openresponses_server.store.memory import MemoryStore
+from openresponses_server.store.sql import sqlite
+from openresponses_server.store.sql.migrate import upgrade
+from openresponses_server.store.sql.store import SqlStore
 from tests.support.serving import respond, serving
 from tests.support.upstream import JSON, Script, ScriptedUpstream, refusal
 
@@ -150,6 +158,36 @@ def test_a_store_that_takes_nothing_is_missing(doctor: Doctor, tmp_path: Path) -
     found = doctor("--store", f"sqlite:///{tmp_path}/file/s.sqlite3")
     assert found["store"][0] == "missing"
     assert doctor("--event-log", "redis://:pass-word@127.0.0.1:9/0")["event log"][0] == "missing"
+
+
+def test_a_store_whose_tables_take_long_to_make_can_be_used(
+    doctor: Doctor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def make_slowly(url: URL) -> None:
+        time.sleep(0.2)
+        upgrade(url)
+
+    monkeypatch.setattr(checks, "_TIMEOUT", 0.1)
+    monkeypatch.setattr(sqlite, "make_tables", make_slowly)
+    monkeypatch.setattr(SqlStore, "probe", answering)
+    address = f"sqlite:///{tmp_path}/s.sqlite3"
+    assert doctor("--store", address)["store"] == ("ok", f"{tmp_path}/s.sqlite3 can be used")
+
+
+async def answering(_store: SqlStore) -> None:
+    """Without a thread, for which a busy machine may take longer than the test waits."""
+
+
+def test_a_store_that_does_not_answer_is_missing(doctor: Doctor, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def silent(_store: MemoryStore) -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(checks, "_TIMEOUT", 0.1)
+    monkeypatch.setattr(MemoryStore, "probe", silent)
+    assert doctor()["store"] == (
+        "missing",
+        "memory until the server ends does not answer within 0.1 seconds",
+    )
 
 
 def test_a_data_folder_that_takes_nothing_is_missing(doctor: Doctor, tmp_path: Path) -> None:
