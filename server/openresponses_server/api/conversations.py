@@ -23,7 +23,8 @@ from openresponses_bridge.protocol.input_items import InputItem
 from openresponses_bridge.protocol.request import CreateResponse
 from openresponses_bridge.protocol.secrets import items_without_secrets
 from openresponses_bridge.random_ids import random_id
-from openresponses_server.api.responses import count_reader, input_item, limit_of, order_of, page_shown
+from openresponses_server.api.parameters import limit_of, order_of
+from openresponses_server.api.responses import count_reader, input_item, page_shown
 from openresponses_server.errors import HttpError
 from openresponses_server.limits.requests import check_request
 from openresponses_server.requests.admission import check_references
@@ -139,8 +140,8 @@ async def _page(request: Request) -> Response:
         conversation_id,
         request.state.owner,
         after=asked.get("after"),
-        limit=limit_of(asked.get("limit", "20")),
-        order=order_of(asked.get("order", "desc")),
+        limit=limit_of(asked),
+        order=order_of(asked),
     )
     if page is None:
         raise unknown_conversation(conversation_id)

@@ -20,6 +20,7 @@ from openresponses_bridge.dialects.anthropic_messages import (
 )
 from openresponses_bridge.dialects.base import invalid
 from openresponses_bridge.models.information import EnrichedModelData
+from openresponses_server.api.parameters import flag_of
 from openresponses_server.errors import is_anthropic_client, is_google_client
 from openresponses_server.http.access import may_use
 from openresponses_server.requests.service import service_of
@@ -28,7 +29,6 @@ from openresponses_server.upstreams.routing import Router, unknown_model
 _CODEX: Final = "client_version"
 # its own requests, and those of the SDK within it
 _CLAUDE_CODE: Final = re.compile(r"claude-(code|cli)/")
-_SWITCH: Final = {"true": True, "1": True, "false": False, "0": False}
 
 
 async def list_models(request: Request) -> JSONResponse:
@@ -96,21 +96,13 @@ def model_meant(model: str, headers: Mapping[str, str], router: Router) -> str:
 
 
 async def _enriched(request: Request) -> list[EnrichedModelData]:
-    found = await service_of(request).listing.enriched(refresh=wants_refresh(request))
+    found = await service_of(request).listing.enriched(refresh=flag_of(request.query_params, "refresh"))
     return [model for model in found if may_use(model.id)]
 
 
 async def _listed(request: Request) -> list[dict[str, Any]]:
-    found = await service_of(request).listing.models(refresh=wants_refresh(request))
+    found = await service_of(request).listing.models(refresh=flag_of(request.query_params, "refresh"))
     return [model for model in found if may_use(model["id"])]
-
-
-def wants_refresh(request: Request) -> bool:
-    """Whether the upstreams' models must be listed again. Raises InvalidRequestError."""
-    wanted = request.query_params.get("refresh", "false")
-    if wanted not in _SWITCH:
-        raise invalid("refresh", f"it is true or false, not {wanted[:40]!r}")
-    return _SWITCH[wanted]
 
 
 # `GET /v1/usage`: the usage of the key's own responses.

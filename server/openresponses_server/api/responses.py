@@ -8,19 +8,24 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import anyio
-from starlette.datastructures import QueryParams
 from starlette.endpoints import HTTPEndpoint
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from openresponses_bridge.errors import InvalidRequestError
 from openresponses_bridge.protocol.codec import decode_request, encode, encode_sse, plain
 from openresponses_bridge.protocol.events import ErrorEvent
 from openresponses_bridge.protocol.response import ErrorPayload
+from openresponses_server.api.parameters import (
+    BEFORE_FIRST,
+    flag_of,
+    limit_of,
+    order_of,
+    starting_after_of,
+)
 from openresponses_server.api.responders import (
     ResponseForm,
     RunJsonResponder,
@@ -36,12 +41,10 @@ from openresponses_server.requests.prepared import PreparedRequest
 from openresponses_server.requests.service import Service, service_of
 from openresponses_server.runs.follow import remaining_stream
 from openresponses_server.runs.run import Run
-from openresponses_server.store.base import ListedItem, Order
+from openresponses_server.store.base import ListedItem
 
 # `GET /v1/responses/{id}/input_items` and `POST /v1/responses/{id}/cancel`.
 
-_MAX_LIMIT: Final = 100
-_ORDERS: Final = ("asc", "desc")
 # role of a message → type of its text part
 _TEXT_PART_TYPES: Final = {"assistant": "output_text"}
 
@@ -71,8 +74,8 @@ async def _page(request: Request) -> Response:
         request.state.owner,
         after=asked.get("after"),
         before=asked.get("before"),
-        limit=limit_of(asked.get("limit", "20")),
-        order=order_of(asked.get("order", "desc")),
+        limit=limit_of(asked),
+        order=order_of(asked),
     )
     if page is None:
         raise unknown_response(response_id)
@@ -105,25 +108,6 @@ def unknown_response(response_id: str) -> HttpError:
     return HttpError(404, f"Response with id '{response_id[:80]}' not found.", code="response_not_found")
 
 
-def limit_of(text: str) -> int:
-    """The number of elements of a page. Raises InvalidRequestError."""
-    if text.isascii() and text.isdecimal() and len(text) < 10 and 1 <= int(text) <= _MAX_LIMIT:
-        return int(text)
-    raise _invalid_param("limit", f"a number from 1 to {_MAX_LIMIT}", text)
-
-
-def order_of(text: str) -> Order:
-    """The order of a page. Raises InvalidRequestError."""
-    if text not in _ORDERS:
-        raise _invalid_param("order", " or ".join(_ORDERS), text)
-    return cast(Order, text)
-
-
-def _invalid_param(param: str, wanted: str, got: str) -> InvalidRequestError:
-    what = f"{param} is {wanted}, not {got[:40]!r}"
-    return InvalidRequestError(InvalidRequestError.INVALID_VALUE, what, param=param)
-
-
 def input_item(listed: ListedItem) -> dict[str, Any]:
     """The item with its id and, for a message, its content as parts."""
     raw: dict[str, Any] = {**plain(listed.item), "id": listed.id}
@@ -136,11 +120,6 @@ def input_item(listed: ListedItem) -> dict[str, Any]:
                 part.setdefault("annotations", [])
         raw["status"] = raw.get("status") or "completed"
     return raw
-
-
-_MAX_DIGITS: Final = 15  # digits; JSON readers lose precision beyond that
-_BEFORE_FIRST: Final = -1
-_BOOLEANS: Final = {"true": True, "1": True, "false": False, "0": False}
 
 
 async def create(request: Request) -> ASGIApp:
@@ -176,7 +155,7 @@ async def _stream_background(service: Service, run: Run, headers: dict[str, str]
     found = await service.store.standing(queued.id, run.owner)
     if found is None:
         raise unknown_response(queued.id)
-    frames = _with_cut_off_error(service, queued.id, service.runs.follower.follow(found, _BEFORE_FIRST))
+    frames = _with_cut_off_error(service, queued.id, service.runs.follower.follow(found, BEFORE_FIRST))
     return _event_stream(service, frames, headers)
 
 
@@ -211,7 +190,7 @@ class ResponseEndpoint(HTTPEndpoint):
         may send it."""
         service, owner = service_of(request), request.state.owner
         asked = request.query_params
-        streamed = "stream" in asked and _bool_param("stream", asked["stream"])
+        streamed = flag_of(asked, "stream")
         after = starting_after_of(asked)
         answer = partial(_replay, after=after) if streamed else _as_json
         return count_reader(service, owner, partial(answer, service, request.path_params["id"], owner))
@@ -251,26 +230,6 @@ async def _replay(service: Service, response_id: str, owner: str, after: int) ->
 
 def _event_stream(service: Service, frames: AsyncIterator[bytes], headers: dict[str, str]) -> Response:
     return StoredStream(frames, headers, service.settings.keep_alive)
-
-
-def starting_after_of(asked: QueryParams) -> int:
-    """The number of `starting_after`; -1 without one. Raises InvalidRequestError."""
-    return _event_number(asked["starting_after"]) if "starting_after" in asked else _BEFORE_FIRST
-
-
-def _bool_param(param: str, text: str) -> bool:
-    truth = _BOOLEANS.get(text.lower())
-    if truth is None:
-        what = f"{param} is true or false, not {text[:40]!r}"
-        raise InvalidRequestError(InvalidRequestError.INVALID_VALUE, what, param=param)
-    return truth
-
-
-def _event_number(text: str) -> int:
-    if text.isascii() and text.isdecimal() and len(text) <= _MAX_DIGITS:
-        return int(text)
-    what = f"starting_after is the number of an event, not {text[:40]!r}"
-    raise InvalidRequestError(InvalidRequestError.INVALID_VALUE, what, param="starting_after")
 
 
 # `/v1/responses/{id}/trace`: the trace of one response.

@@ -30,7 +30,7 @@ from openresponses_bridge.errors import InvalidRequestError
 from openresponses_bridge.protocol.codec import encode
 from openresponses_bridge.protocol.request import CreateResponse
 from openresponses_bridge.seal import Sealer
-from openresponses_server.api.models import wants_refresh
+from openresponses_server.api.parameters import flag_of
 from openresponses_server.api.responders import PARTS, DialectForm, RunStreamResponder
 from openresponses_server.errors import HttpError, failure
 from openresponses_server.http.access import may_use
@@ -201,7 +201,7 @@ async def models(request: Request) -> JSONResponse:
     """The models as LanguageModelChatInformation, and the changes since the version `since`. `?refresh=true`
     lists the upstreams' models again."""
     service = service_of(request)
-    enriched = await service.listing.enriched(refresh=wants_refresh(request))
+    enriched = await service.listing.enriched(refresh=flag_of(request.query_params, "refresh"))
     listed = [model.information() for model in enriched if may_use(model.id)]
     version = service.lists.record(listed)
     since = request.query_params.get("since")

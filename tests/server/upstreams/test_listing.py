@@ -163,6 +163,7 @@ def test_s10_who_wants_a_refresh_again_and_again_has_upstreams_asked_once_a_seco
         for _ in range(20):
             assert call(base, "GET", "/v1/models?refresh=true").json["data"][0]["context_window"] == 4096
         assert 1 <= listing.listed <= 5
+        assert call(base, "GET", "/v1/models?refresh=True").status == 200
         refused = call(base, "GET", "/v1/models?refresh=perhaps")
         assert (refused.status, refused.error["param"]) == (400, "refresh")
 

@@ -30,8 +30,9 @@ from openresponses_bridge.protocol.usage import (
 )
 from openresponses_bridge.sse import DONE, SSEDecoder
 from openresponses_server.api.inspector import HEADERS, INDEX, ROOT, files
+from openresponses_server.api.parameters import limit_of, starting_after_of, time_of
 from openresponses_server.api.responders import RunStreamResponder, StoredStream
-from openresponses_server.api.responses import count_reader, starting_after_of, unknown_response
+from openresponses_server.api.responses import count_reader, unknown_response
 from openresponses_server.errors import HttpError
 from openresponses_server.http.access import check_access
 from openresponses_server.http.headers import fields_of
@@ -94,10 +95,10 @@ async def listed(request: Request) -> Response:
             status=asked.get("status", ""),
             model=asked.get("model", ""),
             search=asked.get("search", ""),
-            since=_time(asked.get("since"), "since"),
-            until=_time(asked.get("until"), "until"),
+            since=time_of(asked, "since"),
+            until=time_of(asked, "until"),
         )
-        limit = _limit(asked.get("limit", str(_DEFAULT_ROWS)))
+        limit = limit_of(asked, _DEFAULT_ROWS, _MOST_ROWS)
         page = await page_of(listing, owner, wanted, asked.get("after") or None, limit)
     body = {"object": "list", "data": page.rows, "next": page.next}
     return Response(encode(body), media_type="application/json")
@@ -232,20 +233,6 @@ def _context_entry(origin: str, kind: str, label: str, value: Any, tokens: int) 
         "bytes": len(encode(value)),
         "tokens": max(tokens, 0),
     }
-
-
-def _limit(text: str) -> int:
-    if text.isascii() and text.isdecimal() and len(text) < 4 and 1 <= int(text) <= _MOST_ROWS:
-        return int(text)
-    raise invalid("limit", f"it is a number from 1 to {_MOST_ROWS}, not {text[:40]!r}")
-
-
-def _time(text: str | None, name: str) -> float | None:
-    if text is None:
-        return None
-    if text.isascii() and text.isdecimal() and len(text) <= 12:
-        return float(text)
-    raise invalid(name, f"it is a time in Unix seconds, not {text[:40]!r}")
 
 
 # A stream as lines of JSON for the inspector, each event with what is wrong with it (see

@@ -1,0 +1,70 @@
+"""Parameters in the query of a URL. One that can't be used raises InvalidRequestError with its name."""
+
+from __future__ import annotations
+
+from typing import Final, cast
+
+from starlette.datastructures import QueryParams
+
+from openresponses_bridge.dialects.base import invalid
+from openresponses_bridge.errors import InvalidRequestError
+from openresponses_server.store.base import Order
+
+BEFORE_FIRST: Final = -1
+"""`starting_after` of a whole stream."""
+_BOOLEANS: Final = {"true": True, "1": True, "false": False, "0": False}
+_ORDERS: Final = ("asc", "desc")
+_MAX_DIGITS: Final = 15  # JSON readers lose precision beyond that
+
+
+def flag_of(asked: QueryParams, name: str) -> bool:
+    """Whether this parameter is true; False without it."""
+    text = asked.get(name, "false")
+    truth = _BOOLEANS.get(text.lower())
+    if truth is None:
+        raise _unlike(name, "true or false", text)
+    return truth
+
+
+def limit_of(asked: QueryParams, default: int = 20, most: int = 100) -> int:
+    """`limit`: the number of elements of a page."""
+    text = asked.get("limit", str(default))
+    if not _is_number(text) or not 1 <= int(text) <= most:
+        raise _unlike("limit", f"a number from 1 to {most}", text)
+    return int(text)
+
+
+def order_of(asked: QueryParams) -> Order:
+    """`order` of a page; the newest first without it."""
+    text = asked.get("order", "desc")
+    if text not in _ORDERS:
+        raise _unlike("order", " or ".join(_ORDERS), text)
+    return cast(Order, text)
+
+
+def starting_after_of(asked: QueryParams) -> int:
+    """`starting_after`: the number of an event; `BEFORE_FIRST` without it."""
+    text = asked.get("starting_after")
+    if text is None:
+        return BEFORE_FIRST
+    if not _is_number(text):
+        raise _unlike("starting_after", "the number of an event", text)
+    return int(text)
+
+
+def time_of(asked: QueryParams, name: str) -> float | None:
+    """A time in Unix seconds; None without it."""
+    text = asked.get(name)
+    if text is None:
+        return None
+    if not _is_number(text):
+        raise _unlike(name, "a time in Unix seconds", text)
+    return float(text)
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) <= _MAX_DIGITS
+
+
+def _unlike(name: str, wanted: str, given: str) -> InvalidRequestError:
+    return invalid(name, f"it is {wanted}, not {given[:40]!r}")
