@@ -35,6 +35,16 @@ def inherited_environment(*more: str) -> dict[str, str]:
     return {name: os.environ[name] for name in (*_INHERITED, *more) if name in os.environ}
 
 
+def kill_group(pid: int) -> None:
+    """Kill the process, which leads a group of its own, and what it has started, also after it has ended; on
+    Windows the process alone."""
+    with suppress(ProcessLookupError, PermissionError):
+        if sys.platform == "win32":
+            os.kill(pid, signal.SIGTERM)
+        else:
+            os.killpg(pid, signal.SIGKILL)
+
+
 class ChildProcess:
     """A running program, with pipes for its input, output and standard error."""
 
@@ -78,8 +88,7 @@ class ChildProcess:
 
     def kill(self) -> None:
         """Kill the program and its children."""
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.pid, signal.SIGKILL)
+        kill_group(self.pid)
 
     async def stop(self, seconds: float, readers: Collection[asyncio.Task[None]] = ()) -> None:
         """End the program and its children: close its input, kill them after `seconds`. `readers` are the

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import re
-import signal
 import time
 from base64 import urlsafe_b64decode
 from collections.abc import Awaitable, Callable, Sequence
@@ -19,6 +17,7 @@ from openresponses_bridge.errors import WireError
 from openresponses_bridge.protocol.codec import decode_json
 from openresponses_server.errors import UpstreamError
 from openresponses_server.observation.recordings.masking import Secrets
+from openresponses_server.processes import kill_group
 from openresponses_server.upstreams.base import called
 from openresponses_server.upstreams.refusals import said_in
 
@@ -208,9 +207,5 @@ async def _beginning(stream: asyncio.StreamReader) -> bytes:
 
 async def _kill(process: asyncio.subprocess.Process) -> None:
     """End the program and what it has started."""
-    with suppress(ProcessLookupError, PermissionError):
-        if hasattr(os, "killpg"):
-            os.killpg(process.pid, signal.SIGKILL)
-        else:
-            process.kill()
+    kill_group(process.pid)
     await process.wait()

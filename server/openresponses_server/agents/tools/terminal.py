@@ -8,9 +8,7 @@ long, writes too much or is cancelled. A process that leaves the group (`setsid`
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
-from contextlib import suppress
 from typing import Any, Final
 
 import anyio
@@ -20,6 +18,7 @@ from openresponses_bridge.tools.errors import ToolInvocationError
 from openresponses_bridge.tools.registry import Tool
 from openresponses_bridge.tools.results import LanguageModelToolResult, ToolResultTextPart
 from openresponses_server.agents.tools.folder import Folder
+from openresponses_server.processes import kill_group
 
 MOST_SECONDS: Final = 600
 _SECONDS: Final = 60
@@ -116,7 +115,7 @@ async def _run(folder: Folder, command: str, seconds: float) -> LanguageModelToo
         with anyio.move_on_after(seconds) as limit:
             await _wait(process, output)
     finally:
-        _kill(process)
+        kill_group(process.pid)
         with anyio.CancelScope(shield=True):
             await process.aclose()
     if limit.cancelled_caught:
@@ -139,7 +138,7 @@ async def _wait(process: Process, output: _Output) -> None:
         async for data in process.stdout:
             output.append(data)
             if output.size > _MOST_OUTPUT:
-                _kill(process)
+                kill_group(process.pid)
                 break
         ended.set()
 
@@ -149,9 +148,3 @@ async def _wait(process: Process, output: _Output) -> None:
         with anyio.move_on_after(_DRAIN):
             await ended.wait()
         tasks.cancel_scope.cancel()
-
-
-def _kill(process: Process) -> None:
-    """Kill the whole process group, also after its leader has ended."""
-    with suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)
