@@ -25,6 +25,13 @@ async def end_tasks(tasks: Collection[asyncio.Task[None]]) -> None:
             task.result()
 
 
+def retrieve_exception(future: asyncio.Future[Any]) -> None:
+    """Retrieve the exception of a future that is done, and that perhaps nobody waits for any more: asyncio
+    would log it."""
+    if not future.cancelled():
+        future.exception()
+
+
 async def in_time(work: Coroutine[Any, Any, T], seconds: float) -> T:
     """Await `work` and return its result. Raises TimeoutError soon after this many seconds, even if the work
     ignores its first cancellation."""

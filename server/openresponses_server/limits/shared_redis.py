@@ -17,6 +17,7 @@ from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
 from openresponses_server.redis_clients import hasty_client
+from openresponses_server.tasks import retrieve_exception
 
 NOW: Final = "local t = redis.call('TIME'); local now = t[1] * 1000 + math.floor(t[2] / 1000)\n"
 """The beginning of a script: `now`, in milliseconds, by Redis' clock, so that the workers' do not matter."""
@@ -67,7 +68,8 @@ class SharedRedis:
             return None
         pending = asyncio.ensure_future(call())
         self._calls.add(pending)
-        pending.add_done_callback(self._discard_call)
+        pending.add_done_callback(self._calls.discard)
+        pending.add_done_callback(retrieve_exception)
         # In a task of its own: the client may mistake a cancellation for its own timeout, and the caller must
         # be able to stop waiting.
         done, _ = await asyncio.wait([pending], timeout=self._timeout)
@@ -99,9 +101,3 @@ class SharedRedis:
         """Close the connections."""
         with suppress(*_FAILURES):
             await self.client.aclose(close_connection_pool=True)
-
-    def _discard_call(self, pending: asyncio.Future[Any]) -> None:
-        """Retrieve the exception, also of a call that nobody waits for any more."""
-        self._calls.discard(pending)
-        if not pending.cancelled():
-            pending.exception()

@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from openresponses_server.http.flow import Sink
+from openresponses_server.tasks import retrieve_exception
 from openresponses_server.upstreams.base import Upstream, UpstreamReply, UpstreamRequest, UpstreamWrapper
 
 
@@ -167,4 +168,4 @@ class _SharedRequest:
             if self._opened.done():  # the readers got the end
                 raise
             self._opened.set_exception(error)
-            self._opened.exception()  # marks it as retrieved: perhaps no reader waits
+            retrieve_exception(self._opened)

@@ -24,7 +24,7 @@ from pydantic import ValidationError
 
 from openresponses_server.hosted.mcp.transports import Traffic, Transport, bounded
 from openresponses_server.settings import Limits
-from openresponses_server.tasks import LARGE, end_tasks, on_thread
+from openresponses_server.tasks import LARGE, end_tasks, on_thread, retrieve_exception
 
 T = TypeVar("T")
 _log = structlog.get_logger(__name__)
@@ -165,7 +165,7 @@ class McpConnection:
         task = asyncio.create_task(work(client))
         self._calls.add(task)
         task.add_done_callback(self._calls.discard)
-        task.add_done_callback(_retrieve)
+        task.add_done_callback(retrieve_exception)
         ended = asyncio.ensure_future(self._traffic.ended.wait())
         try:
             await asyncio.wait((task, ended), timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
@@ -196,7 +196,7 @@ class McpConnection:
                 return tools
         if self._listing is None or self._listing.done():  # those that come meanwhile get the same list
             self._listing = asyncio.create_task(self._new_list(), context=contextvars.Context())
-            self._listing.add_done_callback(_retrieve)
+            self._listing.add_done_callback(retrieve_exception)
         return await asyncio.shield(self._listing)
 
     async def _new_list(self) -> list[McpTool]:
@@ -276,12 +276,7 @@ class McpConnection:
         self._traffic.end(reason)
         if not self._ready.done():
             self._ready.set_exception(McpFailure(reason))
-            self._ready.exception()  # it may have no waiter any more
-
-
-def _retrieve(task: asyncio.Task[Any]) -> None:
-    if not task.cancelled():
-        task.exception()
+            retrieve_exception(self._ready)
 
 
 def _reason_of(error: BaseException, traffic: Traffic) -> str:
@@ -445,7 +440,7 @@ class McpConnections:
         task = asyncio.create_task(connection.close(), context=contextvars.Context())
         self._ending.add(task)
         task.add_done_callback(self._ending.discard)
-        task.add_done_callback(_retrieve)
+        task.add_done_callback(retrieve_exception)
 
     def _close_idle(self) -> None:
         loop = asyncio.get_running_loop()

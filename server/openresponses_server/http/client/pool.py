@@ -39,6 +39,7 @@ from openresponses_server.http.client.failures import ConnectError, cause_of, is
 from openresponses_server.http.client.proxies import Proxy, Tunnel, proxy_refusal
 from openresponses_server.http.client.upload import Upload
 from openresponses_server.settings import Timeouts
+from openresponses_server.tasks import retrieve_exception
 
 _LOOKUP_SECONDS: Final = 10.0  # for which the result of a look-up is used
 _NEXT_ADDRESS_SECONDS: Final = 0.25  # until the next address is tried in parallel (RFC 8305)
@@ -153,7 +154,7 @@ class Connector:
         since, look = self._lookups.get((host, port), (0.0, None))
         if look is None or (look.done() and (now - since > _LOOKUP_SECONDS or look.exception() is not None)):
             look = self._loop.create_task(self._look_up(host, port))
-            look.add_done_callback(_retrieve_exception)
+            look.add_done_callback(retrieve_exception)
             self._lookups[host, port] = now, look
         return await asyncio.shield(look)
 
@@ -195,12 +196,6 @@ def _proxy_errors(proxy: Proxy) -> Iterator[None]:
         what = "the proxy can't be reached"
         why = f"the proxy {proxy.address} can't be reached: {cause_of(error)}"
         raise ConnectError(what, why, permanent=is_permanent(error)) from error
-
-
-def _retrieve_exception(look: asyncio.Task[list[AddressInfo]]) -> None:
-    """Retrieve the exception, which asyncio would log if every waiter was cancelled."""
-    if not look.cancelled():
-        look.exception()
 
 
 _PROXY_AUTHENTICATION_REQUIRED: Final = 407  # RFC 9110, 15.5.8
