@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from redis.asyncio import Redis
 from redis.asyncio.connection import BlockingConnectionPool, ConnectionPool
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import RedisError
 
 if TYPE_CHECKING:
     from redis.asyncio.connection import AbstractConnection as _Connection
 else:
     _Connection = object
+
+
+REDIS_FAILURES: Final = (RedisError, OSError)
+"""The exceptions of a call that failed; `TimeoutError` is an OSError."""
 
 
 class _WithErrors(_Connection):

@@ -14,9 +14,8 @@ from typing import Any, Final, TypeVar
 
 import structlog
 from redis.asyncio import Redis
-from redis.exceptions import RedisError
 
-from openresponses_server.redis_clients import hasty_client
+from openresponses_server.redis_clients import REDIS_FAILURES, hasty_client
 from openresponses_server.tasks import retrieve_exception
 
 NOW: Final = "local t = redis.call('TIME'); local now = t[1] * 1000 + math.floor(t[2] / 1000)\n"
@@ -24,7 +23,6 @@ NOW: Final = "local t = redis.call('TIME'); local now = t[1] * 1000 + math.floor
 
 T = TypeVar("T")
 
-_FAILURES: Final = (RedisError, OSError, TimeoutError)
 _CONNECTIONS: Final = 16
 _UNAVAILABLE: Final = "limits_unavailable"
 _log = structlog.get_logger(__name__)
@@ -78,7 +76,7 @@ class SharedRedis:
         error = pending.exception() if done and not pending.cancelled() else TimeoutError()
         if error is None:
             return pending.result()
-        if not isinstance(error, _FAILURES):
+        if not isinstance(error, REDIS_FAILURES):
             raise error
         self._failed(name, _UNAVAILABLE)
         if not self.alone:
@@ -94,10 +92,10 @@ class SharedRedis:
 
     async def reconnect(self) -> None:
         """Use other connections from now on: those to a Redis that stopped are useless."""
-        with suppress(*_FAILURES):
+        with suppress(*REDIS_FAILURES):
             await self.client.connection_pool.disconnect(inuse_connections=False)
 
     async def close(self) -> None:
         """Close the connections."""
-        with suppress(*_FAILURES):
+        with suppress(*REDIS_FAILURES):
             await self.client.aclose(close_connection_pool=True)

@@ -56,12 +56,12 @@ class RunQueue:
     async def put(self, response_id: str, owner: str) -> None:
         """Queue this owner's run. Raises LogError if Redis does not answer in time; the entry may arrive
         anyway."""
-        from redis.exceptions import RedisError
+        from openresponses_server.redis_clients import REDIS_FAILURES
 
         try:
             async with asyncio.timeout(_TIMEOUT):
                 await self._redis.xadd(self._key, {_FIELD: response_id, _OWNER: owner})
-        except (RedisError, OSError, TimeoutError) as error:
+        except REDIS_FAILURES as error:
             raise LogError("The queue of runs can't be reached.") from error
 
     async def serve(self, claim: Claim, resume_waiting: ClaimWaiting, gate: Gate) -> None:
@@ -83,13 +83,15 @@ class RunQueue:
 
     async def _poll(self, look: Awaitable[bool]) -> bool:
         """Whether there was a run; False, after a pause, if that can't be known."""
-        from redis.exceptions import RedisError, ResponseError
+        from redis.exceptions import ResponseError
+
+        from openresponses_server.redis_clients import REDIS_FAILURES
 
         try:
             return await look
         except ResponseError:
             await self._create_group()
-        except (RedisError, StoreError, OSError) as error:
+        except (*REDIS_FAILURES, StoreError) as error:
             _log.warning("queue.failed", error=type(error).__name__)
             await asyncio.sleep(jittered(_PAUSE))
         except Exception:
@@ -103,13 +105,15 @@ class RunQueue:
 
     async def _create_group(self) -> None:
         """Create the consumer group, which is gone if Redis has lost its data."""
-        from redis.exceptions import RedisError, ResponseError
+        from redis.exceptions import ResponseError
+
+        from openresponses_server.redis_clients import REDIS_FAILURES
 
         try:
             await self._redis.xgroup_create(self._key, _GROUP, id="0", mkstream=True)
         except ResponseError:
             await asyncio.sleep(jittered(_PAUSE))  # another worker was quicker, or the error is another one
-        except (RedisError, OSError):
+        except REDIS_FAILURES:
             await asyncio.sleep(jittered(_PAUSE))
 
     async def _abandoned(self) -> list[Any]:

@@ -64,7 +64,7 @@ class RedisSignals:
         self._redis = redis_client(url, socket_timeout=_POLL + 5.0, socket_connect_timeout=5.0)
 
     async def cancel(self, response_id: str, worker: str) -> bool:
-        from redis.exceptions import RedisError
+        from openresponses_server.redis_clients import REDIS_FAILURES
 
         try:
             async with asyncio.timeout(_TIMEOUT):
@@ -72,11 +72,11 @@ class RedisSignals:
                     await self._redis.publish(_channel_of(worker), response_id)
                     or await self._redis.publish(_CHANNEL, response_id)
                 )
-        except (RedisError, OSError, TimeoutError):
+        except REDIS_FAILURES:
             return False
 
     async def listen(self, on_cancel: OnCancel) -> None:
-        from redis.exceptions import RedisError
+        from openresponses_server.redis_clients import REDIS_FAILURES
 
         while True:
             try:
@@ -86,7 +86,7 @@ class RedisSignals:
                         message = await heard.get_message(timeout=_POLL)
                         if message is not None:
                             _deliver(on_cancel, message["data"])
-            except (RedisError, OSError) as error:
+            except REDIS_FAILURES as error:
                 _log.warning("signals.failed", error=type(error).__name__)
             except Exception:
                 _log.exception("signals.internal_error")

@@ -19,16 +19,14 @@ from typing import Any, Final, TypeVar
 import structlog
 from msgspec import Struct
 from redis.asyncio import Redis
-from redis.exceptions import RedisError
 
 from openresponses_bridge.errors import WireError
 from openresponses_bridge.protocol.codec import decode_json, encode
-from openresponses_server.redis_clients import hasty_client, redis_client
+from openresponses_server.redis_clients import REDIS_FAILURES, hasty_client, redis_client
 from openresponses_server.tasks import end_tasks, jittered
 from openresponses_server.upstreams.choice import LONGEST, PROBE_SECONDS, Change, Route, State
 from openresponses_server.upstreams.routes import RouteTable
 
-_FAILURES: Final = (RedisError, OSError, TimeoutError)
 _TIMEOUT: Final = 0.5  # seconds for a call
 _POLL: Final = 5.0  # seconds that one wait for a message takes
 _PAUSE: Final = 1.0  # seconds until a lost connection is tried again
@@ -140,7 +138,7 @@ class RedisRoutes:
             await end_tasks(tasks)
             await self._send()
             for each in (self._redis, self._listening):
-                with suppress(*_FAILURES):
+                with suppress(*REDIS_FAILURES):
                     await each.aclose(close_connection_pool=True)
 
     async def _load(self) -> None:
@@ -166,7 +164,7 @@ class RedisRoutes:
                         message = await heard.get_message(timeout=_POLL)
                         if message is not None:
                             self._apply(message["data"])
-            except _FAILURES as error:
+            except REDIS_FAILURES as error:
                 _log.warning("routes.alone", error=type(error).__name__)
             except Exception:
                 _log.exception("routes.internal_error")
@@ -220,7 +218,7 @@ class RedisRoutes:
         try:
             async with asyncio.timeout(_TIMEOUT):
                 return await call()
-        except _FAILURES:
+        except REDIS_FAILURES:
             self._failed(name, "routes_unavailable")
             self._alone_until = time.monotonic() + _PAUSE
             return otherwise

@@ -11,9 +11,9 @@ from typing import Any, Final
 from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
-from redis.exceptions import AuthenticationError, BusyLoadingError, RedisError, ResponseError
+from redis.exceptions import AuthenticationError, BusyLoadingError, ResponseError
 
-from openresponses_server.redis_clients import redis_client
+from openresponses_server.redis_clients import REDIS_FAILURES, redis_client
 from openresponses_server.store.frames import Frames
 from openresponses_server.store.logs.base import LIFETIME, LINGER, MARKED, Appender, LogError, LogGone
 from openresponses_server.store.logs.redis_appends import Appends
@@ -80,7 +80,7 @@ class RedisLog:
             raise LogError from error
         except (AuthenticationError, ResponseError) as error:
             raise LogError("The event log refuses access.", str(error), permanent=True) from error
-        except (RedisError, OSError) as error:
+        except REDIS_FAILURES as error:
             raise LogError from error
 
     async def open(self, run_id: str) -> None:

@@ -17,8 +17,8 @@ from typing import Any, Final, cast
 import hiredis
 from redis.asyncio.connection import SSLConnection
 from redis.credentials import UsernamePasswordCredentialProvider
-from redis.exceptions import RedisError
 
+from openresponses_server.redis_clients import REDIS_FAILURES
 from openresponses_server.store.frames import Frames
 from openresponses_server.store.logs.base import Failed
 from openresponses_server.store.logs.redis_entries import DATA, ENTRY_ID, FIRST
@@ -46,7 +46,7 @@ class Appends:
         for _ in range(2):  # the connection may turn out to be lost
             try:
                 connection = await self._connected()
-            except (RedisError, OSError):
+            except REDIS_FAILURES:
                 return False
             if await connection.add(key, frames, _deny):
                 return True
@@ -85,7 +85,7 @@ class AppendConnection(asyncio.Protocol):
 
     @classmethod
     async def connect(cls, pool: Any, on_lost: Callable[[], None], most: int) -> AppendConnection:
-        """A new one, as the pool would connect. Raises RedisError and OSError."""
+        """A new one, as the pool would connect. Raises one of `REDIS_FAILURES`."""
         loop = asyncio.get_running_loop()
         given = pool.make_connection()
         made = partial(cls, on_lost, most)
