@@ -22,10 +22,9 @@ from starlette.types import Scope
 from openresponses_server.errors import HttpError
 from openresponses_server.http.headers import fields_of
 from openresponses_server.settings import Settings
-from openresponses_server.settings.hosts import LOOPBACK, Authority, authority_of, host_name
+from openresponses_server.settings.hosts import LOOPBACK, PORTS, Authority, authority_of, host_name
 
 _ANY: Final = "*"
-_PORTS: Final = {"http": 80, "https": 443}
 _PROBE_PATHS: Final = frozenset({"/healthz", "/readyz"})  # requested by IP address or by the name of a pod
 _ORIGIN: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]{0,63})://(.{1,320})")
 _BROWSER_HEADERS: Final = ("origin", "sec-fetch-site")  # headers that browsers set
@@ -99,7 +98,7 @@ def _parse_origin(origin: str) -> _AllowedOrigin | None:
 def _origin_at(scheme: str, authority: Authority) -> _AllowedOrigin:
     """The origin of this server's pages with this scheme: a proxy may terminate TLS."""
     return _AllowedOrigin(
-        scheme, authority.host, _PORTS.get(scheme) if authority.port is None else authority.port
+        scheme, authority.host, PORTS.get(scheme) if authority.port is None else authority.port
     )
 
 

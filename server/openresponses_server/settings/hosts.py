@@ -7,6 +7,8 @@ from ipaddress import AddressValueError, IPv6Address, ip_address
 from typing import Final, NamedTuple
 
 LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
+PORTS: Final = {"http": 80, "https": 443}
+"""The default ports of the schemes."""
 # a name or an IPv4 address, or an IPv6 address in brackets; then a port; no user before it
 _AUTHORITY: Final = re.compile(r"(?:([A-Za-z0-9._-]{1,255})|\[([0-9A-Fa-f:.]{2,45})\])(?::([0-9]{0,5}))?")
 

@@ -14,6 +14,7 @@ from openresponses_server.errors import UpstreamError
 from openresponses_server.http.client.upload import Upload
 from openresponses_server.observation.tracing import LONGEST, outgoing, tracer
 from openresponses_server.settings import Timeouts
+from openresponses_server.settings.hosts import PORTS
 from openresponses_server.upstreams.base import (
     HttpClient,
     HttpClientFactory,
@@ -105,7 +106,7 @@ def _server_attributes_of(address: str) -> dict[str, str | int]:
     parts = urlsplit(address)
     if not parts.hostname:
         return {}
-    port = parts.port or {"https": 443, "http": 80}.get(parts.scheme)
+    port = parts.port or PORTS.get(parts.scheme)
     found: dict[str, str | int] = {"server.address": parts.hostname}
     if port is not None:
         found["server.port"] = port

@@ -13,8 +13,8 @@ from msgspec import Meta, Struct
 
 from openresponses_bridge.errors import InvalidRequestError
 from openresponses_server.errors import HttpError
-from openresponses_server.http.client.connection import PORTS, ascii_host
-from openresponses_server.settings.hosts import authority_of
+from openresponses_server.http.client.connection import ascii_host
+from openresponses_server.settings.hosts import PORTS, authority_of
 
 Label = Annotated[str, Meta(min_length=1, max_length=128)]
 Names = Annotated[list[Annotated[str, Meta(max_length=256)]], Meta(max_length=1024)]

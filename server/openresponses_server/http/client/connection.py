@@ -19,6 +19,7 @@ from msgspec import Struct
 from openresponses_server.http.client.body import FairScheduler, ResponseBody, body_of
 from openresponses_server.http.client.failures import ConnectionLost, LocalProtocolError, RemoteProtocolError
 from openresponses_server.http.client.upload import Upload
+from openresponses_server.settings.hosts import PORTS
 
 _PIECE: Final = 256 * 1024  # bytes of a request written at once
 _MOST_HEAD_BYTES: Final = 64 * 1024  # bytes before, between and behind a body's, which a parser may keep
@@ -343,8 +344,6 @@ def _time_out(response: asyncio.Future[Http1Response]) -> None:
         response.set_exception(TimeoutError())
 
 
-PORTS: Final = {"http": 80, "https": 443}
-"""The default ports of the schemes."""
 _UNQUOTED: Final = "/:@!$&'()*+,;=~%-._"  # characters of a path that need no quoting, and `%`
 _OWN: Final = (
     ("user-agent", f"openresponses-bridge/{version('openresponses-bridge')}"),

@@ -11,8 +11,9 @@ from typing import Final
 from urllib.parse import unquote, urlsplit
 from urllib.request import getproxies_environment
 
-from openresponses_server.http.client.connection import PORTS, Origin, ascii_host, bracketed_host, is_literal
+from openresponses_server.http.client.connection import Origin, ascii_host, bracketed_host, is_literal
 from openresponses_server.http.client.failures import ConnectError
+from openresponses_server.settings.hosts import PORTS
 
 _MOST_HEAD_BYTES: Final = 16 * 1024  # bytes of an answer to CONNECT
 _END: Final = b"\r\n\r\n"
