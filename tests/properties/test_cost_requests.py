@@ -12,7 +12,7 @@ from openresponses_bridge.dialects.chat_completions import ChatOptions, to_chat
 from openresponses_bridge.dialects.gemini import from_gemini
 from openresponses_bridge.dialects.table import dialects
 from openresponses_bridge.protocol.codec import decode_request, encode
-from openresponses_bridge.schemas.rewriting import SchemaRewriter
+from openresponses_bridge.schemas.rewriting import SchemaRewriter, object_root
 from openresponses_bridge.seal import Sealer
 from tests.properties.test_cost_dialects import TIMES, grows
 
@@ -139,3 +139,39 @@ def test_e12_no_schema_grows_with_its_types(form: Any) -> None:
         "enum": [WORDS],
     }
     assert len(encode(SchemaRewriter(forms=[form]).rewrite(schema))) < 3 * len(encode(schema))
+
+
+ROOTS: dict[str, Callable[[int], dict[str, Any]]] = {
+    "alternatives": lambda times: {"anyOf": [{"properties": {"a": {"const": at}}} for at in range(times)]},
+    "alternatives of one definition": lambda times: {
+        "$defs": {
+            "a": {
+                "properties": {f"p{at}": {} for at in range(times)},
+                "required": [f"p{at}" for at in range(times)],
+            }
+        },
+        "anyOf": [{"$ref": "#/$defs/a"}] * times,
+    },
+    "definitions that double": lambda times: {
+        "$defs": {f"d{at}": {"anyOf": [{"$ref": f"#/$defs/d{at + 1}"}] * 2} for at in range(times)},
+        "$ref": "#/$defs/d0",
+    },
+    "definitions that follow each other": lambda times: {
+        "$defs": {f"d{at}": {"$ref": f"#/$defs/d{at + 1}"} for at in range(times)},
+        "$ref": "#/$defs/d0",
+    },
+    "alternatives within alternatives": lambda times: {
+        "oneOf": [{"allOf": [{"anyOf": [{"required": ["a"]}] * 10}] * 10}] * (times // 100)
+    },
+}
+
+
+@pytest.mark.parametrize("kind", ROOTS)
+def test_e12_alternatives_at_a_root(kind: str) -> None:
+    def spent(times: int) -> float:
+        schema = ROOTS[kind](times)
+        before = process_time()
+        object_root(schema)
+        return process_time() - before
+
+    assert grows(spent) < 3 * TIMES

@@ -188,7 +188,7 @@ class _Presenter:
     def function(self, declared_tool: DeclaredTool, namespace: NamespaceTool | None) -> None:
         tool: FunctionToolParam = declared_tool.tool
         strict = tool.strict if isinstance(tool.strict, bool) else None
-        parameters = tool.parameters or _NO_PARAMETERS
+        parameters = _of_object(tool.parameters or _NO_PARAMETERS)
         self._add(ToolKind.FUNCTION, tool.name, [tool.description or ""], parameters, namespace, strict)
 
     def custom(self, declared_tool: DeclaredTool, namespace: NamespaceTool | None) -> None:
@@ -212,11 +212,17 @@ class _Presenter:
             return
         kind = ToolKind.TOOL_SEARCH
         description, parameters = BUILTINS[kind]
-        self._add(kind, kind.value, [tool.description or description], tool.parameters or parameters)
+        parameters = _of_object(tool.parameters or parameters)
+        self._add(kind, kind.value, [tool.description or description], parameters)
 
     def namespace(self, declared_tool: DeclaredTool, _namespace: NamespaceTool | None) -> None:
         for member in located(declared_tool.tool.tools, f"{declared_tool.where}.tools"):
             self.present(member, declared_tool.tool)
+
+
+def _of_object(parameters: dict[str, Any]) -> dict[str, Any]:
+    """The schema with its type, which some clients leave out, or null: a call's arguments are an object."""
+    return parameters if parameters.get("type") == "object" else {**parameters, "type": "object"}
 
 
 def _grammar(format: dict[str, Any]) -> str:

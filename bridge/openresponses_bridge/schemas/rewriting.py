@@ -6,8 +6,9 @@ looked into.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
-from typing import Any, Final, Literal
+from collections.abc import Callable, Collection, Iterable, Mapping
+from itertools import islice
+from typing import Any, Final, Literal, NamedTuple
 
 from openresponses_bridge.diagnostics import Diagnostics
 
@@ -42,11 +43,11 @@ class SchemaRewriter:
         self.changes: dict[str, None] = {}
 
     def rewrite(self, schema: Schema) -> Schema:
-        """The schema of a tool's parameters."""
-        found: Schema = self._schema(schema)
-        if self._object_root and found.get("type") != "object":
-            self.changes["a root that is not of type object, set to it"] = None
-            found = {**found, "type": "object"}
+        """The schema, at its root."""
+        root = object_root(schema) if self._object_root else schema
+        if root is not schema:
+            self.changes[ONE_ROOT] = None
+        found: Schema = self._schema(root)
         return found
 
     def _schema(self, schema: Any) -> Any:
@@ -147,6 +148,137 @@ def _closed_objects(schema: Schema) -> Schema | None:
     if schema.get("type") != "object" or "properties" not in schema or "additionalProperties" in schema:
         return None
     return {**schema, "additionalProperties": False}
+
+
+ONE_ROOT: Final = "alternatives at the root written as one object"
+"""What `object_root` does, for diagnostics."""
+_CHOICES: Final = ("anyOf", "oneOf")
+_NOT_AT_ROOT: Final = frozenset({*_CHOICES, "allOf", "$ref", "not", "enum", "const"})
+_MOST_LEVELS: Final = 16  # of alternatives within alternatives
+_MOST_MEMBERS: Final = 20_000  # properties, names and alternatives that are looked at
+
+
+def object_root(schema: Schema) -> Schema:
+    """The schema of an object whose root has no alternatives, as some servers want it for a tool's
+    parameters: it has the properties of all alternatives, and requires those that all of them require. It
+    takes what the schema takes, and more. The same schema if its root has none."""
+    if _NOT_AT_ROOT.isdisjoint(schema):
+        return schema
+    merged = _RootReader(schema).members(schema)
+    found = {keyword: value for keyword, value in schema.items() if keyword not in _NOT_AT_ROOT}
+    found |= {"type": "object", "properties": merged.properties}
+    found.pop("required", None)
+    if merged.required:
+        found["required"] = list(merged.required)
+    return found | ({"additionalProperties": False} if merged.closed else {})
+
+
+class _Members(NamedTuple):
+    """What a schema says of an object's members: name → schema, the required names, whether there may be no
+    others."""
+
+    properties: dict[str, Any]
+    required: dict[str, None]
+    closed: bool
+
+
+_ANY_MEMBERS: Final = _Members({}, {}, False)
+
+
+class _RootReader:
+    """Reads the members of the object that a schema describes. References lead to the definitions of `root`;
+    one that leads into itself, and what is beyond the limits, says nothing."""
+
+    def __init__(self, root: Schema) -> None:
+        self._root = root
+        self._left = _MOST_MEMBERS
+        self._open: set[str] = set()
+
+    def members(self, schema: Schema, level: int = 0) -> _Members:
+        """Those of a schema, in its own words and those of its alternatives."""
+        given = schema.get("properties")
+        properties = dict(islice(given.items(), self._most())) if isinstance(given, dict) else {}
+        self._left -= len(properties)
+        names = [each for each in self._listed(schema, "required") if isinstance(each, str)]
+        own = _Members(properties, dict.fromkeys(names), schema.get("additionalProperties") is False)
+        if level == _MOST_LEVELS:
+            return own
+        parts = [own, *self._each(schema, "allOf", level)]
+        parts += [_any_of(self._each(schema, keyword, level)) for keyword in _CHOICES]
+        parts.append(self._referred(schema.get("$ref"), level))
+        return _all_of(parts)
+
+    def _each(self, schema: Schema, keyword: str, level: int) -> list[_Members]:
+        listed = self._listed(schema, keyword)
+        return [
+            self.members(each, level + 1)
+            for each in listed
+            if isinstance(each, dict) and _may_be_object(each)
+        ]
+
+    def _listed(self, schema: Schema, keyword: str) -> list[Any]:
+        given = schema.get(keyword)
+        listed = given[: self._most()] if isinstance(given, list) else []
+        self._left -= len(listed)
+        return listed
+
+    def _referred(self, reference: Any, level: int) -> _Members:
+        found: Any = self._root
+        if not isinstance(reference, str) or not reference.startswith("#/") or reference in self._open:
+            return _ANY_MEMBERS
+        for name in reference[2:].split("/"):
+            found = found.get(name.replace("~1", "/").replace("~0", "~")) if isinstance(found, dict) else None
+        if not isinstance(found, dict) or not self._most():
+            return _ANY_MEMBERS
+        self._left -= 1
+        self._open.add(reference)
+        members = self.members(found, level + 1)
+        self._open.remove(reference)
+        return members
+
+    def _most(self) -> int:
+        return max(self._left, 0)
+
+
+def _may_be_object(schema: Schema) -> bool:
+    kind = schema.get("type", "object")
+    return kind == "object" or (isinstance(kind, list) and "object" in kind)
+
+
+def _all_of(parts: Iterable[_Members]) -> _Members:
+    """What holds where each of these does."""
+    properties: dict[str, list[Any]] = {}
+    required: dict[str, None] = {}
+    closed = False
+    for part in parts:
+        for name, schema in part.properties.items():
+            properties.setdefault(name, []).append(schema)
+        required |= part.required
+        closed = closed or part.closed
+    return _Members({name: _joined("allOf", each) for name, each in properties.items()}, required, closed)
+
+
+def _any_of(parts: list[_Members]) -> _Members:
+    """What holds where any of these does."""
+    if not parts:
+        return _ANY_MEMBERS
+    properties: dict[str, list[Any]] = {}
+    for part in parts:
+        for name, schema in part.properties.items():
+            properties.setdefault(name, []).append(schema)
+    required = {name: None for name in parts[0].required if all(name in each.required for each in parts)}
+    closed = all(part.closed for part in parts)
+    return _Members({name: _joined("anyOf", each) for name, each in properties.items()}, required, closed)
+
+
+def _joined(keyword: str, schemas: list[Any]) -> Any:
+    """One schema of several for the same member. Each is compared with two others only, which finds the usual
+    repetitions."""
+    different = schemas[:1]
+    for each in schemas[1:]:
+        if each != different[0] and each != different[-1]:
+            different.append(each)
+    return different[0] if len(different) == 1 else {keyword: different}
 
 
 _ABOUT_TYPE: Final[Mapping[str, tuple[str, ...]]] = {

@@ -416,3 +416,55 @@ def test_case_54_the_others_keep_theirs() -> None:
     assert sent("chat", whole, unanswered_calls="answer")[0] == sent("chat", whole)[0]
     with pytest.raises(InvalidRequestError, match="no tool call before it"):
         sent("chat", {"input": [output()]}, unanswered_calls="answer")
+
+
+# ── 56: tools whose schema has alternatives at its root ──────────────────────────────────────────────
+FORMS = {
+    "oneOf": [
+        {"type": "object", "properties": {"mode": {"const": "create"}, "name": {}}, "required": ["mode"]},
+        {"type": "object", "properties": {"mode": {"const": "delete"}, "id": {}}, "required": ["mode"]},
+    ]
+}
+ONE_OBJECT = {
+    "type": "object",
+    "properties": {"mode": {"anyOf": [{"const": "create"}, {"const": "delete"}]}, "name": {}, "id": {}},
+    "required": ["mode"],
+}
+
+
+def with_tool(parameters: Json) -> Json:
+    return {"input": "Hi", "tools": [{"type": "function", "name": "update", "parameters": parameters}]}
+
+
+def schema_of(body: Json) -> Json:
+    """The schema of the only tool."""
+    tool: Json = body["tools"][0]
+    found: Json = tool.get("input_schema") or tool.get("parameters") or tool["function"]["parameters"]
+    return found
+
+
+@pytest.mark.parametrize("dialect", UPSTREAMS)
+def test_case_56_alternatives_at_the_root_are_one_object(dialect: str) -> None:
+    options = {"schema_forms": ["object_root"]} if dialect == "chat" else {}
+    body, diagnostics = sent(dialect, with_tool(FORMS), **options)
+    assert schema_of(body) == ONE_OBJECT
+    assert list(losses(diagnostics).values()) == ["alternatives at the root written as one object"]
+
+
+def test_case_56_a_namespace_keeps_its_tools_where_openai_knows_it() -> None:
+    tool = {"type": "function", "name": "update", "parameters": FORMS}
+    space = {"type": "namespace", "name": "app", "description": "d", "tools": [tool]}
+    body, diagnostics = sent("responses", {"input": "Hi", "tools": [space]})
+    assert body["tools"][0]["tools"][0]["parameters"] == FORMS
+    assert losses(diagnostics) == {}
+
+
+@pytest.mark.parametrize("name", ["openai", "azure", "openrouter", "github-copilot", "litellm"])
+def test_case_56_providers_that_refuse_alternatives(name: str) -> None:
+    assert "object_root" in profile(name).dialects["chat"].options["schema_forms"]
+
+
+@pytest.mark.parametrize("dialect", ["chat", "anthropic"])
+@pytest.mark.parametrize("parameters", [FORMS, {"type": None, "properties": {}}, {"properties": {}}])
+def test_case_56_a_tools_schema_is_of_type_object(dialect: str, parameters: Json) -> None:
+    assert schema_of(sent(dialect, with_tool(parameters))[0])["type"] == "object"

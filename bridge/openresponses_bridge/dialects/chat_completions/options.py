@@ -95,8 +95,8 @@ class ChatOptions(Struct, frozen=True, kw_only=True):
     """Keywords that are left out of the schemas of tools and answers, each with a loss."""
     schema_forms: frozenset[Form] = frozenset()
     """What the schemas of tools and answers have to be rewritten to, each with a loss: `const_as_enum`,
-    lists of types as `types_as_nullable` or `types_as_any_of`, `arrays_with_items`, `closed_objects`,
-    `object_root`."""
+    lists of types as `types_as_nullable` or `types_as_any_of`, `arrays_with_items`, `closed_objects`, and for
+    tools, whose alternatives at the root become one object, `object_root`."""
     prefill: bool = True
     """Whether a conversation may end with the assistant's message; otherwise a user's `Continue.` follows."""
     wrap_arguments: bool = False

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Final, Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from openresponses_bridge.calls.call_ids import sent_call_id
 from openresponses_bridge.calls.declarations import (
@@ -56,7 +57,9 @@ from openresponses_bridge.protocol.beyond import names_of, restore_fields
 from openresponses_bridge.protocol.codec import plain, without_extra
 from openresponses_bridge.protocol.ids import accepted_id
 from openresponses_bridge.protocol.request import CreateResponse, ForeignFields
+from openresponses_bridge.protocol.tools import FunctionToolParam
 from openresponses_bridge.protocol.unknown import UnknownItem, UnknownTool
+from openresponses_bridge.schemas.rewriting import ONE_ROOT, object_root
 from openresponses_bridge.seal import is_envelope
 
 _Plain = dict[str, Any]
@@ -554,7 +557,13 @@ def _tools(
 
 
 def _superset(tool: Any, where: str, options: ResponsesOptions, diagnostics: Diagnostics) -> list[Any]:
-    """A tool for a server that knows OpenAI's: as it came, but a search as that server takes it."""
+    """A tool for a server that knows OpenAI's: as it came, but a search as that server takes it. A function
+    that stands alone is refused there with alternatives at the root of its schema."""
+    if isinstance(tool, FunctionToolParam) and tool.parameters:
+        parameters = object_root(tool.parameters)
+        if parameters is not tool.parameters:
+            diagnostics.loss(f"{where}.parameters", ONE_ROOT)
+            tool = replace(tool, parameters=parameters)
     if not isinstance(tool, UnknownTool) or not is_search(tool.type):
         return [published(tool)]
     form = options.search_form

@@ -58,6 +58,7 @@ from openresponses_bridge.dialects.base import (
 from openresponses_bridge.errors import InvalidRequestError
 from openresponses_bridge.protocol.request import CreateResponse
 from openresponses_bridge.protocol.unknown import UnknownTool, UnknownToolChoice
+from openresponses_bridge.schemas.rewriting import ONE_ROOT, object_root
 from openresponses_bridge.seal import Sealer
 
 _MODES: Final = {"auto": "auto", "required": "any", "none": "none"}
@@ -96,8 +97,11 @@ def _function(view: FunctionView, facts: ModelFacts, diagnostics: Diagnostics) -
     body: dict[str, Any] = {"name": view.name}
     if view.description:
         body["description"] = view.description
-    body["input_schema"] = {"type": "object", **view.parameters}
-    if view.strict and facts.structured and is_closed(view.parameters):
+    parameters = object_root(view.parameters)
+    if parameters is not view.parameters:
+        diagnostics.loss(f"tools.{view.name}.input_schema", ONE_ROOT)
+    body["input_schema"] = parameters
+    if view.strict and facts.structured and is_closed(parameters):
         body["strict"] = True
     elif view.strict:
         diagnostics.loss(f"tools.{view.name}.strict", "not enforced")
