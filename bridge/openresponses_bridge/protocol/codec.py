@@ -31,9 +31,9 @@ from openresponses_bridge.protocol.lenient import (
     Strict,
     build,
     build_struct,
+    completed,
     path_as_sent,
     with_flat_tools,
-    with_types,
 )
 from openresponses_bridge.protocol.request import (
     CompactRequest,
@@ -405,10 +405,11 @@ def _request(decoder: msgspec.json.Decoder[T], struct: type[T], data: bytes | st
     except REFUSED:
         pass
     value, paths = with_flat_tools(request_object(data))
-    typed = with_types(struct, value)
-    if typed is not None:
+    whole = completed(struct, value)
+    if whole is not None:
+        value = whole
         with suppress(*REFUSED):
-            return decode_exact(decoder, struct, _encoder.encode(typed), typed)
+            return decode_exact(decoder, struct, _encoder.encode(whole), whole)
     try:
         kept, beyond = unknown_of(struct).kept(value)
         request: T = build_struct(struct, kept, Strict())

@@ -184,19 +184,43 @@ _KINDS: dict[type, str] = {
 }
 
 
-def with_types(struct: type[Any], value: dict[str, Any]) -> dict[str, Any] | None:
-    """A parsed request with the missing types of its items and tools filled in where their other fields show
-    them, as most clients send messages without; None when no type is missing."""
-    typed: dict[str, Any] = {}
+def completed(struct: type[Any], value: dict[str, Any]) -> dict[str, Any] | None:
+    """A parsed request with what clients leave out of its items and tools; None when nothing is left out.
+    Types are those that the other fields show, as most clients send messages without; reasoning gets a
+    summary. An output that names no call becomes a user's message, as Codex's app tells one thread what
+    another one said."""
+    made: dict[str, Any] = {}
     for name, slot in vocabulary.CHILDREN[struct].items():
         given = value.get(name)
         if slot.infer is None or not isinstance(given, list):
             continue
-        bare = [isinstance(each, dict) and each.get("type") is None for each in given]
-        if any(bare):
-            pairs = zip(given, bare, strict=True)
-            typed[name] = [{**each, "type": slot.infer(each)} if lacks else each for each, lacks in pairs]
-    return value | typed if typed else None
+        found = [_completed(each, slot) if isinstance(each, dict) else each for each in given]
+        if any(one is not other for one, other in zip(found, given, strict=True)):
+            made[name] = found
+    return value | made if made else None
+
+
+def _completed(given: dict[str, Any], slot: Slot) -> dict[str, Any]:
+    assert slot.infer is not None
+    found = {**given, "type": slot.infer(given)} if given.get("type") is None else given
+    kind = found["type"]
+    if slot is not vocabulary.INPUT_ITEMS or not isinstance(kind, str):
+        return found
+    if kind == "reasoning" and found.get("summary") is None:
+        return {**found, "summary": []}
+    names_none = kind in _OUTPUTS and not found.get("call_id")
+    return _message_of(found) if names_none and isinstance(found.get("output"), str | list) else found
+
+
+_OUTPUTS: Final = ("function_call_output", "custom_tool_call_output")
+
+
+def _message_of(output: dict[str, Any]) -> dict[str, Any]:
+    said = output["output"]
+    parts = [{"type": "input_text", "text": said}] if isinstance(said, str) else said
+    names = [each for each in (output.get("namespace"), output.get("name")) if isinstance(each, str) and each]
+    head = [{"type": "input_text", "text": f"[output of {'.'.join(names)}]"}] if names else []
+    return {"type": "message", "role": "user", "content": [*head, *parts]}
 
 
 _NESTED_TOOLS: Final = ("function", "custom")

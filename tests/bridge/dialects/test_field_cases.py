@@ -468,3 +468,49 @@ def test_case_56_providers_that_refuse_alternatives(name: str) -> None:
 @pytest.mark.parametrize("parameters", [FORMS, {"type": None, "properties": {}}, {"properties": {}}])
 def test_case_56_a_tools_schema_is_of_type_object(dialect: str, parameters: Json) -> None:
     assert schema_of(sent(dialect, with_tool(parameters))[0])["type"] == "object"
+
+
+# ── 57: outputs that name no call, reasoning without a summary ───────────────────────────────────────
+TOLD = {
+    "type": "function_call_output",
+    "id": "fco_1",
+    "namespace": "codex_app",
+    "name": "create_thread",
+    "output": "<codex_delegation>Tidy up.</codex_delegation>",
+    "internal_chat_message_metadata_passthrough": {},
+}
+AS_MESSAGE = {
+    "type": "message",
+    "role": "user",
+    "content": [
+        {"type": "input_text", "text": "[output of codex_app.create_thread]"},
+        {"type": "input_text", "text": "<codex_delegation>Tidy up.</codex_delegation>"},
+    ],
+}
+
+
+@pytest.mark.parametrize("dialect", UPSTREAMS)
+@pytest.mark.parametrize("more", [{}, {"call_id": ""}, {"call_id": None}], ids=["left out", "empty", "null"])
+def test_case_57_an_output_that_names_no_call_is_the_users_message(dialect: str, more: Json) -> None:
+    around = [message("user", "Hi"), call("c1")], [output("c1")]
+    body, diagnostics = sent(dialect, {"input": [*around[0], TOLD | more, *around[1]]})
+    expected, said = sent(dialect, {"input": [*around[0], AS_MESSAGE, *around[1]]})
+    assert body == expected
+    assert list(diagnostics) == list(said)
+
+
+def test_case_57_its_output_may_be_parts() -> None:
+    parts = [
+        {"type": "input_text", "text": "a"},
+        {"type": "input_image", "image_url": "data:image/png;base64,AA=="},
+    ]
+    item = {"type": "custom_tool_call_output", "output": parts}
+    body, _ = sent("responses", {"input": [item, {"type": "of_tomorrow"}]})
+    assert body["input"] == [{"type": "message", "role": "user", "content": parts}, {"type": "of_tomorrow"}]
+
+
+@pytest.mark.parametrize("more", [{}, {"summary": None}], ids=["left out", "null"])
+def test_case_57_reasoning_without_a_summary_has_an_empty_one(more: Json) -> None:
+    item = {"type": "reasoning", "id": "rs_1", "encrypted_content": "gAAA", **more}
+    body, _ = sent("responses", {"input": [message("user", "Hi"), item, message("assistant", "Hello")]})
+    assert body["input"][1] == {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "gAAA"}
