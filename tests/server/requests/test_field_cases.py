@@ -185,3 +185,23 @@ def test_case_54_calls_without_outputs_are_answered_for_clients_of_other_apis(pa
     assert "no tool output answers the call 'c1'" in refused.error["message"]
     if path == "/v1/chat/completions":
         assert (refused.error["code"], refused.error["param"]) == ("unpaired_tool_call", "messages")
+
+
+SAYS_NOTHING = {
+    "reasoning alone": [chat.chunk(reasoning_content="Hm."), chat.chunk("stop"), chat.DONE],
+    "nothing": [chat.chunk("stop"), chat.DONE],
+}
+
+
+@pytest.mark.parametrize("said", SAYS_NOTHING)
+def test_case_58_an_answer_of_ours_without_text_comes_back(said: str) -> None:
+    asked = [{"role": "user", "content": "Hi"}]
+    with ScriptedUpstream({"m": Script(SAYS_NOTHING[said])}) as upstream:
+        with serving(Settings(upstreams=[UpstreamSettings(url=upstream.url)])) as base:
+            first = call(base, "POST", "/v1/chat/completions", {"model": "m", "messages": asked})
+            answer = first.json["choices"][0]["message"]
+            assert answer["content"] is None
+            asked += [answer, {"role": "user", "content": "Go on"}]
+            assert call(base, "POST", "/v1/chat/completions", {"model": "m", "messages": asked}).status == 200
+        told = [each["content"] for each in upstream.received[-1].body["messages"]]
+    assert told == ["Hi", "Go on"]

@@ -152,16 +152,13 @@ class MessageReader:
             said = [ct.OutputTextParam(content)] if isinstance(content, str) and content else content
             content = [*(said or []), ct.RefusalContent(refusal)]
         content = self._cited(message, content)
-        if content:
+        if content:  # an answer may have none, and clients send it back
             self.items.append(ii.MessageParam("assistant", content))
-        before = len(self.items)
         for call in message.each("tool_calls"):
             self._call(call)
         function = message.maybe_inner("function_call")
         if function is not None:
             self._legacy_call(function)
-        if content is None and len(self.items) == before:
-            raise invalid(message.at("content"), "is required where there are no tool calls")
 
     def _cited(self, message: Fields, content: str | list[Any] | None) -> str | list[Any] | None:
         """The content with the citations of web addresses in it. They count in all of the text, so that there
@@ -241,10 +238,8 @@ class MessageReader:
             raise _unpaired(message.at(field), "no tool call before it has this name or id")
         output = waiting.pop(0)
         content = content_of(message, BROUGHT)
-        if content is None:
-            raise invalid(message.at("content"), "is required")
         message.skip("name")
-        self.items.append(output(call_id, content))
+        self.items.append(output(call_id, content or ""))
 
 
 _ROLES: dict[str, Callable[[MessageReader, Fields, str], None]] = {

@@ -490,7 +490,6 @@ def test_the_choice_among_tools(fields: Json, expected: Any) -> None:
             {"messages": [{"role": "user", "content": [{"type": "file", "file": {"filename": "a"}}]}]},
             "messages[0].content[0].file.file_data",
         ),
-        ({"messages": [{"role": "assistant"}]}, "messages[0].content"),
         (
             {"messages": [{"role": "assistant", "tool_calls": [{"function": {}}]}]},
             "messages[0].tool_calls[0].id",
@@ -516,7 +515,6 @@ def test_the_choice_among_tools(fields: Json, expected: Any) -> None:
             "messages[0].tool_calls[0].function.arguments",
         ),
         ({"messages": [{"role": "tool", "content": "x"}]}, "messages[0].tool_call_id"),
-        ({"messages": [CALLED, {"role": "tool", "tool_call_id": "c1"}]}, "messages[1].content"),
         ({"temperature": "hot"}, "temperature"),
         ({"stream": 1}, "stream"),
         ({"max_tokens": 0}, "max_tokens"),
@@ -681,3 +679,17 @@ def test_other_annotations_are_losses(annotation: Any) -> None:
     content, losses = cited({"type": "url_citation", "url_citation": CITED}, content=parts)
     assert content == [ct.OutputTextParam("Hi"), ct.OutputTextParam(" there")]
     assert len(losses) == 1
+
+
+@pytest.mark.parametrize("content", [{}, {"content": None}])
+def test_case_58_messages_without_content(content: Json) -> None:
+    tool = {"role": "tool", "tool_call_id": "c1", **content}
+    request, diagnostics = from_chat(
+        json.dumps({"model": "m", "messages": [CALLED, tool, {"role": "assistant", **content}]}).encode()
+    )
+    assert [each["type"] for each in json.loads(encode(request.input))] == [
+        "function_call",
+        "function_call_output",
+    ]
+    assert json.loads(encode(request.input))[1]["output"] == ""
+    assert list(diagnostics) == []
