@@ -35,6 +35,8 @@ class ModelFacts(Struct, frozen=True):
     """How a request turns thinking off: by not asking for it, by this `thinking.type`, or not at all."""
     forced_calls: bool = True
     """Whether a request may require a tool call."""
+    system_turns: bool = False
+    """Whether a message of the system may stand within the conversation."""
 
 
 class MessagesOptions(Struct, frozen=True, kw_only=True):
@@ -66,11 +68,12 @@ DEFAULT_OPTIONS: Final = MessagesOptions()
 _EFFORTS = ("low", "medium", "high", "max")
 _MORE_EFFORTS = ("low", "medium", "high", "xhigh", "max")
 _UNKNOWN_CLAUDE: Final = ModelFacts(
-    32_000, "adaptive", True, False, _MORE_EFFORTS, known=False, prefill=False
+    32_000, "adaptive", True, False, _MORE_EFFORTS, known=False, prefill=False, system_turns=True
 )
 _UNKNOWN: Final = ModelFacts(8_192, "budget", known=False, unthinking="disabled")
 _ADAPTIVE: Final = ModelFacts(128_000, "adaptive", True, False, _MORE_EFFORTS, prefill=False)
-_FABLE_5: Final = replace(_ADAPTIVE, unthinking="impossible")
+_INSTRUCTED: Final = replace(_ADAPTIVE, system_turns=True)
+_FABLE_5: Final = replace(_INSTRUCTED, unthinking="impossible")
 
 # An unknown model of a known family gets the facts of the newest model of that family, as a guess.
 _FACTS: Final[dict[str, ModelFacts]] = {
@@ -86,16 +89,16 @@ _FACTS: Final[dict[str, ModelFacts]] = {
     "claude-opus-4-5": ModelFacts(64_000, "budget", True),
     "claude-opus-4-6": ModelFacts(128_000, "adaptive", True, True, _EFFORTS, prefill=False),
     "claude-opus-4-7": _ADAPTIVE,
-    "claude-opus-4-8": _ADAPTIVE,
-    "claude-opus-5": replace(_ADAPTIVE, unthinking="disabled"),
-    "claude-opus-5-5": replace(_ADAPTIVE, unthinking="impossible", forced_calls=False),
+    "claude-opus-4-8": _INSTRUCTED,
+    "claude-opus-5": replace(_INSTRUCTED, unthinking="disabled"),
+    "claude-opus-5-5": replace(_INSTRUCTED, unthinking="impossible", forced_calls=False),
     "claude-sonnet-4": ModelFacts(64_000, "budget"),
     "claude-sonnet-4-5": ModelFacts(64_000, "budget", True),
     "claude-sonnet-4-6": ModelFacts(64_000, "adaptive", True, True, _EFFORTS, prefill=False),
-    "claude-sonnet-5": replace(_ADAPTIVE, unthinking="disabled"),
-    "claude-sonnet-5-5": replace(_ADAPTIVE, unthinking="between_tools", forced_calls=False),
+    "claude-sonnet-5": replace(_INSTRUCTED, unthinking="disabled"),
+    "claude-sonnet-5-5": replace(_INSTRUCTED, unthinking="between_tools", forced_calls=False),
     "claude-haiku-4-5": ModelFacts(64_000, "budget", True),
-    "claude-haiku-5-5": replace(_ADAPTIVE, unthinking="disabled"),
+    "claude-haiku-5-5": replace(_INSTRUCTED, unthinking="disabled"),
     "claude-fable-5": _FABLE_5,
     "claude-fable-5-1": replace(_FABLE_5, forced_calls=False),
     "claude-mythos-5": _FABLE_5,

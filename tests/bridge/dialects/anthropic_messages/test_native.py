@@ -197,16 +197,31 @@ def test_points_of_the_cache_stay_where_the_client_put_them() -> None:
     assert sorted(elsewhere(given)) == ["cache_control", "content.cache_control"]
 
 
-def test_a_system_message_of_the_clients_stays_where_it_stands() -> None:
-    turns = [
-        {"role": "user", "content": [{"type": "text", "text": "a"}]},
-        {"role": "system", "content": [{"type": "text", "text": "S", "cache_control": MARK}]},
-        {"role": "assistant", "content": [{"type": "text", "text": "b"}]},
-        {"role": "user", "content": [{"type": "text", "text": "c"}]},
-    ]
-    out, lost = sent(body(messages=turns))
-    assert (out["messages"], lost) == (turns, [])
+TURNS = [
+    {"role": "user", "content": [{"type": "text", "text": "a"}]},
+    {"role": "system", "content": [{"type": "text", "text": "S", "cache_control": MARK}]},
+    {"role": "assistant", "content": [{"type": "text", "text": "b"}]},
+    {"role": "user", "content": [{"type": "text", "text": "c"}]},
+]
+
+
+@pytest.mark.parametrize("model", ["claude-opus-4-8", "claude-sonnet-5-5", "claude-fable-5", "claude-opus-9"])
+def test_case_59_a_clients_system_message_stays_where_it_stands(model: str) -> None:
+    out, lost = sent(body(messages=TURNS, model=model))
+    assert (out["messages"], lost) == (TURNS, [])
     assert "system" not in out
+
+
+@pytest.mark.parametrize("model", ["claude-opus-4-7", "claude-sonnet-4-6", "deepseek-v4-pro", "qwen3.7-plus"])
+def test_case_59_elsewhere_it_is_a_reminder_of_the_users(model: str) -> None:
+    out, lost = sent(body(messages=TURNS, model=model))
+    reminder = {"type": "text", "text": "<system-reminder>\nS\n</system-reminder>", "cache_control": MARK}
+    assert out["messages"] == [
+        {"role": "user", "content": [{"type": "text", "text": "a"}, reminder]},
+        *TURNS[2:],
+    ]
+    assert "system" not in out
+    assert lost == []
 
 
 def test_parts_of_a_result_that_are_the_apis_own_are_kept() -> None:

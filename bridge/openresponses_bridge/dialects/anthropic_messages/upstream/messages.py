@@ -232,8 +232,9 @@ def lacks_thinking(messages: list[dict[str, Any]]) -> bool:
 class MessagesBuilder:
     """Builds the system prompt and the messages from the entries of a request.
 
-    A call's output comes directly after the message of the call, wherever it was in the input. All system and
-    developer messages go to the system prompt: Anthropic has no other place for them.
+    A call's output comes directly after the message of the call, wherever it was in the input. Leading system
+    and developer messages are the system prompt, later ones reminders of the user's. Those of a client of the
+    API stay what they are where the model takes them: with `system_turns`.
     """
 
     def __init__(
@@ -246,9 +247,11 @@ class MessagesBuilder:
         carried: CarriedFields = NOTHING,
         *,
         prefill: bool = True,
+        system_turns: bool = False,
     ) -> None:
         self._entries = entries
         self._prefill = prefill
+        self._system_turns = system_turns
         self._carried = carried
         self._before = before_own(entries, carried.items)
         if self._before is None and carried.blocks:
@@ -320,19 +323,28 @@ class MessagesBuilder:
             self._begun = True
             self._output(index)
             self._turns.add("user", blocks)
-        elif self._before is not None and index - self._before in self._carried.inline:
+        elif self._system_turns and self._is_inline(index):
             self._output(index)
             self._turns.add("system", blocks)
         else:
-            self._instructions(blocks)
+            self._instructions(blocks, index)
 
-    def _instructions(self, blocks: list[Block]) -> None:
+    def _is_inline(self, index: int) -> bool:
+        return self._before is not None and index - self._before in self._carried.inline
+
+    def _instructions(self, blocks: list[Block], index: int) -> None:
         texts = [block for block in blocks if block["type"] == "text"]
         if len(texts) < len(blocks):
-            self._diagnostics.loss("message.system", "only its text has a place in the system prompt")
-        if self._begun:
-            self._diagnostics.loss("message.system", "moved from within the conversation to its head")
-        self.system += texts
+            self._diagnostics.loss("message.system", "only its text is an instruction")
+        if not self._begun or not texts:
+            self.system += texts
+            return
+        where = self._entries[index].where
+        self._diagnostics.repair(where, "a later system message, sent as a reminder of the user's")
+        self._output(index)
+        texts[0]["text"] = f"<system-reminder>\n{texts[0]['text']}"
+        texts[-1]["text"] = f"{texts[-1]['text']}\n</system-reminder>"
+        self._turns.add("user", texts)
 
     def _call(self, call: CallView, index: int) -> None:
         answer = self._answers[index]

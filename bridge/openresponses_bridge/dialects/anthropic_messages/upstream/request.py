@@ -286,7 +286,14 @@ def to_messages(
         entries = with_answers(entries, identities, diagnostics)
     enforced, instructed = text_format(request, facts, diagnostics)
     builder = MessagesBuilder(
-        entries, identities, sealer or Sealer(), options, diagnostics, carried, prefill=facts.prefill
+        entries,
+        identities,
+        sealer or Sealer(),
+        options,
+        diagnostics,
+        carried,
+        prefill=facts.prefill,
+        system_turns=facts.system_turns,
     )
     messages = builder.build(request.instructions)
     if not messages:

@@ -31,11 +31,20 @@ def test_instructions_and_system_messages_are_the_system_prompt_in_order():
     assert lost == []
 
 
-def test_system_words_within_the_conversation_move_up_with_a_loss():
-    body, lost = out([said("user", "x"), said("developer", "B"), said("user", "y")])
-    assert [block["text"] for block in body["system"]] == ["B"]
-    assert [block["text"] for block in body["messages"][0]["content"]] == ["x", "y"]
-    assert lost == ["message.system"]
+def test_case_59_later_words_of_the_system_are_a_reminder_in_their_place():
+    parts = [{"type": "input_text", "text": text} for text in "BC"]
+    later = {"type": "message", "role": "developer", "content": parts}
+    body, lost = out([said("developer", "A"), said("user", "x"), later, said("user", "y")])
+    assert [block["text"] for block in body["system"]] == ["A"]
+    told = [block["text"] for block in body["messages"][0]["content"]]
+    assert told == ["x", "<system-reminder>\nB", "C\n</system-reminder>", "y"]
+    assert lost == []
+
+
+def test_case_59_a_reminder_comes_behind_the_outputs_of_calls():
+    body, _ = out([said("user", "x"), call("c1"), said("developer", "B"), output("c1")])
+    kinds = [block["type"] for block in body["messages"][-1]["content"]]
+    assert kinds == ["tool_result", "text"]
 
 
 def test_images_in_system_messages_are_losses():
