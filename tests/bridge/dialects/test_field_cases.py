@@ -9,9 +9,11 @@ import pytest
 
 from openresponses_bridge.calls.identity import ToolIdentityMap, ToolKind
 from openresponses_bridge.diagnostics import Diagnostics
-from openresponses_bridge.dialects import anthropic_messages, chat_completions, responses
+from openresponses_bridge.dialects import anthropic_messages, chat_completions, gemini, responses
 from openresponses_bridge.dialects.anthropic_messages import MessagesOptions, to_messages
+from openresponses_bridge.dialects.base import DIALECT_SLUGS
 from openresponses_bridge.dialects.chat_completions import ChatOptions, to_chat
+from openresponses_bridge.dialects.codex import turn
 from openresponses_bridge.dialects.responses import ResponsesOptions, to_responses
 from openresponses_bridge.emitter.machine import ResponseStreamStateMachine
 from openresponses_bridge.errors import InvalidRequestError
@@ -514,3 +516,30 @@ def test_case_57_reasoning_without_a_summary_has_an_empty_one(more: Json) -> Non
     item = {"type": "reasoning", "id": "rs_1", "encrypted_content": "gAAA", **more}
     body, _ = sent("responses", {"input": [message("user", "Hi"), item, message("assistant", "Hello")]})
     assert body["input"][1] == {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "gAAA"}
+
+
+# ── 61: items and tools of one dialect ───────────────────────────────────────────────────────────────
+FOREIGN = ["anthropic:advisor_20260301", "gemini:googleMaps", "codex:plan"]
+
+
+@pytest.mark.parametrize("supersets", [True, False])
+@pytest.mark.parametrize("kind", FOREIGN)
+def test_case_61_what_one_dialect_has_is_not_sent_to_another(kind: str, supersets: bool) -> None:
+    item = {"type": kind, "id": "x", "status": "completed", "block": {"type": "x"}}
+    request = {"input": [message("user", "Hi"), item], "tools": [{"type": kind, "name": "x"}]}
+    body, diagnostics = sent("responses", request, supersets=supersets)
+    assert [each["type"] for each in body["input"]] == ["message"]
+    assert "tools" not in body
+    assert len(losses(diagnostics)) == 2
+
+
+def test_case_61_an_extension_of_the_servers_own_is_sent() -> None:
+    item = {"type": "acme:note", "id": "x", "status": "completed"}
+    body, diagnostics = sent("responses", {"input": [message("user", "Hi"), item]})
+    assert body["input"][1] == item
+    assert losses(diagnostics) == {}
+
+
+def test_case_61_every_dialects_own_are_known() -> None:
+    slugs = {anthropic_messages.types.SLUG, gemini.types.SLUG, turn.SLUG}
+    assert slugs == set(DIALECT_SLUGS)

@@ -54,6 +54,7 @@ Delta = TextDelta | InputJsonDelta | ThinkingDelta | SignatureDelta | CitationsD
 
 NO_INDEX = -1
 SLUG: Final = "anthropic:"  # with a hosted block's type: the type of its item
+SYSTEM_FIELDS: Final = f"{SLUG}system_fields"  # the type of an item with the fields of a system message
 
 
 class MessageStart(Struct, tag="message_start", tag_field="type"):

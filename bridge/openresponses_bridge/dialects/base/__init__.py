@@ -51,7 +51,15 @@ from openresponses_bridge.dialects.base.failures import (
     name,
     unreadable,
 )
-from openresponses_bridge.dialects.base.fields import Fields, body_of, data_of, extension, invalid, number_of
+from openresponses_bridge.dialects.base.fields import (
+    DIALECT_SLUGS,
+    Fields,
+    body_of,
+    data_of,
+    extension,
+    invalid,
+    number_of,
+)
 from openresponses_bridge.dialects.base.inbound import BaseInbound, FrameString, FrameTemplate, OnceBegun
 from openresponses_bridge.dialects.base.items import (
     TRIGGER,
@@ -118,6 +126,7 @@ __all__ = [
     "CONTINUE",
     "CONTINUED",
     "CUT",
+    "DIALECT_SLUGS",
     "EFFORTS",
     "EMPTY",
     "EXPLICIT",

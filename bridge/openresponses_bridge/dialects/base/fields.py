@@ -27,6 +27,10 @@ _NAMES: dict[type, str] = {
 }
 
 
+DIALECT_SLUGS: Final = ("anthropic:", "codex:", "gemini:")
+"""What the types of those items and tools begin with that the servers of one dialect alone know."""
+
+
 def invalid(param: str, message: str, code: str = InvalidRequestError.INVALID_VALUE) -> InvalidRequestError:
     """The error for a field of the request."""
     return InvalidRequestError(code, f"{param}: {message}", param=param)

@@ -20,6 +20,7 @@ from openresponses_bridge.calls.identity import ToolIdentityMap
 from openresponses_bridge.calls.presentation import CallView, OutputView, pair
 from openresponses_bridge.diagnostics import Diagnostics
 from openresponses_bridge.dialects.base import (
+    DIALECT_SLUGS,
     EFFORTS,
     METADATA_OF_CHAT,
     NO_TAGS,
@@ -210,6 +211,9 @@ class InputItems:
             raise InvalidRequestError(
                 InvalidRequestError.INVALID_VALUE, f"item {item.id[:64]!r} is not known here", param=where
             )
+        if _is_of_dialect(item):
+            self._diagnostics.loss(where, f"an item of type {item.type[:64]!r} is not known there")
+            return None
         if not self._options.supersets:
             item = without_extra(item, [])  # they were reported with the request's other fields
             if item.type == "additional_tools":
@@ -310,6 +314,11 @@ class InputItems:
                 self._diagnostics.loss(where, "reasoning that this upstream has not encrypted")
             return bool(item.get("encrypted_content"))
         return bool(item.get("encrypted_content") or item.get("content") or item.get("summary"))
+
+
+def _is_of_dialect(found: Any) -> bool:
+    """Whether it is an item or a tool that servers of another dialect alone know."""
+    return isinstance(found, UnknownItem | UnknownTool) and found.type.startswith(DIALECT_SLUGS)
 
 
 def _is_extension(item: Any) -> bool:
@@ -559,6 +568,9 @@ def _tools(
 def _superset(tool: Any, where: str, options: ResponsesOptions, diagnostics: Diagnostics) -> list[Any]:
     """A tool for a server that knows OpenAI's: as it came, but a search as that server takes it. A function
     that stands alone is refused there with alternatives at the root of its schema."""
+    if _is_of_dialect(tool):
+        diagnostics.loss(where, f"a tool of type {tool.type[:64]!r} is not known there")
+        return []
     if isinstance(tool, FunctionToolParam) and tool.parameters:
         parameters = object_root(tool.parameters)
         if parameters is not tool.parameters:

@@ -224,6 +224,50 @@ def test_case_59_elsewhere_it_is_a_reminder_of_the_users(model: str) -> None:
     assert lost == []
 
 
+REMOVED = {"type": "tool_removal", "tool": {"type": "tool_reference", "name": "f"}}
+SYSTEM_TURNS: dict[str, dict[str, Any]] = {
+    "nothing but an effort": {"content": [], "output_config": {"effort": "low"}},
+    "an effort and a text": {"output_config": {"effort": "low"}, "content": [{"type": "text", "text": "S"}]},
+    "a text for one turn": {"clear_at": "next_user_message", "content": [{"type": "text", "text": "S"}]},
+    "a tool less": {"content": [{"type": "text", "text": "S"}, REMOVED]},
+}
+
+
+@pytest.mark.parametrize("kind", SYSTEM_TURNS)
+def test_case_60_what_a_system_message_says_besides_is_kept(kind: str) -> None:
+    turns = [TURNS[0], {"role": "system", **SYSTEM_TURNS[kind]}, *TURNS[2:]]
+    given = body(messages=turns, model="claude-opus-5-5", tools=[FUNCTION])
+    out, lost = sent(given)
+    assert (out["messages"], lost) == (turns, [])
+    assert elsewhere(given)
+    out, lost = sent(given | {"model": "claude-opus-4-7"})
+    assert [message["role"] for message in out["messages"]] == ["user", "assistant", "user"]
+    assert len(lost) == 1
+
+
+def test_case_60_an_effort_may_come_last_and_without_content() -> None:
+    turns = [TURNS[0], {"role": "system", "output_config": {"effort": "low"}}]
+    out, lost = sent(body(messages=turns, model="claude-opus-5"), MessagesOptions(cache_control=MARK))
+    assert (out["messages"][-1], lost) == ({**turns[1], "content": []}, [])
+
+
+def test_case_60_fields_of_other_messages_are_losses() -> None:
+    given = body(messages=[{**TURNS[0], "clear_at": "never"}])
+    assert sent(given)[1] == ["messages[0].clear_at"]
+
+
+def test_case_60_the_sdk_has_no_other_fields_of_messages() -> None:
+    fields = {
+        role: set(typing.get_type_hints(getattr(sdk.beta, f"Beta{role}MessageParam")))
+        for role in ("User", "Assistant", "System")
+    }
+    assert fields == {
+        "User": {"role", "content"},
+        "Assistant": {"role", "content"},
+        "System": {"role", "content", "clear_at", "output_config"},
+    }
+
+
 def test_parts_of_a_result_that_are_the_apis_own_are_kept() -> None:
     content = [{"type": "text", "text": "x"}, {"type": "search_result", "source": "https://a", "title": "t"}]
     given = conversation(

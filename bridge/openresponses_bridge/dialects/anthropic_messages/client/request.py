@@ -19,7 +19,7 @@ from openresponses_bridge.dialects.anthropic_messages.carried import (
     place,
 )
 from openresponses_bridge.dialects.anthropic_messages.thinking import effort_from
-from openresponses_bridge.dialects.anthropic_messages.types import SLUG
+from openresponses_bridge.dialects.anthropic_messages.types import SLUG, SYSTEM_FIELDS
 from openresponses_bridge.dialects.base import (
     EXPLICIT,
     SEARCH_SOURCES,
@@ -87,17 +87,26 @@ class MessageReader:
         self._role = message.need("role", str)
         if self._role not in ("user", "assistant", *_SYSTEM_ROLES):
             raise invalid(message.at("role"), "expected user or assistant")
-        if self._role in _SYSTEM_ROLES:
-            self._carried.inline.add(len(self.items))
         content = message.raw("content")
+        self._own_fields(message)
         if isinstance(content, str):
             self._parts = [self._text_part(content)]
         elif isinstance(content, list):
             for block in message.each("content"):
                 self._block(block)
-        else:
+        elif content is not None or self._role not in _SYSTEM_ROLES:
             raise invalid(message.at("content"), "expected a string or an array")
         self._flush()
+
+    def _own_fields(self, message: Fields) -> None:
+        """The fields of a message of the system, such as the effort from there on, are an item before it:
+        it need not have content."""
+        if self._role not in _SYSTEM_ROLES:
+            for where in message.unread_here:
+                self._diagnostics.loss(where, "can't be expressed")
+        elif fields := message.rest():
+            made = {"type": SYSTEM_FIELDS, "id": "", "status": "completed", "role": "system"}
+            self.items.append(UnknownItem({**made, "fields": fields}))
 
     def _result(self, message: Fields) -> list[Any]:
         """The parts of a tool's result, which belong to the item that comes next. What a search over deferred
@@ -146,6 +155,8 @@ class MessageReader:
     def _flush(self) -> None:
         parts, self._parts = self._parts, []
         if parts:
+            if self._role in _SYSTEM_ROLES:
+                self._carried.inline.add(len(self.items))
             self.items.append(it.MessageParam(self._role, parts))
 
     def _text_part(self, text: str) -> Any:

@@ -175,6 +175,10 @@ class AlternatingMessages:
         self._turns: list[dict[str, Any]] = []
         self._tool_ids: dict[str, int] = {}  # id → how many calls have asked for it
 
+    def begin(self, role: str, fields: dict[str, Any]) -> None:
+        """Begin a message with fields of its own, to which the blocks that follow for its role belong."""
+        self._turns.append({**fields, "role": role, "content": []})
+
     def add(self, role: str, blocks: list[Block]) -> None:
         """Append to the last message, or to a new one if its role is another."""
         if not self._turns or self._turns[-1]["role"] != role:
@@ -190,14 +194,14 @@ class AlternatingMessages:
     def finished(self, *, prefill: bool = True) -> list[dict[str, Any]]:
         """The messages; empty when there are no blocks. Without `prefill` the model refuses to go on with a
         text of its own, and is asked to."""
-        turns = [turn for turn in map(self._trimmed, self._turns) if turn["content"]]
+        turns = [turn for turn in map(self._trimmed, self._turns) if turn["content"] or _has_fields(turn)]
         merged: list[dict[str, Any]] = []
         for turn in turns:
-            if merged and merged[-1]["role"] == turn["role"]:
+            if merged and merged[-1]["role"] == turn["role"] and not _has_fields(turn):
                 merged[-1]["content"].extend(turn["content"])
             else:
                 merged.append(turn)
-        if merged and merged[0]["role"] != "user":
+        if merged and merged[0]["role"] != "user" and merged[0]["content"]:
             self._diagnostics.repair("messages", "a user message put before the assistant's first")
             merged.insert(0, {"role": "user", "content": [{"type": "text", "text": _OPENING}]})
         if merged and merged[-1]["role"] == "assistant" and merged[-1]["content"][-1]["type"] == "text":
@@ -221,9 +225,14 @@ class AlternatingMessages:
             self._diagnostics.repair("messages", "white space cut from the end of the assistant's last text")
 
 
+def _has_fields(turn: dict[str, Any]) -> bool:
+    return len(turn) > len(("role", "content"))
+
+
 def lacks_thinking(messages: list[dict[str, Any]]) -> bool:
     """Whether the tool calls that are being answered came without thinking: then the API refuses thinking
     with a budget."""
+    messages = [message for message in messages if message["role"] != "system"]
     if len(messages) < 2 or messages[-1]["content"][0]["type"] != "tool_result":
         return False
     return messages[-2]["content"][0]["type"] not in THINKING_BLOCKS
@@ -446,9 +455,16 @@ class MessagesBuilder:
         if (found := searched(item)) is not None:
             self._searched(found, index)
             return
-        raw = getattr(item, "raw", {})
-        block, role = raw.get("block"), raw.get("role")
-        if item.type.startswith(SLUG) and isinstance(block, dict) and "type" in block:
+        raw = getattr(item, "raw", {}) if item.type.startswith(SLUG) else {}
+        block, role, fields = raw.get("block"), raw.get("role"), raw.get("fields")
+        is_block = isinstance(block, dict) and "type" in block
+        if role == "system" and self._system_turns and (is_block or isinstance(fields, dict)):
+            self._output(index)
+            if is_block:
+                self._turns.add("system", [block | self._marks(index)])
+            else:
+                self._turns.begin("system", fields)
+        elif is_block and role != "system":
             if role == "user":
                 self._output(index)
             self._turns.add("user" if role == "user" else "assistant", [block | self._marks(index)])
