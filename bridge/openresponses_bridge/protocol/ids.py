@@ -36,6 +36,7 @@ PREFIXES: Final = {
 
 _LEGAL: Final = re.compile(rf"[A-Za-z0-9_-]{{1,{LONGEST_ID}}}")
 _KINDS: Final = frozenset(PREFIXES.values())
+_UUID: Final = re.compile(r"[0-9A-Fa-f]{8}(?:-?[0-9A-Fa-f]{4}){3}-?[0-9A-Fa-f]{12}")
 _DIGITS: Final = 32  # of a hash: 128 bits
 
 
@@ -45,7 +46,10 @@ def prefix_of(item_type: str) -> str:
 
 
 def id_of_kind(item_id: str, prefix: str) -> str:
-    """The id, with this prefix if it has that of another kind: the upstream meant its item as another."""
+    """The id, with this prefix if it has that of another kind, since the upstream meant its item as another,
+    or if it is a bare UUID, of which clients that tell items apart by their ids can make nothing."""
+    if _UUID.fullmatch(item_id):
+        return f"{prefix}_{item_id}"
     kind, joint, rest = item_id.partition("_")
     return f"{prefix}_{rest}" if joint and kind != prefix and kind in _KINDS else item_id
 

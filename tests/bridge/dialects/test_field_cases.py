@@ -17,7 +17,7 @@ from openresponses_bridge.dialects.codex import turn
 from openresponses_bridge.dialects.responses import ResponsesOptions, to_responses
 from openresponses_bridge.emitter.machine import ResponseStreamStateMachine
 from openresponses_bridge.errors import InvalidRequestError
-from openresponses_bridge.protocol.codec import decode_request, encode
+from openresponses_bridge.protocol.codec import decode_request, encode, plain
 from openresponses_bridge.protocol.ids import PREFIXES
 from openresponses_server.upstreams.profiles import DialectOptions, profile
 
@@ -28,6 +28,7 @@ UPSTREAMS: dict[str, tuple[Any, Any]] = {
     "responses": (to_responses, ResponsesOptions),
 }
 LONG = "codex_mcp__codex_apps__google_calendar.search_events_exec-" + "0123456789" * 4
+UUID = "4ffa2f22-7283-43ae-ae18-7690736424c1"
 PATCHES = ToolIdentityMap()
 PATCHES.declare(ToolKind.CUSTOM, "apply_patch")
 
@@ -104,6 +105,8 @@ def test_case_47_a_call_has_the_prefix_of_what_it_was_declared_as(
         ("fc_up1", ToolKind.SHELL, "sh_up1"),
         ("fc_up1", ToolKind.FUNCTION, "fc_up1"),
         ("7f3a", ToolKind.CUSTOM, "7f3a"),
+        (UUID, ToolKind.CUSTOM, f"ctc_{UUID}"),
+        (UUID.replace("-", "").upper(), ToolKind.FUNCTION, f"fc_{UUID.replace('-', '').upper()}"),
     ],
 )
 def test_case_47_an_item_restored_to_another_type_has_an_id_of_its_kind(
@@ -113,6 +116,38 @@ def test_case_47_an_item_restored_to_another_type_has_an_id_of_its_kind(
     item["arguments"] = '{"input":"x","commands":["ls"]}'
     frame = {"type": "response.output_item.done", "sequence_number": 1, "output_index": 0, "item": item}
     assert _output(responses.Inbound, kind, frame)["id"] == item_id
+
+
+@pytest.mark.parametrize(
+    ("item", "more", "delta"),
+    [
+        ({"type": "message", "role": "assistant"}, {"content": []}, "response.output_text.delta"),
+        ({"type": "reasoning"}, {"summary": []}, "response.reasoning_text.delta"),
+        ({"type": "web_search_call"}, {"action": {"type": "search"}}, "response.web_search_call.searching"),
+    ],
+)
+def test_case_47_an_id_without_a_kind_gets_that_of_its_item(item: Json, more: Json, delta: str) -> None:
+    machine = ResponseStreamStateMachine("m", wire="openai")
+    reader = responses.Inbound(machine)
+    whole = {"id": UUID, "status": "in_progress", **item, **more}
+    place = {"item_id": UUID, "output_index": 0, "content_index": 0, "delta": "a"}
+    events = [
+        event
+        for frame in (
+            {"type": "response.output_item.added", "output_index": 0, "item": whole},
+            {"type": delta, **place},
+            {
+                "type": "response.output_item.done",
+                "output_index": 0,
+                "item": {**whole, "status": "completed"},
+            },
+            {"type": "response.completed", "response": {"status": "completed"}},
+        )
+        for event in reader.feed(encode(frame))
+    ]
+    told = {each["item_id"] for each in map(plain, events) if "item_id" in each}
+    (made,) = machine.snapshot.output
+    assert told == {f"{PREFIXES[item['type']]}_{UUID}"} == {plain(made)["id"]}
 
 
 def _output(inbound: Any, kind: ToolKind, frame: Json) -> Json:
