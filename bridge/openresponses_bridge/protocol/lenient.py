@@ -188,7 +188,7 @@ def completed(struct: type[Any], value: dict[str, Any]) -> dict[str, Any] | None
     """A parsed request with what clients leave out of its items and tools; None when nothing is left out.
     Types are those that the other fields show, as most clients send messages without; reasoning gets a
     summary. An output that names no call becomes a user's message, as Codex's app tells one thread what
-    another one said."""
+    another one said. Images and the texts of outputs may have the form of Chat Completions."""
     made: dict[str, Any] = {}
     for name, slot in vocabulary.CHILDREN[struct].items():
         given = value.get(name)
@@ -208,11 +208,34 @@ def _completed(given: dict[str, Any], slot: Slot) -> dict[str, Any]:
         return found
     if kind == "reasoning" and found.get("summary") is None:
         return {**found, "summary": []}
+    field = "output" if kind in _OUTPUTS else "content"
+    parts = found.get(field)
+    if isinstance(parts, list):
+        made = [_own_part(each, field) if isinstance(each, dict) else each for each in parts]
+        if any(one is not other for one, other in zip(made, parts, strict=True)):
+            found = {**found, field: made}
     names_none = kind in _OUTPUTS and not found.get("call_id")
     return _message_of(found) if names_none and isinstance(found.get("output"), str | list) else found
 
 
 _OUTPUTS: Final = ("function_call_output", "custom_tool_call_output")
+_IMAGES: Final = ("image_url", "input_image")
+
+
+def _own_part(part: dict[str, Any], field: str) -> dict[str, Any]:
+    """A part in the form of Responses that came in that of Chat Completions; any other as it is."""
+    kind, image = part.get("type"), part.get("image_url")
+    if kind == "text" and field == "output":
+        return {**part, "type": "input_text"}
+    if (
+        kind not in _IMAGES
+        or not isinstance(image, dict | str)
+        or (kind, type(image)) == ("input_image", str)
+    ):
+        return part
+    given = image if isinstance(image, dict) else {"url": image}
+    detail = {"detail": given["detail"]} if given.get("detail") else {}
+    return {**part, "type": "input_image", "image_url": given.get("url"), **detail}
 
 
 def _message_of(output: dict[str, Any]) -> dict[str, Any]:

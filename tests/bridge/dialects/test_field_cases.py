@@ -578,3 +578,40 @@ def test_case_61_an_extension_of_the_servers_own_is_sent() -> None:
 def test_case_61_every_dialects_own_are_known() -> None:
     slugs = {anthropic_messages.types.SLUG, gemini.types.SLUG, turn.SLUG}
     assert slugs == set(DIALECT_SLUGS)
+
+
+# ── 62: parts in the form of Chat Completions ────────────────────────────────────────────────────────
+PICTURE = "data:image/png;base64,AA=="
+
+
+@pytest.mark.parametrize("dialect", UPSTREAMS)
+def test_case_62_parts_of_chat_in_the_input_are_read(dialect: str) -> None:
+    chats: list[Any] = [{"type": "text", "text": "a"}, {"type": "image_url", "image_url": {"url": PICTURE}}]
+    own = [{"type": "input_text", "text": "a"}, {"type": "input_image", "image_url": PICTURE}]
+    bodies = [
+        sent(
+            dialect,
+            {"input": [message("user", "Hi") | {"content": parts}, call(), output() | {"output": parts}]},
+        )
+        for parts in (chats, own)
+    ]
+    if dialect == "responses":
+        bodies[0][0]["input"][0]["content"][0]["type"] = "input_text"  # `text` is known there
+    assert bodies[0][0] == bodies[1][0]
+    assert list(bodies[0][1]) == list(bodies[1][1])
+
+
+@pytest.mark.parametrize(
+    "image",
+    [
+        {"type": "image_url", "image_url": PICTURE},
+        {"type": "image_url", "image_url": {"url": PICTURE, "detail": "low"}},
+        {"type": "input_image", "image_url": {"url": PICTURE}, "detail": "low"},
+    ],
+)
+def test_case_62_an_image_in_any_form(image: Json) -> None:
+    body, _ = sent("responses", {"input": [message("user", "Hi") | {"content": [image]}]})
+    (made,) = body["input"][0]["content"]
+    assert made["type"] == "input_image"
+    assert made["image_url"] == PICTURE
+    assert ("low" in str(image)) == (made.get("detail") == "low")
