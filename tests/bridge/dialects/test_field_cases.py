@@ -575,6 +575,15 @@ def test_case_61_an_extension_of_the_servers_own_is_sent() -> None:
     assert losses(diagnostics) == {}
 
 
+def test_case_61_the_fields_of_other_tools_stay_theirs() -> None:
+    tools = [
+        {"type": FOREIGN[0], "name": "x"},
+        *({"type": "function", "name": name, "parameters": {}, "of_tomorrow": name} for name in "ab"),
+    ]
+    body, _ = sent("responses", {"input": "Hi", "tools": tools})
+    assert [(tool["name"], tool["of_tomorrow"]) for tool in body["tools"]] == [("a", "a"), ("b", "b")]
+
+
 def test_case_61_every_dialects_own_are_known() -> None:
     slugs = {anthropic_messages.types.SLUG, gemini.types.SLUG, turn.SLUG}
     assert slugs == set(DIALECT_SLUGS)

@@ -463,6 +463,7 @@ def to_responses(
         body["stream_options"] = published(request.stream_options)
     if options.supersets:
         _pass_on(body, request, diagnostics)
+        _close_gaps(body)
     for field in sorted(options.omit & body.keys()):
         del body[field]
         diagnostics.loss(field, "the upstream does not accept it")
@@ -513,6 +514,15 @@ def _fit_effort(reasoning: Any, efforts: frozenset[str], diagnostics: Diagnostic
     reasoning |= {} if level is None else {"effort": level}
 
 
+def _close_gaps(body: _Plain) -> None:
+    """Leave out the places of tools that are not sent, by which the fields of the others were counted."""
+    tools = [tool for tool in body.get("tools", ()) if tool is not None]
+    if tools:
+        body["tools"] = tools
+    else:
+        body.pop("tools", None)
+
+
 def _pass_on(body: dict[str, Any], request: CreateResponse, diagnostics: Diagnostics) -> None:
     """Fields that are not known here may be known there."""
     kept = kept_there(request)
@@ -536,10 +546,12 @@ def _tools(
     """(tools, choice) as they go out."""
     if options.supersets:
         choice = None if request.tool_choice is None else published(request.tool_choice)
-        sent: list[Any] = []
-        for index, tool in enumerate(request.tools or ()):
-            sent += _superset(tool, f"tools[{index}]", options, diagnostics)
-        alone = len(sent) == 1 and is_search(str(sent[0].get("type")))
+        sent = [
+            _superset(tool, f"tools[{index}]", options, diagnostics)
+            for index, tool in enumerate(request.tools or ())
+        ]
+        kinds = [str(tool.get("type")) for tool in sent if tool is not None]
+        alone = len(kinds) == 1 and is_search(kinds[0])
         if alone and isinstance(choice, dict) and is_search(str(choice.get("type"))):
             choice = "required"  # the same, and known for longer
         return sent, choice
@@ -565,28 +577,29 @@ def _tools(
     return tools, _choice(request.tool_choice, functions, searches, identities, diagnostics)
 
 
-def _superset(tool: Any, where: str, options: ResponsesOptions, diagnostics: Diagnostics) -> list[Any]:
+def _superset(tool: Any, where: str, options: ResponsesOptions, diagnostics: Diagnostics) -> Any:
     """A tool for a server that knows OpenAI's: as it came, but a search as that server takes it. A function
-    that stands alone is refused there with alternatives at the root of its schema."""
+    that stands alone is refused there with alternatives at the root of its schema. None for a tool that is
+    not sent."""
     if _is_of_dialect(tool):
         diagnostics.loss(where, f"a tool of type {tool.type[:64]!r} is not known there")
-        return []
+        return None
     if isinstance(tool, FunctionToolParam) and tool.parameters:
         parameters = object_root(tool.parameters)
         if parameters is not tool.parameters:
             diagnostics.loss(f"{where}.parameters", ONE_ROOT)
             tool = replace(tool, parameters=parameters)
     if not isinstance(tool, UnknownTool) or not is_search(tool.type):
-        return [published(tool)]
+        return published(tool)
     form = options.search_form
     if form is None:
         diagnostics.loss(where, "the upstream does not search the web")
-        return []
+        return None
     if form is _SEARCHES["openai"]:  # which may have settings that are not known here
         if _MAX_USES in tool.raw:
             diagnostics.loss(f"{where}.{_MAX_USES}", "can't be expressed")
-        return [{name: value for name, value in published(tool).items() if name != _MAX_USES}]
-    return _searching(tool, where, form, diagnostics)
+        return {name: value for name, value in published(tool).items() if name != _MAX_USES}
+    return next(iter(_searching(tool, where, form, diagnostics)), None)
 
 
 def _searching(tool: Any, where: str, form: SearchForm, diagnostics: Diagnostics) -> list[Any]:
