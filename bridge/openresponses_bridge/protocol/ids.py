@@ -47,7 +47,7 @@ def prefix_of(item_type: str) -> str:
 
 def id_of_kind(item_id: str, prefix: str) -> str:
     """The id, with this prefix if it has that of another kind, since the upstream meant its item as another,
-    or if it is a bare UUID, of which clients that tell items apart by their ids can make nothing."""
+    or if it is a bare UUID, since there are clients that distinguish items by the prefix."""
     if _UUID.fullmatch(item_id):
         return f"{prefix}_{item_id}"
     kind, joint, rest = item_id.partition("_")

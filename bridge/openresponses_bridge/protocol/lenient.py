@@ -187,8 +187,8 @@ _KINDS: dict[type, str] = {
 def completed(struct: type[Any], value: dict[str, Any]) -> dict[str, Any] | None:
     """A parsed request with what clients leave out of its items and tools; None when nothing is left out.
     Types are those that the other fields show, as most clients send messages without; reasoning gets a
-    summary. An output that names no call becomes a user's message, as Codex's app tells one thread what
-    another one said. Images and the texts of outputs may have the form of Chat Completions."""
+    summary. An output that names no call becomes a user's message, as what Codex's app sends from one
+    thread to another. Images and the texts of outputs may have the form of Chat Completions."""
     made: dict[str, Any] = {}
     for name, slot in vocabulary.CHILDREN[struct].items():
         given = value.get(name)
