@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import json
+from collections.abc import Iterator
 from itertools import groupby, pairwise
 from operator import itemgetter
 from textwrap import dedent
@@ -15,23 +16,7 @@ import msgspec
 from msgspec import NODEFAULT, Struct
 
 from openresponses_server.commands.serve import command as serve
-from openresponses_server.settings import (
-    EMBEDDED_STORE,
-    KEYS_VARIABLES,
-    WORKER_SETTINGS,
-    Capabilities,
-    CircuitSettings,
-    CodexSettings,
-    Limits,
-    McpServerSettings,
-    Playback,
-    Retries,
-    Settings,
-    Timeouts,
-    Tracing,
-    UpstreamSettings,
-    WireKeys,
-)
+from openresponses_server.settings import EMBEDDED_STORE, KEYS_VARIABLES, WORKER_SETTINGS, Settings
 from openresponses_server.upstreams.dialects import DIALECTS
 from openresponses_server.upstreams.profiles import Profile, ProfileDialect
 
@@ -131,43 +116,70 @@ def _other_flags() -> list[str]:
     return [*lines, ""]
 
 
+def _tables(kind: type[Struct], path: str = "") -> Iterator[tuple[type[Struct], str]]:
+    """The tables of the file that hold a struct's fields, each with its head, in the order of the fields."""
+    for field in msgspec.inspect.type_info(kind).fields:  # type: ignore[attr-defined]
+        for inner, place, many in _structs(field.type, path + field.encode_name):
+            yield inner, f"[[{place}]]" if many else f"[{place}]"
+            yield from _tables(inner, f"{place}.")
+
+
+def _structs(kind: Any, place: str, many: bool = False) -> Iterator[tuple[type[Struct], str, bool]]:
+    """The structs that a value of this type has, with the place of each and whether it is one of a list."""
+    if isinstance(kind, msgspec.inspect.StructType):
+        yield kind.cls, place, many
+    elif isinstance(kind, msgspec.inspect.Metadata):
+        yield from _structs(kind.type, place, many)
+    elif isinstance(kind, msgspec.inspect.UnionType):
+        for each in kind.types:
+            yield from _structs(each, place, many)
+    elif isinstance(kind, msgspec.inspect.DictType):
+        yield from _structs(kind.value_type, f'{place}."NAME"', many)
+    elif isinstance(kind, msgspec.inspect.ListType | msgspec.inspect.VarTupleType):
+        yield from _structs(kind.item_type, place, many=True)
+
+
+def _titled(tables: Iterator[tuple[type[Struct], str]], behind: str = "") -> dict[str, type[Struct]]:
+    """Title → struct: one that is several tables is described once, under all of their heads."""
+    heads: dict[type[Struct], list[str]] = {}
+    for kind, head in tables:
+        heads.setdefault(kind, []).append(f"`{head}`")
+    return {" and ".join(found) + behind: kind for kind, found in heads.items()}
+
+
 # environment variables that are neither settings nor flags
 _VARIABLES = {
     "XDG_DATA_HOME": "The folder above the data folder on Linux, `~/.local/share` without it. The SQLite "
     "file, the key for `encrypted_content` and the folders of agents that `run` has started are kept there.",
-    "OPENRESPONSES_BRIDGE_SERVER": "The server that `run` uses (`--server`).",
     "LOCALAPPDATA": "The same on Windows.",
+    "OPENRESPONSES_BRIDGE_SERVER": "The server that `run` uses (`--server`).",
+    "HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY`, `NO_PROXY`, `SSL_CERT_FILE`, `SSL_CERT_DIR": "How upstreams "
+    "are reached: [proxies and certificates](server.md#proxies-certificates-sockets).",
+    "PROMETHEUS_MULTIPROC_DIR": "A folder in which several `serve` on one host "
+    "[add up their metrics](observing.md#metrics).",
     WORKER_SETTINGS: "Set by `serve` for its worker processes; not for use.",
 }
 
 
 def settings_page() -> str:
     """The page of settings and environment variables."""
-    tables: dict[str, type[Struct]] = {
-        "`[limits]`": Limits,
-        "`[[mcp_servers]]`": McpServerSettings,
-        "`[trace]`": Tracing,
-        "`[wire_keys]`": WireKeys,
-        "`[timeouts]` and `[upstreams.timeouts]`": Timeouts,
-        "`[[upstreams]]`": UpstreamSettings,
-        "`[upstreams.retries]`": Retries,
-        "`[upstreams.circuit]`": CircuitSettings,
-        "`[upstreams.playback]`": Playback,
-        "`[upstreams.codex]`": CodexSettings,
-        '`[models."NAME"]`': Capabilities,
-    }
+    tables = _titled(_tables(Settings))
     tables |= {"A profile, `NAME.toml`": Profile, "`[dialects.DIALECT]` of a profile": ProfileDialect}
-    tables |= {f"`[upstreams.options]` for `{name}`": each.side.options for name, each in DIALECTS.items()}
+    for name, dialect in DIALECTS.items():
+        options = dialect.side.options
+        behind = f" for `{name}`"
+        tables[f"`[upstreams.options]`{behind}"] = options
+        tables |= _titled(_tables(options, "upstreams.options."), behind)
     lines = [
         "# Settings",
         "",
         "Drawn by `make docs` from `server/openresponses_server/settings/__init__.py`, the flags of `serve`",
         "and the options of dialects. A flag counts before an environment variable, that before the file",
-        "(`--config FILE`), and that",
-        "before the default. Times are in seconds, sizes in bytes. In the file `${NAME}` stands for an",
-        "environment variable, `${NAME:-otherwise}` for one that may be missing, `$${` for `${`. A setting",
-        "that is not known, or a value of another type, ends `serve` with exit code 2 and a line that names",
-        "it.",
+        "(`--config FILE`), and that before the default. Times are in seconds, sizes in bytes. In the file",
+        "`${NAME}` stands for an environment variable, `${NAME:-otherwise}` for one that may be missing,",
+        "`$${` for `${`. A setting that is not known, or a value of another type, ends `serve` with exit",
+        "code 2 and a line that names it; `openresponses-bridge config check FILE` says the same without",
+        "serving, and from where each value comes.",
         "",
         "## Top level",
         "",

@@ -270,5 +270,5 @@ def plots() -> dict[str, str]:
 if __name__ == "__main__":
     for name, draw in PAGES.items():
         (FOLDER / name).write_text(draw(), encoding="utf-8")
-    for name, drawn in (plots() | capacity_plots()).items():
+    for name, drawn in plots().items():
         (FOLDER / name).write_text(drawn, encoding="utf-8")

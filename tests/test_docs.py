@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import get_args
 
@@ -79,6 +80,22 @@ def test_the_page_of_settings_has_every_environment_variable() -> None:
     named = environment_variables() | {WORKER_SETTINGS}
     assert {"XDG_DATA_HOME", "OPENRESPONSES_BRIDGE_PORT", "OPENRESPONSES_BRIDGE_API_KEYS"} <= named
     assert [name for name in sorted(named) if f"`{name}`" not in page] == []
+
+
+def test_the_page_of_settings_has_every_setting() -> None:
+    page = (REPOSITORY / "docs" / "settings.md").read_text(encoding="utf-8")
+    found = set()
+    for title, text in re.findall(r"^## (.*?)\n(.*?)(?=^## |\Z)", page, re.MULTILINE | re.DOTALL):
+        dialect = re.search(r" for `(\w+)`$", title)
+        for place in re.findall(r"`\[+([^]]+)\]", title) or [title]:
+            path = place.replace('."NAME"', "")
+            if dialect:
+                path = path.replace("options", f"options ({dialect[1]})")
+            found |= {f"{path}.{name}" for name in re.findall(r"^\| `(\w+)`", text, re.MULTILINE)}
+    names = json.loads((REPOSITORY / "snapshots" / "server" / "names.json").read_bytes())["settings"]
+    named = [name for name in names if not name.startswith("(a profile)")]
+    expected = {name if "." in name else f"Top level.{name}" for name in named}
+    assert sorted(expected - found) == []
 
 
 @pytest.mark.parametrize(

@@ -253,7 +253,7 @@ class UpstreamSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     name: str | None = None
     """The name in other settings, in `upstream/model` and in messages. Default: the profile's name."""
     dialect: str | None = None
-    """`chat`, `anthropic`, `responses` or `codex`. Default: the profile's, else `chat`."""
+    """`chat`, `responses`, `anthropic`, `gemini` or `codex`. Default: the profile's, else `chat`."""
     model: str | None = None
     """The name of the model in requests to the upstream. Default: the name that the client gives."""
     models: list[str] = []
