@@ -1,4 +1,4 @@
-"""The site's page of errors: codes that the library and the server answer with, from where they are made."""
+"""docs/errors.md: the codes that the library and the server answer with, from where they are made."""
 
 from __future__ import annotations
 
@@ -11,11 +11,15 @@ from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple
 
-from openresponses_bridge.errors import BridgeError, HttpError
+from openresponses_bridge.errors import BridgeError, HttpError, type_and_code
+from openresponses_bridge.protocol.response import ResponseError
+from openresponses_server.errors import failure_status
 
 REPOSITORY = Path(__file__).parents[1]
 _MOST_WORDS = 3
 _CLASS = re.compile(r"^class \w+\([^:]*(?:Error|Exception|Outage)\b", re.MULTILINE)
+# what makes the error of a failed response, with the place of the code among its arguments
+_FAILURES = {"failure": 0, "ResponseError": 0, "ErrorPayload": 1}
 
 
 class Raised(NamedTuple):
@@ -73,14 +77,16 @@ def _status_of(kind: type[BridgeError]) -> str:
     return str(kind.http_status)
 
 
-def _code(node: ast.expr | None) -> str | None:
-    """A code that is written out, or named as a constant of an error's class."""
+def _code(node: ast.expr | None, module: str) -> str | None:
+    """A code that is written out, or named as a constant of an error's class or of the module."""
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
         return node.value
+    found = None
     if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
         found = getattr(classes().get(node.value.id), node.attr, None)
-        return found if isinstance(found, str) else None
-    return None
+    elif isinstance(node, ast.Name) and node.id.isupper():
+        found = getattr(import_module(module), node.id)
+    return found if isinstance(found, str) else None
 
 
 def _words(node: ast.expr | None) -> str:
@@ -96,24 +102,47 @@ def _calls(tree: ast.AST) -> Iterator[ast.Call]:
     return (node for node in ast.walk(tree) if isinstance(node, ast.Call))
 
 
-def _made(call: ast.Call) -> Raised | None:
+def _made(call: ast.Call, module: str) -> Raised | None:
     """What a call makes, if it is an error whose code can be read."""
     kind = classes().get(call.func.id) if isinstance(call.func, ast.Name) else None
     if kind is None:
         return None
-    named = {each.arg: each.value for each in call.keywords}
-    first, second, *_ = [*call.args, None, None]
-    with_status = isinstance(first, ast.Constant) and isinstance(first.value, int)
-    code = _code(named.get("code", None if with_status else first))
-    if code is None or " " in code:
+    given = dict(zip(inspect.signature(kind).parameters, call.args, strict=False))
+    given |= {each.arg: each.value for each in call.keywords if each.arg}
+    code = _code(given.get("code"), module)
+    if code is None:
         return None
-    return Raised(code, ast.unparse(first) if with_status and first else _status_of(kind), _words(second))
+    status = given.get("status")
+    written = ast.unparse(status) if isinstance(status, ast.Constant) else _status_of(kind)
+    return Raised(code, written, _words(given.get("message")))
+
+
+def _failed(call: ast.Call, module: str) -> Raised | None:
+    """What a response fails with here, if the code can be read. The status is that of an answer of which
+    nothing has been sent."""
+    place = _FAILURES.get(call.func.id) if isinstance(call.func, ast.Name) else None
+    given = [] if place is None else call.args[place : place + 2]
+    code = _code(given[0], module) if len(given) == 2 else None
+    if code is None or not code.replace("_", "").isalpha():
+        return None
+    return Raised(code, str(failure_status(ResponseError(code, ""))), _words(given[1]))
+
+
+def _by_status() -> Iterator[Raised]:
+    """The codes of refusals that name none."""
+    others = {type_and_code(499), type_and_code(599)}
+    for status in range(400, 600):
+        if status in (400, 500) or type_and_code(status) not in others:
+            yield Raised(type_and_code(status)[1], str(status), "")
 
 
 def everything() -> list[Raised]:
-    """All of them, by code: those that classes name, and those that are made."""
-    named = re.compile(rf"\b(?:{'|'.join(classes())})\(")
-    made = {each for _, tree in modules(named) for call in _calls(tree) if (each := _made(call))}
+    """All of them, by code: those that classes name, those that are made, and those of a status."""
+    made = set(_by_status())
+    named = re.compile(rf"\b(?:{'|'.join([*classes(), *_FAILURES])})\(")
+    for name, tree in modules(named):
+        for call in _calls(tree):
+            made |= {each for each in (_made(call, name), _failed(call, name)) if each}
     for kind in classes().values():
         made |= {Raised(code, _status_of(kind), "") for code in _codes(kind)}
     return sorted(made)
@@ -137,8 +166,11 @@ def errors_page() -> str:
         "",
         "Drawn by `make docs` from where errors are made. Every surface has them in its own shape; on",
         '`/v1/responses` it is `{"error": {"type", "code", "message", "param"}}`. After the first byte the',
-        "same code and message are in `response.failed`. `…` stands for what belongs to the case. What an",
-        "upstream refuses with keeps its own status, code and words.",
+        "same code and message are in `response.failed`; the status is that of an answer of which nothing",
+        "was sent. `…` stands for what belongs to the case. What an upstream refuses with keeps its own",
+        "status, code and words, but the code `context_length_exceeded` if a conversation is too long for",
+        "it. Codes that begin with `bridge.` are the library's.",
+        "[troubleshooting.md](troubleshooting.md) says what to do.",
         "",
         _row("code", "status", "says, among others"),
         _row("---", "---", "---"),

@@ -1,9 +1,10 @@
 """Draws pages from what the code itself uses: `make docs`. docs/states.md is drawn from
 bridge/openresponses_bridge/state.py, docs/rules.md from the register of rules, docs/fields.md from what each
 dialect makes of a request's fields, docs/settings.md from the settings of the server, the flags of `serve`
-and the options of dialects, docs/upstreams.md from profiles, docs/conformance.md from the scenarios, the
-plots in docs/benchmarks and the table of docs/benchmarks.md from benchmarks/results.json, docs/engines.md
-from engines.json, the plots in docs/capacity and the tables of docs/capacity.md from the figures there.
+and the options of dialects, docs/upstreams.md from profiles, docs/errors.md from where errors are made,
+docs/conformance.md from the scenarios, the plots in docs/benchmarks and the table of docs/benchmarks.md from
+benchmarks/results.json, docs/engines.md from engines.json, the plots in docs/capacity and the tables of
+docs/capacity.md from the figures there.
 
 The pages are committed; a test regenerates them and fails when what they are drawn from has moved on.
 """
@@ -20,6 +21,7 @@ from drawn_benchmarks import plots as benchmark_plots
 from drawn_capacity import capacity_page, capacity_plots
 from drawn_conformance import conformance_page
 from drawn_engines import engines_page
+from drawn_errors import errors_page
 from drawn_settings import settings_page
 from drawn_upstreams import upstreams_page
 
@@ -255,6 +257,7 @@ PAGES = {
     "fields.md": fields_page,
     "settings.md": settings_page,
     "upstreams.md": upstreams_page,
+    "errors.md": errors_page,
     "conformance.md": conformance_page,
     "benchmarks.md": benchmarks_page,
     "capacity.md": capacity_page,

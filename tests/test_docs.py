@@ -23,8 +23,8 @@ PAGES_WITH_PLOTS = ("benchmarks", "capacity")
 @pytest.mark.parametrize(
     "name",
     [
-        *("states.md", "rules.md", "fields.md", "settings.md", "upstreams.md", "conformance.md"),
-        *("benchmarks.md", "capacity.md"),
+        *("states.md", "rules.md", "fields.md", "settings.md", "upstreams.md", "errors.md"),
+        *("conformance.md", "benchmarks.md", "capacity.md"),
     ],
 )
 def test_the_drawn_pages_are_those_of_the_tables(name: str) -> None:
@@ -45,6 +45,25 @@ def test_the_plots_are_those_of_the_results() -> None:
         assert (docs / name).read_text(encoding="utf-8") == text, "run `make docs`"
         page = (docs / name).parent.with_suffix(".md").read_text(encoding="utf-8")
         assert f"]({name})" in page
+
+
+def test_the_page_of_errors_has_the_codes_alone() -> None:
+    page = (REPOSITORY / "docs" / "errors.md").read_text(encoding="utf-8")
+    codes = re.findall(r"^\| `([\w.]+)` \| \d", page, re.MULTILINE)
+    names = json.loads((REPOSITORY / "snapshots" / "server" / "names.json").read_bytes())
+    assert codes == list(names["error codes"])
+    assert {"invalid_api_key", "prompt_not_found", "response_interrupted", "upstream_cut"} <= set(codes)
+    assert "after" not in codes  # the parameter with which a CursorError is made
+
+
+def test_the_page_on_observing_has_every_event_of_the_log() -> None:
+    page = (REPOSITORY / "docs" / "observing.md").read_text(encoding="utf-8")
+    log = page[page.index("## The log") : page.index("## Metrics")]
+    rows = re.findall(r"^\| (`[a-z_]+\.[a-z_]+`.*?) \|", log, re.MULTILINE)
+    described = {name for row in rows for name in re.findall(r"`([\w.]+)`", row)}
+    described |= set(re.findall(r"(?:line|a WebSocket)\s`(\w+)`", log))
+    names = json.loads((REPOSITORY / "snapshots" / "server" / "names.json").read_bytes())["events of the log"]
+    assert described == set(names)
 
 
 class Complete(Struct):

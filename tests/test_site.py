@@ -141,10 +141,3 @@ def test_the_reference_has_the_public_names() -> None:
         for name in openresponses_bridge.__all__
         if f"openresponses_bridge.{name}" not in page and name not in aliases
     ] == []
-
-
-def test_every_code_of_an_error_is_on_its_page(hooks: dict[str, Any]) -> None:
-    page = hooks["errors_page"]()
-    for code in ("upstream_unreachable", "previous_response_not_found", "bridge.stream.invalid_transition"):
-        assert f"`{code}`" in page
-    assert len(page.splitlines()) > 50

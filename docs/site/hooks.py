@@ -10,7 +10,6 @@ import posixpath
 import re
 import shutil
 import subprocess
-import sys
 import tarfile
 import tempfile
 from collections.abc import Iterator
@@ -25,9 +24,6 @@ from mkdocs.utils import get_relative_url
 from pymdownx.slugs import slugify
 from pymdownx.superfences import fence_code_format
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
-from drawn_errors import errors_page
-
 LOG = logging.getLogger("mkdocs.hooks.openresponses")
 REPOSITORY = Path(__file__).parents[2]
 # where a page of the site stands in the repository, when that is not docs/
@@ -40,7 +36,6 @@ ELSEWHERE = {
     "clients/vscode-extension.md": "server/openresponses_server/vscode/extension/README.md",
 }
 EXAMPLES = "examples.md"
-ERRORS = "errors.md"
 API = {
     "bridge": ("The library", ["openresponses_bridge"]),
     "backend": ("Backends", ["openresponses_bridge.backend", "openresponses_server.backend"]),
@@ -99,7 +94,6 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         text = (REPOSITORY / source).read_text(encoding="utf-8")
         files.append(File.generated(config, name, content=text))
     files.append(File.generated(config, EXAMPLES, content=_examples(Path(config.docs_dir) / "examples")))
-    files.append(File.generated(config, ERRORS, content=errors_page()))
     for name, (title, modules) in API.items():
         listed = "\n\n".join(f"::: {module}" for module in modules)
         files.append(File.generated(config, f"api/{name}.md", content=f"# {title}\n\n{listed}\n"))

@@ -139,6 +139,7 @@ HOW: Final[dict[str, dict[str, str]]] = {
     "docs/testing.md": {
         "*": "tests/server/commands/test_pytest_plugin.py::test_the_examples_of_the_guide_pass"
     },
+    "docs/troubleshooting.md": {"*": "tests/server/commands/test_troubleshooting.py::test_its_commands_run"},
     "docs/upstreams.md": {"*": f"{_BLOCKS}::test_every_upstream_of_the_page_can_be_configured"},
 }
 

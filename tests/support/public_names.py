@@ -31,6 +31,7 @@ _IMPORTED: Final = re.compile(r"^ *from (openresponses_[\w.]+) import ([\w, ]+|\
 _EVENT: Final = re.compile(r"[a-z_]+(\.[a-z_]+)*")
 _ENVIRONMENT: Final = ("os.environ", "os.environ.get", "os.getenv")
 _LEVELS: Final = {"debug", "info", "warning", "error", "exception"}
+_GIVEN_TO: Final = {"Remedy": 0, "log_stderr": 1}  # functions of which this argument is an event
 
 
 def public_names() -> Names:
@@ -136,17 +137,29 @@ def _python() -> set[str]:
 
 
 def _events() -> set[str]:
-    """What `_log.warning("…")` and the like are called with, where it is written out."""
-    found = set[str]()
-    for tree in _modules(re.compile(r"\b_log\.")):
-        for node in ast.walk(tree):
-            if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or not node.args:
-                continue
-            first, level = node.args[0], node.func.attr
-            logs = level in _LEVELS and ast.unparse(node.func.value) == "_log"
-            if logs and isinstance(first, ast.Constant) and _EVENT.fullmatch(str(first.value)):
-                found.add(str(first.value))
-    return found
+    """What `_log.warning("…")` and the like are called with, where it is written out, and what is given to
+    others that log."""
+    text = re.compile(rf"\b(?:_log\.|{'|'.join(_GIVEN_TO)}|_REMEDIES\b)")
+    return {event for tree in _modules(text) for event in _logged(tree) if _EVENT.fullmatch(event)}
+
+
+def _logged(tree: ast.AST) -> Iterator[str]:
+    nodes = list(ast.walk(tree))
+    methods = {f"_log.{level}" for level in _LEVELS}
+    for node in nodes:  # such as write = _log.info if … else _log.warning
+        if isinstance(node, ast.Assign) and methods & {ast.unparse(each) for each in ast.walk(node.value)}:
+            methods |= {ast.unparse(each) for each in node.targets}
+    for node in nodes:
+        if isinstance(node, ast.Call):
+            called = ast.unparse(node.func)
+            place = 0 if called in methods else _GIVEN_TO.get(called, len(node.args))
+            yield from map(_text, node.args[place : place + 1])
+        elif isinstance(node, ast.AnnAssign) and ast.unparse(node.target).endswith("_REMEDIES"):
+            yield from (text for each in ast.walk(node) if "." in (text := _text(each)))
+
+
+def _text(node: ast.AST) -> str:
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
 
 
 class Release(NamedTuple):
