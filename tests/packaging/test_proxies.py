@@ -94,3 +94,13 @@ def test_no_protocol_but_websocket_is_asked_for(name: str, tmp_path: Path) -> No
 def test_what_a_proxy_adds_keeps_nobody_out(proxy: str) -> None:
     assert call(proxy, "GET", "/healthz").status == 200
     assert call(proxy, "GET", "/metrics").status == 404
+
+
+@pytest.mark.parametrize("name", [name for name in PROXIES if name != "ingress"])
+@pytest.mark.parametrize("path", ["/v1/routes", "/v1/%72outes", "/%6detrics"])
+def test_what_operators_read_is_not_read_through_a_proxy(
+    name: str, path: str, server: str, tmp_path: Path
+) -> None:
+    assert call(server, "GET", path, headers=AUTHORIZATION).status == 200
+    with proxied(name, server, tmp_path) as base:
+        assert call(base, "GET", path, headers=AUTHORIZATION).status in (403, 404)
