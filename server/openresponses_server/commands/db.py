@@ -127,7 +127,7 @@ def backup(store: str, file: Path) -> None:
     from openresponses_server.store.sql.transfer import back_up
 
     with reported_failures(), progress("copying"):
-        size = back_up(_existing(store), file)
+        size = back_up(existing(store), file)
     click.echo(f"{size} bytes written to {file}")
 
 
@@ -144,11 +144,11 @@ def _run(store: str, work: Callable[[ResponseStore], Awaitable[None]]) -> None:
             await opened.close()
 
     with reported_failures():
-        _existing(store)
+        existing(store)
         asyncio.run(run())
 
 
-def _existing(store: str) -> URL:
+def existing(store: str) -> URL:
     """The URL of an existing database. Raises SettingsError and StoreError."""
     from openresponses_server.settings import SettingsError
     from openresponses_server.store.sql.locations import database_url, shown

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 
 from openresponses_bridge.text import printable
-from openresponses_server.commands.db import reported_failures, store_flag
+from openresponses_server.commands.db import existing, reported_failures, store_flag
 from openresponses_server.commands.flags import with_flags
 
 if TYPE_CHECKING:
@@ -134,12 +134,13 @@ def command() -> None:
 def add(store: str, name: str, owner: str | None, **flags: Any) -> None:
     """Make a key and print it, this one time. Only its hash is stored."""
     from openresponses_server.http.managed_keys import ManagedKey, new_key
+    from openresponses_server.store.sql.locations import database_url, shown
 
     key, key_id, hashed = new_key()
     made = ManagedKey(key_id, hashed, key[-4:], name, owner or key_id, time.time())
     made = _change_of(made, flags).applied(made)
-    _run(store, lambda keys: keys.add(made))
-    click.echo(f"{key_id} for {printable(made.owner)}", err=True)
+    _run(store, lambda keys: keys.add(made), create=True)
+    click.echo(f"{key_id} for {printable(made.owner)}, in {shown(database_url(store))}", err=True)
     click.echo(key)
 
 
@@ -246,7 +247,8 @@ def _state(key: ManagedKey, now: float) -> str:
     return "live" if key.is_live(now) else "expired"
 
 
-def _run(store: str, work: Callable[[KeyStore], Awaitable[T]]) -> T:
+def _run(store: str, work: Callable[[KeyStore], Awaitable[T]], *, create: bool = False) -> T:
+    """What the work gives, on the keys of a store, which has to be there unless `create`."""
     import asyncio
 
     from openresponses_server.settings import SettingsError
@@ -259,6 +261,8 @@ def _run(store: str, work: Callable[[KeyStore], Awaitable[T]]) -> T:
                 raise SettingsError(
                     "store memory: no server would know these keys; name a sqlite: or postgresql one"
                 )
+            if not create:
+                existing(store)
             return await work(opened.keys)
         finally:
             await opened.close()

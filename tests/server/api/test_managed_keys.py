@@ -265,6 +265,18 @@ def test_a_store_in_memory_and_pass_through_are_refused(tmp_path: Path) -> None:
         assert "no server would know these keys" in done.output
 
 
+def test_a_mistyped_store_has_no_keys_and_is_not_made(tmp_path: Path) -> None:
+    mistyped = tmp_path / "sesions.sqlite3"
+    for what in (["list"], ["revoke", "key_1"], ["limit", "key_1", "--tokens", "9"]):
+        done = CliRunner().invoke(main, ["keys", *what, "--store", f"sqlite:///{mistyped}"])
+        assert done.exit_code == 2
+        assert f"no session store was found at {mistyped}" in done.output
+        assert not mistyped.exists()
+    done = CliRunner().invoke(main, ["keys", "add", "--store", f"sqlite:///{mistyped}"])
+    assert (done.exit_code, mistyped.exists()) == (0, True)
+    assert str(mistyped) in done.stderr
+
+
 @pytest.mark.parametrize(
     "flags",
     [
