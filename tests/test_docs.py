@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import tomllib
 from typing import get_args
 
 import pytest
@@ -128,6 +129,15 @@ def test_the_page_of_settings_has_every_setting() -> None:
 )
 def test_the_python_of_the_pages_runs(title: str, code: str) -> None:
     exec(compile(code, title, "exec"), {"__name__": "page"})
+
+
+def test_the_first_steps_have_every_extra() -> None:
+    page = (REPOSITORY / "docs" / "start.md").read_text(encoding="utf-8")
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    of_contributors = {"audit", "browser", "clients", "deploy", "docs", "fuzz", "test"}
+    assert set(re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE)) == (
+        project["optional-dependencies"].keys() - of_contributors
+    )
 
 
 def test_the_first_page_is_short() -> None:

@@ -195,6 +195,12 @@ def test_commands_of_contributors_are_there() -> None:
                 assert (REPOSITORY / path).exists(), command
 
 
+def test_every_target_of_the_makefile_is_one_that_contributors_are_shown() -> None:
+    targets = re.findall(r"^\.PHONY: (.*)$", (REPOSITORY / "Makefile").read_text("utf-8"), re.MULTILINE)
+    shown = re.findall(r"\bmake ([a-z-]+)", (REPOSITORY / "CONTRIBUTING.md").read_text("utf-8"))
+    assert set(targets[0].split()) - set(shown) == {"test-traced", "test-others"}  # of `make test`
+
+
 def parts_of_the_suite() -> list[list[str]]:
     """What pytest is given by each command of CONTRIBUTING.md that runs a part of the tests."""
     text = (REPOSITORY / "CONTRIBUTING.md").read_text(encoding="utf-8")
