@@ -169,4 +169,5 @@ def test_ids_areas_and_sources() -> None:
     areas = {each.area for each in SCENARIOS.values()}
     assert areas >= {"transport", "schema", "order", "tools", "turns", "errors", "cancel", "resume"}
     assert areas >= {"websocket", "compaction"}
-    assert all(each.description and each.source for each in SCENARIOS.values())
+    assert all(each.source for each in SCENARIOS.values())
+    assert [each.id for each in SCENARIOS.values() if not each.description.endswith(".")] == []

@@ -198,12 +198,12 @@ REGISTERED: dict[str, Scenario] = {}
 
 
 def scenario(source: str, level: Level = "core") -> Callable[[Script], Script]:
-    """Register a generator function. Its id is its name with the first `_` as a dot, its description the
-    first line of its docstring."""
+    """Register a generator function. Its id is its name with the first `_` as a dot, its description its
+    docstring."""
 
     def register(play: Script) -> Script:
         name = play.__name__.replace("_", ".", 1).replace("_", "-")
-        REGISTERED[name] = Scenario(name, (play.__doc__ or "").partition("\n")[0], source, level, play)
+        REGISTERED[name] = Scenario(name, " ".join((play.__doc__ or "").split()), source, level, play)
         return play
 
     return register
