@@ -161,6 +161,22 @@ def test_the_page_on_architecture_has_every_package(root: str) -> None:
     assert named == modules | {path.parent.name for path in folder.glob("*/__init__.py")}
 
 
+@pytest.mark.parametrize("root", ["bridge/openresponses_bridge", "server/openresponses_server"])
+def test_the_tables_of_architecture_are_the_layers_that_imports_are_held_to(root: str) -> None:
+    page = (REPOSITORY / "docs" / "architecture.md").read_text(encoding="utf-8")
+    table = page[page.index(f"\n`{root}`") :].split("\n\n")[1]
+    cells = re.findall(r"^\| (`.*?) \|", table, re.MULTILINE)
+    shown = [set(re.findall(r"`(\w+)`", each)) for cell in cells for each in cell.split(" over ")]
+    contracts = tomllib.loads((REPOSITORY / "pyproject.toml").read_text("utf-8"))["tool"]["importlinter"]
+    (layers,) = (
+        each["layers"]
+        for each in contracts["contracts"]
+        if each.get("containers") == [root.partition("/")[2]]
+    )
+    held = [set(re.findall(r"\w+", layer)) for layer in layers]
+    assert shown == [each for each in held if each != {"__main__"}]
+
+
 def test_the_page_on_architecture_names_modules_that_there_are() -> None:
     page = (REPOSITORY / "docs" / "architecture.md").read_text(encoding="utf-8")
     roots = [
