@@ -1,10 +1,12 @@
 """Each block of code in the documents is run by a test or has its reason; commands are those there are."""
 
 import ast
+import json
 import re
 import shlex
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
@@ -17,8 +19,9 @@ import yaml
 
 from openresponses_server.commands.cli import main
 from openresponses_server.requests.forwarding import ENDPOINTS
-from openresponses_server.settings import Settings, load_settings
+from openresponses_server.settings import Settings, WireKeys, load_settings
 from openresponses_server.settings.data_folder import ServerSealer
+from openresponses_server.settings.files import hashed
 from openresponses_server.upstreams import profiles
 from openresponses_server.upstreams.routing import build_router
 from tests.support.certificates import Authority
@@ -269,6 +272,10 @@ def test_configs_of_the_pages_can_be_used(tmp_path: Path, monkeypatch: pytest.Mo
     (tmp_path / "gateway.toml").write_text(gateway)
     behind = load_settings(tmp_path / "gateway.toml")
     assert (behind.wire, [each.profile for each in behind.upstreams]) == ("openai", ["litellm"])
+    (wires,) = (block.code for block in blocks_of("docs/clients/index.md"))
+    (tmp_path / "wires.toml").write_text(wires)
+    monkeypatch.setenv("ZED_KEY", "a key of Zed")
+    assert load_settings(tmp_path / "wires.toml").wire_keys == WireKeys(openai=[hashed("a key of Zed")])
     monkeypatch.setenv("PROXY_PASSWORD", "a password")
     (tmp_path / "ways.toml").write_text(ways)
     authority = Authority(tmp_path, "house")
@@ -279,6 +286,17 @@ def test_configs_of_the_pages_can_be_used(tmp_path: Path, monkeypatch: pytest.Mo
     (codex,) = (block.code for block in blocks_of("docs/codex.md") if block.language == "toml")
     (tmp_path / "codex.toml").write_text(codex)
     assert [each.profile for each in load_settings(tmp_path / "codex.toml").upstreams] == ["codex"]
+
+
+DATA = {"json": json.loads, "toml": tomllib.loads, "yaml": yaml.safe_load}
+
+
+@pytest.mark.parametrize("page", sorted({block.page for page in pages() for block in blocks_of(page)}))
+def test_data_in_the_pages_is_well_formed(page: str) -> None:
+    """Also what no test loads, since it is for programs that are not here."""
+    for block in blocks_of(page):
+        if block.language in DATA:
+            assert DATA[block.language](block.code), block.heading
 
 
 def test_every_upstream_of_the_page_can_be_configured(monkeypatch: pytest.MonkeyPatch) -> None:

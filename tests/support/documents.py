@@ -10,11 +10,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from textwrap import dedent
 from typing import Final, NamedTuple
 
 from tests.support.shared import REPOSITORY
 
-_BLOCK = re.compile(r"^```(\w+)[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
+_BLOCK = re.compile(r"^( *)```(\w+)[^\n]*\n(.*?)^\1```", re.MULTILINE | re.DOTALL)
 _HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
 SHOWN: Final = {"text", "mermaid"}
 """Languages of what is shown and not for use; pages that have them are drawn, and compared as a whole."""
@@ -76,6 +77,7 @@ HOW: Final[dict[str, dict[str, str]]] = {
         for client in ("goose", "zed")
     },
     "docs/clients/gateways.md": {"*": _CONFIGS},
+    "docs/clients/index.md": {"*": _CONFIGS},
     "docs/clients/gemini-cli.md": {
         "google-genai": f"{_CLIENTS}::test_python",
         "*": "not in a test: tests/clients/test_run.py runs it with these settings",
@@ -176,9 +178,9 @@ def blocks_of(page: str) -> Iterator[Block]:
     text = (REPOSITORY / page).read_text(encoding="utf-8")
     for match in _BLOCK.finditer(text):
         headings = _HEADING.findall(_BLOCK.sub("", text[: match.start()]))
-        if page in _DRAWN and match[1] in SHOWN:
+        if page in _DRAWN and match[2] in SHOWN:
             continue
-        yield Block(page, headings[-1] if headings else "", match[1], match[2])
+        yield Block(page, headings[-1] if headings else "", match[2], dedent(match[3]))
 
 
 def commands_of(block: Block) -> list[str]:
