@@ -41,11 +41,13 @@ FOREIGN = {
         "docker",
         "echo",
         "export",
+        "install",
         "kubectl",
         "opentelemetry-instrument",
         "pg_dump",
         "pg_restore",
         "pip",
+        "systemctl",
         "uvicorn",
     ),
     *("cline", "copilot", "gemini", "goose", "pi", "qwen"),
@@ -389,6 +391,17 @@ def test_the_commands_for_containers_are_those_of_the_files() -> None:
     config, *_ = yaml.safe_load_all((DEPLOY / "kubernetes.yaml").read_text())
     given = set(re.findall(r"--from-literal=(\w+)=", secret))
     assert given >= set(re.findall(r'(?:_env = "|\$\{)(\w+)', config["data"]["bridge.toml"]))
+    unit = (DEPLOY / "openresponses-bridge.service").read_text()
+    venv, _, *installed, enable = commands(page, "systemd")
+    assert f"ExecStart={venv.split()[-1]}/bin/{NAME} serve" in unit
+    assert enable.endswith(f" {NAME}")
+    for command in installed:
+        *_, source, target = command.split()
+        assert source == "/dev/null" or (REPOSITORY / source).is_file()
+        assert target in unit
+    below = (REPOSITORY / page).read_text().partition("The file `environment` has")[2].partition(". It")[0]
+    named = set(re.findall(r'(?:_env = "|\$\{)(\w+)', (DEPLOY / "bridge.toml").read_text()))
+    assert set(re.findall(r"`([A-Z_]+)`", below)) == named | {"OPENRESPONSES_BRIDGE_API_KEYS"}
     settings = (REPOSITORY / "docs" / "settings.md").read_text()
     assert [name for name in given if name.startswith("OPENR") and f"`{name}`" not in settings] == []
 
