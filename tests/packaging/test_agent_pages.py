@@ -73,7 +73,8 @@ def test_the_commands_of_the_pages(command: str, reader: Reader, upstream: Scrip
         model = next((name for name in ("large", "local") if f" {name}" in command), "qwen3")
         shown = reader.run(asked, **variables | {"MODEL": model})
     if "--print-config" in command:
-        assert 'model = "qwen3"' in shown
+        of_agents = {"codex": 'model = "qwen3"', "claude": '"CLAUDE_CODE_SUBAGENT_MODEL": "qwen3"'}
+        assert of_agents[command.split()[2]] in shown
         assert "serve --upstream" in shown
     elif " doctor " in command:
         assert "MISSING" not in shown
