@@ -200,6 +200,20 @@ def test_commands_of_contributors_are_there() -> None:
                 assert (REPOSITORY / path).exists(), command
 
 
+def test_every_file_that_a_release_changes_has_the_version() -> None:
+    text = (REPOSITORY / "CONTRIBUTING.md").read_text("utf-8")
+    (step,) = re.findall(r"^2\. The version is in (.*?);", text, re.MULTILINE | re.DOTALL)
+    files = [REPOSITORY / "pyproject.toml"]
+    files += [
+        path
+        for root in ("docs", "server")
+        for path in (REPOSITORY / root).rglob("*.*")
+        if path.suffix in (".json", ".md", ".toml", ".yaml")
+    ]
+    found = {path for path in files if metadata.version(NAME) in path.read_text("utf-8")}
+    assert {REPOSITORY / name for name in re.findall(r"`([^`]+)`", step)} == found
+
+
 def test_every_target_of_the_makefile_is_one_that_contributors_are_shown() -> None:
     targets = re.findall(r"^\.PHONY: (.*)$", (REPOSITORY / "Makefile").read_text("utf-8"), re.MULTILINE)
     shown = re.findall(r"\bmake ([a-z-]+)", (REPOSITORY / "CONTRIBUTING.md").read_text("utf-8"))
