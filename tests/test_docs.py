@@ -25,7 +25,7 @@ PAGES_WITH_PLOTS = ("benchmarks", "capacity")
     "name",
     [
         *("states.md", "rules.md", "fields.md", "settings.md", "upstreams.md", "errors.md"),
-        *("conformance.md", "benchmarks.md", "capacity.md"),
+        *("conformance.md", "benchmarks.md", "capacity.md", "engines.md"),
     ],
 )
 def test_the_drawn_pages_are_those_of_the_tables(name: str) -> None:
