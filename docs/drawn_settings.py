@@ -149,8 +149,9 @@ def _titled(tables: Iterator[tuple[type[Struct], str]], behind: str = "") -> dic
 
 # environment variables that are neither settings nor flags
 _VARIABLES = {
-    "XDG_DATA_HOME": "The folder above the data folder on Linux, `~/.local/share` without it. The SQLite "
-    "file, the key for `encrypted_content` and the folders of agents that `run` has started are kept there.",
+    "XDG_DATA_HOME": "The folder above the data folder on Linux, `~/.local/share` without it; on macOS that "
+    "is `~/Library/Application Support`. The SQLite file, the key for `encrypted_content` and the folders of "
+    "agents that `run` has started are kept in the data folder.",
     "LOCALAPPDATA": "The same on Windows.",
     "OPENRESPONSES_BRIDGE_SERVER": "The server that `run` uses (`--server`).",
     "HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY`, `NO_PROXY`, `SSL_CERT_FILE`, `SSL_CERT_DIR": "How upstreams "

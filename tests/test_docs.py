@@ -67,6 +67,17 @@ def test_the_page_on_observing_has_every_event_of_the_log() -> None:
     assert described == set(names)
 
 
+def test_the_page_of_the_server_has_every_endpoint() -> None:
+    """By the last word of its path: the table shortens what several have in common."""
+    page = (REPOSITORY / "docs" / "server.md").read_text(encoding="utf-8")
+    table = page.partition("## Endpoints")[2].partition("\n\nErrors are")[0]
+    shown = set(re.findall(r"\w+", " ".join(re.findall(r"`([^`]+)`", table))))
+    names = json.loads((REPOSITORY / "snapshots" / "server" / "names.json").read_bytes())["endpoints"]
+    last = {re.findall(r"\w+", re.sub(r"\{\w+\}", "", name))[-1] for name in names}
+    assert {"inspector", "input_items", "countTokens"} <= shown
+    assert sorted(last - shown) == []
+
+
 class Complete(Struct):
     """Some settings.
 
