@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from openresponses_bridge.text import counted, printable
-from openresponses_server.commands.flags import force_flag, input_file, output_file
+from openresponses_server.commands.flags import SetOption, force_flag, input_file, output_file
 from openresponses_server.commands.progress import CountedReader, progress
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 _path = click.Path(dir_okay=False, path_type=Path)
 store_flag = click.option(
     "--store",
+    cls=SetOption,
     metavar="URL",
     envvar="OPENRESPONSES_BRIDGE_STORE",
     default="sqlite:",

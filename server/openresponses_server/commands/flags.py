@@ -43,7 +43,11 @@ ASKED: Final = "Use this server, or a known one (default: the demo model)."
 
 
 class SetOption(click.Option):
-    """An option that an environment variable can set. Errors name the one that was given."""
+    """An option that an environment variable can set, which its help names. Errors name the one that was
+    given."""
+
+    def __init__(self, *declared: Any, **attributes: Any) -> None:
+        super().__init__(*declared, show_envvar=True, **attributes)
 
     def get_error_hint(self, ctx: click.Context | None) -> str:
         return f"'{given_by(self, ctx)}'" if ctx is not None else super().get_error_hint(ctx)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from openresponses_bridge.text import printable
-from openresponses_server.commands.flags import REACHED, config_flag, naming_flags, upstream_flags
+from openresponses_server.commands.flags import REACHED, SetOption, config_flag, naming_flags, upstream_flags
 from openresponses_server.commands.serve import fields_of
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ _INTERRUPTED, _NOT_STARTED, _NOT_FOUND = 130, 126, 127  # as in shells
 @config_flag
 @click.option(
     "--server",
+    cls=SetOption,
     envvar="OPENRESPONSES_BRIDGE_SERVER",
     metavar="URL",
     help=f"Use the server that runs there (without this and an upstream: that at {_DEFAULT}, if one runs).",
