@@ -3,6 +3,7 @@
 import json
 import re
 import shlex
+import socket
 from pathlib import Path
 
 import pytest
@@ -32,6 +33,24 @@ def test_its_commands_run(tmp_path: Path, demo: str, monkeypatch: pytest.MonkeyP
         done = CliRunner().invoke(main, words)
         assert done.exit_code == 0, (command, done.output)
     assert ran == ["openresponses-bridge", "openresponses-bridge", "curl", "openresponses-bridge"]
+
+
+def test_what_is_said_at_the_start_is_said(tmp_path: Path) -> None:
+    (tmp_path / "bridge.toml").write_text("prot = 1\n")
+    shown = [
+        cell for first, _ in rows("The server does not start") for cell in re.findall("`([^`]+)`", first)
+    ]
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        given = {
+            "'…' is not a setting": ["--config", str(tmp_path / "bridge.toml")],
+            "without API keys only a loopback address can be bound": ["--host", "0.0.0.0"],
+            "can't listen on …: Address already in use": ["--port", str(taken.getsockname()[1])],
+        }
+        for said, flags in given.items():
+            assert said in shown
+            done = CliRunner().invoke(main, ["serve", "--store", "memory://", *flags])
+            assert done.exit_code == 2
+            assert re.search(re.escape(said).replace("…", ".+"), " ".join(done.output.split())), done.output
 
 
 def rows(heading: str) -> list[list[str]]:
