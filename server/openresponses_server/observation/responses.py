@@ -61,7 +61,9 @@ class EndedRun(NamedTuple):
     `noticed` are the losses and repairs, `seconds` is the duration of the run, and `first_bytes` that until
     an upstream's answer began, None if none did. `has_end`: the response has ended; otherwise it was refused,
     its client has disconnected, or another worker ends it. `rounds` has the usage of each answer where the
-    server ran tools between them. `cost` is in 10⁻¹² US dollars, None if it is not known."""
+    server ran tools between them. `cost` is in 10⁻¹² US dollars, None if it is not known. `counts`: an
+    upstream has begun to answer, or the client has given up before that, so that the answer may have been
+    made."""
 
     upstream: str
     model: str
@@ -73,6 +75,7 @@ class EndedRun(NamedTuple):
     has_end: bool
     rounds: Sequence[Usage] = ()
     cost: int | None = None
+    counts: bool = False
 
 
 class LoggedEnd(NamedTuple):

@@ -161,7 +161,8 @@ def reserve(request: PreparedRequest, _service: Service) -> None:
 
 
 class QuotaCount(Watch, Struct):
-    """Counts a response that an upstream has begun against the quotas of its key, however it ended."""
+    """Counts a response that an upstream has begun, or that its client gave up before, against the quotas of
+    its key, however it ended."""
 
     service: Service
     owner: str
@@ -169,7 +170,7 @@ class QuotaCount(Watch, Struct):
     stored: bool
 
     def end(self, ended: EndedRun, said: LoggedEnd) -> None:
-        if ended.first_bytes is None:
+        if not ended.counts:
             return
         response = ended.response
         self.service.quotas.ended(

@@ -418,7 +418,7 @@ class _Count(Watch, Struct):
     def end(self, ended: EndedRun, said: LoggedEnd) -> None:
         usage, failed = ended.response.usage, not ended.has_end or ended.response.status == "failed"
         self.service.meters.book.add(self.owner, "", self.model, usage, failed=failed, cost=ended.cost)
-        if ended.first_bytes is not None:
+        if ended.counts:
             self.service.quotas.ended(
                 self.owner,
                 ended.response,

@@ -94,7 +94,7 @@ class RunOutcome:
         cost_of: CostOf | None = None,
     ) -> None:
         self._translation = translation
-        self._attempts = attempts
+        self._attempts = self._asking = attempts
         self._watches = watches
         self.timing = timing
         self._ended_elsewhere = ended_elsewhere
@@ -104,13 +104,17 @@ class RunOutcome:
         self._rounds = rounds
         self._cost_of = cost_of
 
+    def asks(self, attempts: Attempts) -> None:
+        """These attempts are made now, and not those that it was made with."""
+        self._asking = attempts
+
     def first_bytes_received(self) -> None:
         """The first bytes of the upstream's answer have arrived."""
         self._first = time.perf_counter()
 
     def refused(self) -> None:
         """The response was ended as failed after a run without an end."""
-        ended = self._ended()
+        ended = self._ended(None)
         said = self._said(ended, None)
         for watch in self._watches:
             watch.refused(ended, said)
@@ -121,16 +125,16 @@ class RunOutcome:
                 watch.begin()
 
     def __exit__(self, _kind: type[BaseException] | None, raised: BaseException | None, _: object) -> None:
-        ended = self._ended()
+        ended = self._ended(raised)
         said = self._said(ended, raised)
         for watch in reversed(self._watches):
             watch.end(ended, said)
 
-    def _ended(self) -> EndedRun:
+    def _ended(self, raised: BaseException | None) -> EndedRun:
         target, response = self._attempts.target, self._translation.snapshot
-        cost = None
+        counts, cost = self._first is not None or self._was_given_up(raised), None
         if self._cost_of is not None:
-            cost = 0 if self._first is None else self._cost_of(target.model, response)
+            cost = self._cost_of(target.model, response) if counts else 0
         return EndedRun(
             self._attempts.chosen,
             target.model if self._attempts.chosen else "",
@@ -142,7 +146,16 @@ class RunOutcome:
             self._translation.ended,
             self._rounds,
             cost,
+            counts,
         )
+
+    def _was_given_up(self, raised: BaseException | None) -> bool:
+        """Whether the client has left, or cancelled, before an upstream that was asked began to answer."""
+        if not self._asking.is_asking:
+            return False
+        if isinstance(raised, asyncio.CancelledError):
+            return not self._ended_elsewhere
+        return raised is None and self._translation.ended and self._translation.failure is None
 
     def _said(self, ended: EndedRun, raised: BaseException | None) -> LoggedEnd:
         failure = self._translation.failure or raised
@@ -188,7 +201,7 @@ class LogLine(Watch, Struct):
             ]
         if self.path:
             fields["path"] = self.path
-        if ended.cost is not None and ended.first_bytes is not None:
+        if ended.cost is not None and ended.counts:
             fields["cost_usd"] = dollars(ended.cost)
         if said.cause is not None:
             fields |= {"address": target.upstream.address, "cause": said.cause}

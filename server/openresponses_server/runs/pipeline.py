@@ -276,6 +276,8 @@ class ProgressNotes(Protocol):
     @property
     def timing(self) -> TokenTiming: ...
 
+    def asks(self, attempts: Attempts) -> None: ...
+
     def first_bytes_received(self) -> None: ...
 
 
@@ -532,6 +534,8 @@ class Pipeline:
         elif self._rounds is not None:
             following = await self._rounds.before(attempts)
         while following is not None:
+            if following is not attempts:
+                self._progress.asks(following)
             try:
                 async with following as reply:
                     self._move(Stage.BUFFERING)

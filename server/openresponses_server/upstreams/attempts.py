@@ -195,6 +195,8 @@ class Attempts:
         """The accepted one, whose refusal at the beginning of its reply another request may avoid."""
         self.was_cut = False
         """The reply ended before the answer did."""
+        self.is_asking = False
+        """An upstream was sent the request and has not refused it: it may be making its answer."""
 
     async def __aenter__(self) -> UpstreamReply:
         """The reply of the first upstream that accepts. If none does, raises the first one's error."""
@@ -327,10 +329,12 @@ class Attempts:
             retries = attempt.target.retries
             try:
                 opening = upstream.open(attempt.request)
+                self.is_asking = True
                 reply = await opening.__aenter__()
                 self._open = opening
                 return attempt, reply
             except UpstreamError as error:
+                self.is_asking = False
                 self._record_refusal(upstream, error)
                 other = await attempt.fallback_for(error)
                 if other is not None:  # before it is asked again: the same request is refused again

@@ -1,13 +1,15 @@
 """What each key may spend in a day."""
 
 import asyncio
+import http.client
 import json
 import math
 import time
 from collections.abc import Iterator
-from contextlib import AsyncExitStack, contextmanager
+from contextlib import AsyncExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import urlsplit
 
 import pytest
 import redis
@@ -390,6 +392,81 @@ def test_a_client_that_leaves_pays_the_images_that_it_asked_for(
     with budgeted(upstream, float(cost), **PRICED) as base:
         assert cost_after_leaving(base, path, given, headers) == cost
         assert call(base, "POST", path, given, headers).status == 429
+
+
+UNANSWERED = {"no status yet": Script(before=HANG), "a status alone": Script([HANG])}
+ASKED: dict[str, dict[str, Any]] = {
+    **SURFACES,
+    "/v1/responses": {"input": "x", "store": False},
+    "/v1/responses/compact": {"input": [{"role": "user", "content": "x"}]},
+    "/v1/embeddings": {"input": "x" * 4000},
+    IMAGES: {"prompt": "x", "n": 10},
+}
+
+
+@contextmanager
+def asked(base: str, upstream: ScriptedUpstream, path: str, body: dict[str, Any]) -> Iterator[None]:
+    """A client that waits for an answer which the upstream has been asked for."""
+    before = len(upstream.received)
+    with closing(http.client.HTTPConnection(urlsplit(base).netloc, timeout=60)) as connection:
+        sent = json.dumps({"model": "m", **body}).encode()
+        connection.request("POST", path, sent, {**ONE, "content-type": "application/json"})
+        deadline = time.monotonic() + 60
+        while len(upstream.received) == before:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        yield
+
+
+@pytest.mark.parametrize("script", UNANSWERED)
+@pytest.mark.parametrize("path", ASKED)
+def test_a_client_that_leaves_before_the_answer_has_begun_pays_what_it_asked_for(
+    upstream: ScriptedUpstream, path: str, script: str
+) -> None:
+    if path in (IMAGES, "/v1/embeddings"):
+        upstream.pages[path] = UNANSWERED[script]
+    else:
+        upstream.scripts["m"] = UNANSWERED[script]
+    with budgeted(upstream, 1e-6, m=Price(input=1.0, output=3.0, per_image=0.04)) as base:
+        with asked(base, upstream, path, ASKED[path]):
+            pass
+        deadline = time.monotonic() + 60
+        while call(base, "GET", "/v1/usage", None, ONE).json["data"] == []:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        cost = float(cost_at(base))
+        assert cost == 0.4 if path == IMAGES else cost > 1e-6
+        assert respond(base, ONE, model="m").status == 429
+
+
+@pytest.mark.parametrize("script", UNANSWERED)
+def test_a_response_that_is_cancelled_before_the_answer_has_begun_is_paid(
+    upstream: ScriptedUpstream, script: str
+) -> None:
+    upstream.scripts["m"] = UNANSWERED[script]
+    with budgeted(upstream, 1e-6) as base:
+        begun = respond(base, ONE, model="m", background=True).json["id"]
+        deadline = time.monotonic() + 60
+        while not upstream.received:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        assert call(base, "POST", f"/v1/responses/{begun}/cancel", None, ONE).status == 200
+        assert respond(base, ONE, model="m").status == 429
+
+
+def test_what_no_upstream_was_asked_costs_nothing(upstream: ScriptedUpstream) -> None:
+    upstream.scripts["m"] = Script(before=HANG)
+    limits = Limits(usd_per_day_per_key=1e-6, concurrent_per_key=1)
+    settings = Settings(
+        upstreams=[UpstreamSettings(url=upstream.url)],
+        limits=limits,
+        prices={"m": Price(input=1.0, output=3.0)},
+        api_keys=[hashed("one")],
+    )
+    with serving(settings) as base, asked(base, upstream, "/v1/responses", {"input": "x"}):
+        queued = respond(base, ONE, model="m", background=True).json["id"]
+        assert call(base, "POST", f"/v1/responses/{queued}/cancel", None, ONE).status == 200
+        assert cost_at(base) == "0"
 
 
 SPEECH = "/v1/audio/speech"

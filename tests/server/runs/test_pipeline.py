@@ -144,7 +144,9 @@ class Bench:
         self.client = Client(may_leave=persistence is not None)
         self.client.attach(self.deliver)
         outcome: Any = SimpleNamespace(
-            first_bytes_received=lambda: None, timing=SimpleNamespace(read=lambda _: None)
+            asks=lambda _attempts: None,
+            first_bytes_received=lambda: None,
+            timing=SimpleNamespace(read=lambda _: None),
         )
         self.objection = asyncio.get_running_loop().create_future()
         judge = SimpleNamespace(objection=self._object)
