@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+import zlib
+from collections import deque
+from collections.abc import Iterator, Sequence
 from typing import Any, Final, cast
 
 from uvicorn import Config
@@ -32,12 +34,23 @@ PATH: Final = "/v1/responses"
 """The path at which a handshake is accepted."""
 
 # permessage-deflate with limits: until a message is complete, it needs only the memory of its compressed
-# bytes. The library inflates each fragment at once, so an unfinished message would need up to a thousand
-# times its compressed size.
+# bytes; then it is inflated in steps, between which the event loop serves others. The library inflates each
+# fragment at once, so an unfinished message would need up to a thousand times its compressed size, and keeps
+# whatever comes behind a final block.
+
+_INFLATED: Final = 256 * 1024  # bytes of a step: about a millisecond
+_EMPTY_BLOCK: Final = b"\0\0\xff\xff"  # which the sender has left out (RFC 7692, 7.2.1)
+_NOTHING_MORE: Final = (b"", _EMPTY_BLOCK, b"\0" + _EMPTY_BLOCK)  # behind a final block (RFC 7692, 7.2.3.4)
+
+
+class CompressedMessage(bytes):
+    """A whole message, compressed."""
+
+    __slots__ = ()
 
 
 class WholeMessageDeflate(PerMessageDeflate):
-    """Keeps the fragments of a message compressed and inflates them when the last has arrived."""
+    """Keeps the fragments of a message until the last has arrived, and leaves it compressed."""
 
     _compressed = False
     _fragments = bytearray()
@@ -52,7 +65,8 @@ class WholeMessageDeflate(PerMessageDeflate):
         self._fragments = bytearray()
 
     def decode(self, frame: Frame, *, max_size: int | None = None) -> Frame:
-        """Return the whole message in its last fragment; the others become empty. Raises PayloadTooBig."""
+        """Return the whole message in its last fragment, as a CompressedMessage; the others become empty.
+        Raises PayloadTooBig."""
         if frame.opcode in CTRL_OPCODES:
             return frame
         if frame.opcode is not Opcode.CONT:
@@ -62,11 +76,30 @@ class WholeMessageDeflate(PerMessageDeflate):
         self._fragments += frame.data
         if max_size is not None and len(self._fragments) > max_size:
             raise PayloadTooBig(None, max_size)
-        data: Any = b""
+        data = b""
         if frame.fin:
-            whole, self._fragments = Frame(Opcode.BINARY, bytes(self._fragments), True, True), bytearray()
-            data = super().decode(whole, max_size=max_size).data
+            data, self._fragments = CompressedMessage(self._fragments), bytearray()
         return Frame(frame.opcode, data, frame.fin, False, frame.rsv2, frame.rsv3)
+
+    def inflate(self, message: CompressedMessage) -> Iterator[bytes]:
+        """The message in pieces of at most `_INFLATED` bytes, each made when it is asked for. Messages have
+        to be inflated in the order in which they came. Raises zlib.error for what is not compressed."""
+        if self.remote_no_context_takeover:
+            self._begin()
+        rest, more = message + _EMPTY_BLOCK, True
+        while rest or more:
+            piece = self.decoder.decompress(rest, _INFLATED)
+            rest, more = self.decoder.unconsumed_tail, len(piece) == _INFLATED
+            yield piece
+            if self.decoder.eof:
+                rest = self.decoder.unused_data
+                self._begin()
+                if rest not in _NOTHING_MORE:
+                    raise zlib.error("something is behind a final block")
+                return
+
+    def _begin(self) -> None:
+        self.decoder = zlib.decompressobj(wbits=-self.remote_max_window_bits)
 
 
 class WholeMessageDeflateFactory(ServerPerMessageDeflateFactory):
@@ -86,7 +119,7 @@ class WholeMessageDeflateFactory(ServerPerMessageDeflateFactory):
         )
 
 
-_PIECE: Final = 4 * 1024  # bytes that are parsed at once: they inflate to 4 MB at most
+_PIECE: Final = 4 * 1024  # bytes that are parsed at once
 _USUAL: Final = 256  # bytes of a frame, on average, that do not count as a flood
 _FLOOD: Final = 1000  # small frames in a second, after which reading pauses
 _LINGER: Final = 2.0  # seconds for a refused client to read the error, before the connection is closed
@@ -126,6 +159,10 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
         self._is_refused = False
         self._receiving = ReceiveMonitor(registry.limits.body_seconds, registry.limits.body_total_seconds)
         self._unfinished = False
+        self._complete: deque[tuple[str, bytes]] = deque()  # messages and their types, in order
+        self._inflating: Iterator[bytes] | None = None  # the rest of the first of them
+        self._inflated = bytearray()  # what there is of it
+        self._close_frame: Frame | None = None  # came behind them
         self._pending_size = 0  # bytes of the message that waits for the application or is handled by it
         self._has_reservation = False
 
@@ -190,7 +227,7 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
             if self._pause is None:
                 self._pause = self.loop.call_at(self._second + 1, self._end_flood_pause)
             return True
-        return not self.queue.empty() or not self.writable.is_set()
+        return bool(self._complete) or not self.queue.empty() or not self.writable.is_set()
 
     def _end_flood_pause(self) -> None:
         self._pause = None
@@ -211,7 +248,7 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
             return
         rest, self._unparsed = self._unparsed, b""
         self._parse_all(rest)
-        if self.read_paused and not self._unparsed and self.queue.empty():
+        if self.read_paused and not self._unparsed and not self._complete and self.queue.empty():
             self.read_paused = False
             self.transport.resume_reading()
 
@@ -250,22 +287,78 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
     def handle_cont(self, event: Frame) -> None:
         """Append the fragment to one buffer: as objects, small fragments would take a hundred times their
         size."""
-        if not isinstance(self.frames[0], bytearray):
-            self.frames[0] = bytearray(self.frames[0])
-        self.frames[0] += event.data
+        if isinstance(event.data, CompressedMessage):
+            self.frames = [event.data]
+        else:
+            if not isinstance(self.frames[0], bytearray):
+                self.frames[0] = bytearray(self.frames[0])
+            self.frames[0] += event.data
         if event.fin:
             self.send_receive_event_to_app()
 
+    def handle_close(self, event: Frame) -> None:
+        """Close, behind the messages that came before."""
+        if self._complete:
+            self._close_frame = event
+        else:
+            super().handle_close(event)
+
     def send_receive_event_to_app(self) -> None:
-        """Pass a complete message to the application."""
+        """Pass a complete message to the application, behind those that are still inflated."""
         (data,), self.frames = self.frames, []
+        self._pause_reading()
+        self._complete.append((self.curr_msg_data_type, data))
+        if len(self._complete) == 1:
+            self._pass_on()
+
+    def _pass_on(self) -> None:
+        """Pass on the complete messages. A large one is inflated in several calls of this."""
+        while self._complete:
+            kind, message = self._complete[0]
+            data: bytes | bytearray = message
+            if isinstance(message, CompressedMessage):
+                if not self._inflate(message):
+                    return
+                data, self._inflated = self._inflated, bytearray()
+            self._complete.popleft()
+            self._give(kind, data)
+        frame, self._close_frame = self._close_frame, None
+        if frame is not None:
+            super().handle_close(frame)
+        elif self.queue.empty():
+            self.loop.call_soon(self._resume)
+
+    def _inflate(self, message: CompressedMessage) -> bool:
+        """Go on with this message; whether it is whole. If it is not, the next step is scheduled, or the
+        connection was closed."""
+        if self._inflating is None:
+            (deflate,) = self._deflates()
+            self._inflating = deflate.inflate(message)
+        try:
+            for piece in self._inflating:
+                self._inflated += piece
+                if len(self._inflated) > (most := self._registry.largest_message):
+                    self._close_with(CloseCode.MESSAGE_TOO_BIG, too_large(most))
+                    return False
+                if not self._reserve():
+                    return False
+                if len(piece) == _INFLATED:
+                    self.loop.call_soon(self._pass_on)
+                    return False
+        except zlib.error:
+            self._close_with(CloseCode.PROTOCOL_ERROR, None)
+            return False
+        self._inflating = None
+        return True
+
+    def _give(self, kind: str, data: bytes | bytearray) -> None:
         if self.close_sent:
             return
         if len(data) > LARGE:
             self._pending_size = len(data)
             if not self._reserve():
                 return
-        if self.curr_msg_data_type == "bytes":
+        if kind == "bytes":
             self.queue.put_nowait({"type": "websocket.receive", "bytes": bytes(data)})
         else:
             try:
@@ -274,14 +367,13 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
                 self._close_with(CloseCode.INVALID_DATA, HttpError(400, "The message is not UTF-8."))
                 return
             self.queue.put_nowait({"type": "websocket.receive", "text": text})
-        self._pause_reading()
 
     def _reserve(self) -> bool:
         """Reserve memory for the unfinished message and for the one that is handled; whether that was
         possible. Small messages are not counted, as small requests are not."""
-        size = (
-            self._pending_size + len(self.conn.reader.buffer) + sum(each.waiting for each in self._deflates())
-        )
+        size = self._pending_size + len(self.conn.reader.buffer) + len(self._inflated)
+        size += sum(each.waiting for each in self._deflates())
+        size += sum(len(message) for _, message in self._complete)
         if self.frames:
             size += len(self.frames[0])
         if size <= LARGE and not self._has_reservation:
@@ -303,6 +395,8 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
     def _discard(self) -> None:
         """Discard everything that was received."""
         self._unparsed, self.frames, self._pending_size = b"", [], 0
+        self._complete.clear()
+        self._inflating, self._inflated, self._close_frame = None, bytearray(), None
         self.conn.reader.buffer.clear()
         for each in self._deflates():
             each.discard()

@@ -1,8 +1,10 @@
 """Law S8 on a WebSocket: what a hostile client can make us keep, inflate, parse and wait for."""
 
+import asyncio
 import json
 import socket
 import time
+import zlib
 from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any
@@ -12,7 +14,7 @@ from structlog.testing import capture_logs
 from websockets.exceptions import InvalidStatus, PayloadTooBig
 from websockets.frames import Frame, Opcode
 
-from openresponses_server.http.websocket import WebSocketConnection, WholeMessageDeflate
+from openresponses_server.http.websocket import CompressedMessage, WebSocketConnection, WholeMessageDeflate
 from openresponses_server.settings import Limits, Settings, UpstreamSettings
 from openresponses_server.settings.files import hashed
 from tests.support.raw import HANDSHAKE, Raw, answer, deflated, raw, raw_socket, ws_frame
@@ -76,7 +78,9 @@ def test_fragments_of_a_compressed_message_wait_as_they_came(step: int) -> None:
         assert len(deflate._fragments) <= len(sent)
         ping = Frame(Opcode.PING, b"between")
         assert deflate.decode(ping, max_size=LIMIT) is ping
-    assert bytes(deflate.decode(Frame(Opcode.CONT, b"", True), max_size=LIMIT).data) == text
+    message = deflate.decode(Frame(Opcode.CONT, b"", True), max_size=LIMIT).data
+    assert isinstance(message, CompressedMessage)
+    assert b"".join(deflate.inflate(message)) == text
     plain = Frame(Opcode.TEXT, b"plain")
     assert deflate.decode(plain, max_size=LIMIT) is plain
 
@@ -86,6 +90,71 @@ def test_s8_compressed_fragments_are_bounded_before_they_are_inflated() -> None:
     deflate.decode(Frame(Opcode.TEXT, b"x" * 60, False, True), max_size=100)
     with pytest.raises(PayloadTooBig):
         deflate.decode(Frame(Opcode.CONT, b"x" * 60, False), max_size=100)
+
+
+def reaches(upstream: ScriptedUpstream, client: Raw, message: bytes) -> None:
+    """Send this message, and wait until its request is at the upstream."""
+    before = len(upstream.received)
+    client.send(message)
+    deadline = time.monotonic() + 60
+    while len(upstream.received) == before:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_s10_others_are_served_between_two_steps_of_inflating(
+    hasty: str, upstream: ScriptedUpstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    upstream.scripts["m"] = Script([chunk(content="Hi"), chunk("stop")])
+    inflate, served, ticks = WholeMessageDeflate.inflate, list[bool](), list[None]()
+
+    def watched(self: WholeMessageDeflate, message: CompressedMessage) -> Iterator[bytes]:
+        for number, piece in enumerate(inflate(self, message)):
+            served.append(len(ticks) == number)
+            asyncio.get_running_loop().call_soon(ticks.append, None)
+            yield piece
+
+    monkeypatch.setattr(WholeMessageDeflate, "inflate", watched)
+    text = json.dumps(CREATE).encode()
+    with raw_socket(hasty, deflate=True) as client:
+        large = deflated(b" " * (LIMIT - len(text)) + text)
+        reaches(upstream, client, ws_frame(TEXT, large, compressed=True))
+    assert len(served) > 2
+    assert all(served)
+
+
+def test_s8_a_step_of_inflating_is_bounded() -> None:
+    deflate = WholeMessageDeflate(False, False, 12, 12)
+    for size in (0, 1, 2**18 - 1, 2**18, 2**18 + 1, 50 * LIMIT):
+        steps = [len(piece) for piece in deflate.inflate(CompressedMessage(deflated(b" " * size)))]
+        assert sum(steps) == size
+        assert max(steps) <= 2**18
+
+
+def finished(text: bytes) -> bytes:
+    """A message that ends with a final block (RFC 7692, 7.2.3.4)."""
+    deflating = zlib.compressobj(9, wbits=-12)
+    return deflating.compress(text) + deflating.flush(zlib.Z_FINISH) + b"\0"
+
+
+def test_s8_what_comes_behind_a_final_block_is_not_kept() -> None:
+    deflate = WholeMessageDeflate(False, False, 12, 12)
+    for text in (b"one", b"", b"another"):
+        assert b"".join(deflate.inflate(CompressedMessage(finished(text)))) == text
+    assert b"".join(deflate.inflate(CompressedMessage(deflated(b"open")))) == b"open"
+    with pytest.raises(zlib.error):
+        list(deflate.inflate(CompressedMessage(finished(b"one") + b"x" * LIMIT)))
+    assert deflate.decoder.unused_data == b""
+
+
+def test_messages_behind_a_final_block_are_read(hasty: str, upstream: ScriptedUpstream) -> None:
+    upstream.scripts["m"] = Script([chunk(content="Hi"), chunk("stop")])
+    message = ws_frame(TEXT, finished(json.dumps(CREATE | {"stream_id": "a"}).encode()), compressed=True)
+    with raw_socket(hasty, deflate=True) as client:
+        for _ in range(3):
+            reaches(upstream, client, message)
+        client.send(ws_frame(TEXT, finished(b"{}") + b"more", compressed=True))
+        assert close_code(client.read(seconds=TIMEOUT)) == 1002
 
 
 @pytest.mark.parametrize("compression", ["deflate", None])
