@@ -46,7 +46,8 @@ def client_key(headers: Mapping[str, str]) -> str | None:
 def accept_query_key(scope: Scope) -> None:
     """Move the key that a client of the Gemini API has in its address, `?key=`, into the header for it,
     before anything else reads the address. A key in a header counts before it. Raises HttpError 401 for
-    different keys in one address: which of them another server on the way has read is not certain."""
+    different keys in one address: which of them another server on the way has read is not certain; and for
+    one that no header can have: it could not be sent to an upstream, which would seem to be out."""
     query: bytes = scope.get("query_string", b"")
     if b"key" not in query or not is_gemini_path(scope["path"]):
         return
@@ -62,6 +63,8 @@ def accept_query_key(scope: Scope) -> None:
     scope["query_string"] = b"&".join(others)
     if len(set(keys)) > 1:
         raise refused("The address has several keys.")
+    if any(byte < 0x20 or byte == 0x7F for byte in keys[0]):
+        raise refused("The key in the address has control characters.")
     if client_key(fields_of(scope)) is None:
         replace_headers(scope, [*scope["headers"], (GOOGLE_KEY.encode(), keys[0])])
 

@@ -323,6 +323,21 @@ def test_a_client_s_own_key_that_is_refused_counts_for_nobody(upstream: Scripted
         assert states(base) == []
 
 
+@pytest.mark.parametrize("key", ["a%0ab", "a%0d%0ahost:%20b", "a%00b", "%7f"])
+def test_a_key_that_can_t_be_sent_to_an_upstream_gets_nothing_from_another_one(
+    upstream: ScriptedUpstream, key: str
+) -> None:
+    """Only an address can have such a key."""
+    upstream.scripts["m"] = upstream.scripts["good"] = Script(text("a"))
+    with serving(settings(upstream, {"pass_through": True})) as base:
+        before = len(upstream.received)
+        body = {"contents": [{"role": "user", "parts": [{"text": "x"}]}]}
+        reply = call(base, "POST", f"/v1beta/models/m:generateContent?key={key}", body)
+        assert reply.status == 401
+        assert len(upstream.received) == before
+        assert states(base) == []
+
+
 def test_a_failing_upstream_is_left_out_and_probed(upstream: ScriptedUpstream) -> None:
     upstream.scripts["m"] = [refusal(500, message="x"), refusal(500, message="x"), Script(text("back"))]
     upstream.scripts["good"] = Script(text("Hello"))
