@@ -64,7 +64,7 @@ from openresponses_server.runs.metering import MeasuredInput
 from openresponses_server.runs.rounds import HostedStream
 from openresponses_server.tasks import on_thread
 from openresponses_server.upstreams.base import LOSSES_HEADER
-from openresponses_server.upstreams.refusals import ImageRefusals
+from openresponses_server.upstreams.refusals import ImageRefusals, OwnersModel
 from openresponses_server.upstreams.targets import Target
 
 LeftOut = Literal["a part of the answer", "older items", "encrypted reasoning", "images", "the format"]
@@ -81,7 +81,9 @@ def choose_upstream(request: PreparedRequest, service: Service) -> None:
     if ACCESS.get() is not None and request.leased is None:
         check_access(request.body.model or service.settings.default_model or "")
     found = service.router.target_of(request.body.model, request.owner)
-    target = _without_refused_images(found, service.image_refusals) if service.image_refusals.until else found
+    target = found
+    if service.image_refusals.until:
+        target = _without_refused_images(found, request.owner, service.image_refusals)
     request.target = target if request.choices == 1 else target.for_choices(request.choices)
     request.chosen = None
     if request.body.prompt is not None and not (request.has_template or knows_prompts(request.target)):
@@ -93,18 +95,18 @@ def knows_prompts(target: Target) -> bool:
     return target.dialect.side.outcomes(target.options)["prompt"].kind == "sent"
 
 
-def _without_refused_images(target: Target, refusals: ImageRefusals) -> Target:
-    """The target as one that sees no images, where its model has refused them lately."""
-    fallbacks = tuple(_without_refused_images(each, refusals) for each in target.fallbacks)
+def _without_refused_images(target: Target, owner: str, refusals: ImageRefusals) -> Target:
+    """The target as one that sees no images, where its model has refused this owner's lately."""
+    fallbacks = tuple(_without_refused_images(each, owner, refusals) for each in target.fallbacks)
     able = target.able
-    if model_of(target) in refusals:
+    if model_of(target, owner) in refusals:
         able = replace(able, images=False)
     return target._replace(able=able, fallbacks=fallbacks)
 
 
-def model_of(target: Target) -> tuple[str, str]:
-    """The names of the upstream and of its model."""
-    return target.upstream.name, target.model
+def model_of(target: Target, owner: str) -> OwnersModel:
+    """The target's model, as this owner has it."""
+    return OwnersModel(owner, target.upstream.name, target.model)
 
 
 async def translate(request: PreparedRequest, service: Service) -> None:

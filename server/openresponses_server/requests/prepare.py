@@ -213,7 +213,7 @@ def new_run(request: PreparedRequest, service: Service, choice: int | None = Non
         if formatted is not None:
             formatted.answer_by(attempt.plan)
         if attempt.images is not None:
-            service.image_refusals.record(model_of(accepting), accepted=attempt.images)
+            service.image_refusals.record(model_of(accepting, request.owner), accepted=attempt.images)
         if attempt.losses or reply.losses:
             _report(request, attempt, clean(reply.losses))
         if not choice:  # the first choice, or the only one

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from openresponses_bridge.dialects.base import LONGEST_NAME
 from openresponses_bridge.errors import WireError
@@ -382,20 +382,28 @@ def output_room(error: UpstreamError, sent: bytes) -> int | None:
     return room if 0 < room < most else None
 
 
+class OwnersModel(NamedTuple):
+    """A model of an upstream, as one key has it: what it refuses of a key's images may be about those."""
+
+    owner: str
+    upstream: str
+    model: str
+
+
 class ImageRefusals:
-    """Which models have refused images lately, so that later turns of a conversation are not refused first.
-    One per worker; `clock` gives seconds."""
+    """Which models have refused images of a key lately, so that later turns of a conversation are not refused
+    first. One per worker; `clock` gives seconds."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self.until: dict[tuple[str, str], float] = {}
-        """(upstream, model) → the end of its time, the latest refusal last."""
+        self.until: dict[OwnersModel, float] = {}
+        """The ends of their times, the latest refusal last."""
 
-    def __contains__(self, model: tuple[str, str]) -> bool:
-        """Whether this model, (upstream, model), has refused images in the last `REMEMBERED` seconds."""
+    def __contains__(self, model: OwnersModel) -> bool:
+        """Whether this model has refused images in the last `REMEMBERED` seconds."""
         return self.until.get(model, 0.0) > self._clock()
 
-    def record(self, model: tuple[str, str], *, accepted: bool) -> None:
+    def record(self, model: OwnersModel, *, accepted: bool) -> None:
         """The model has accepted a request with images, or only without them."""
         self.until.pop(model, None)
         if not accepted:

@@ -6,7 +6,13 @@ from typing import Any
 import pytest
 
 from openresponses_server.settings import Capabilities, Settings, UpstreamSettings
-from openresponses_server.upstreams.refusals import MOST_REMEMBERED, REMEMBERED, ImageRefusals
+from openresponses_server.settings.files import hashed
+from openresponses_server.upstreams.refusals import (
+    MOST_REMEMBERED,
+    REMEMBERED,
+    ImageRefusals,
+    OwnersModel,
+)
 from tests.support import upstream as chat
 from tests.support.serving import respond, serving
 from tests.support.upstream import Received, Script, ScriptedUpstream, refusal
@@ -83,6 +89,18 @@ def test_p30_a_refusal_is_remembered_for_later_turns(accepts: bool) -> None:
         assert len(upstream.received) == 6
 
 
+def test_s7_what_one_key_s_images_are_refused_for_blinds_no_model_for_another() -> None:
+    """An upstream's words may be a client's own: the address of an image, its type."""
+    with Blind() as upstream:
+        upstream.message = "Can't read https://example.com/a: it does not support images."
+        keys = [hashed("one"), hashed("two")]
+        with serving(Settings(upstreams=[UpstreamSettings(url=upstream.url)], api_keys=keys)) as base:
+            for key in ("one", "two"):
+                assert respond(base, {"x-api-key": key}, model="m", input=GIVEN).status == 200
+        shown = ["image_url" in json.dumps(received.body) for received in upstream.received]
+        assert shown == [True, False, True, False]
+
+
 def test_p30_a_fallback_s_refusal_is_remembered_as_its_own() -> None:
     with Blind() as blind, ScriptedUpstream({"m": refusal(503, message="Later.")}) as down:
         blind.message = "The model does not support images."
@@ -110,20 +128,20 @@ def test_p30_a_refusal_for_another_reason_too_is_not_remembered() -> None:
 def test_p30_refusals_are_forgotten_after_a_while_and_when_images_are_accepted() -> None:
     now = [0.0]
     refusals = ImageRefusals(lambda: now[0])
-    refusals.record(("u", "m"), accepted=False)
-    assert ("u", "m") in refusals
-    assert ("v", "m") not in refusals
+    refusals.record(OwnersModel("", "u", "m"), accepted=False)
+    assert OwnersModel("", "u", "m") in refusals
+    assert OwnersModel("", "v", "m") not in refusals
     now[0] = REMEMBERED
-    assert ("u", "m") not in refusals
-    refusals.record(("u", "m"), accepted=False)
-    refusals.record(("u", "m"), accepted=True)
-    assert ("u", "m") not in refusals
+    assert OwnersModel("", "u", "m") not in refusals
+    refusals.record(OwnersModel("", "u", "m"), accepted=False)
+    refusals.record(OwnersModel("", "u", "m"), accepted=True)
+    assert OwnersModel("", "u", "m") not in refusals
 
 
 def test_p30_the_models_that_are_remembered_are_bounded() -> None:
     refusals = ImageRefusals()
     for number in range(2 * MOST_REMEMBERED):
-        refusals.record(("u", str(number)), accepted=False)
+        refusals.record(OwnersModel("", "u", str(number)), accepted=False)
     assert len(refusals.until) == MOST_REMEMBERED
-    assert ("u", str(MOST_REMEMBERED)) in refusals
-    assert ("u", str(MOST_REMEMBERED - 1)) not in refusals
+    assert OwnersModel("", "u", str(MOST_REMEMBERED)) in refusals
+    assert OwnersModel("", "u", str(MOST_REMEMBERED - 1)) not in refusals
