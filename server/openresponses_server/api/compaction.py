@@ -34,7 +34,7 @@ from openresponses_server.requests.outgoing import (
 from openresponses_server.requests.prepare import new_run, prepare
 from openresponses_server.requests.prepared import PreparedRequest
 from openresponses_server.requests.prompts import expanded, unknown_prompt
-from openresponses_server.requests.service import service_of
+from openresponses_server.requests.service import service_of, target_of
 from openresponses_server.store.history import continued, own_input
 from openresponses_server.tasks import on_thread
 
@@ -158,7 +158,7 @@ async def input_tokens(request: Request) -> HttpResponse:
         if found is None:
             raise unknown_prompt(asked)  # an upstream may have it, whose tokens can't be counted here
         asked, lead = found
-    target = service.router.target_of(asked.model, request.state.owner)
+    target = target_of(service, asked.model, request.state.owner)
     check_request(asked, service.settings.limits)
     asked, before, reservation = await continued(service.store, asked, request.state.owner, service.available)
     check_conversation(asked, len(before.items), service.settings.limits)

@@ -35,7 +35,7 @@ from openresponses_server.requests.bodies import read_json
 from openresponses_server.requests.outgoing import loss_header, reported_losses
 from openresponses_server.requests.prepare import new_run, prepare
 from openresponses_server.requests.prepared import PreparedRequest
-from openresponses_server.requests.service import service_of
+from openresponses_server.requests.service import service_of, target_of
 from openresponses_server.runs.client import Batch
 from openresponses_server.runs.run import Run
 from openresponses_server.tasks import on_thread
@@ -160,7 +160,7 @@ async def count_tokens(request: Request) -> Response:
     asked, losses = await read_json(
         request, service, lambda body: GEMINI.request(_to_be_counted(body), sealer)
     )
-    target = service.router.target_of(request.path_params["model"], owner)
+    target = target_of(service, request.path_params["model"], owner)
     check_request(asked, service.settings.limits, param=_INPUT)
     counter = service.meters.counter(owner)
     tokens = await on_thread(lambda: counter.request(asked, model=target.model))

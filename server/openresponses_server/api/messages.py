@@ -21,7 +21,7 @@ from openresponses_server.requests.bodies import read_json
 from openresponses_server.requests.outgoing import loss_header, reported_losses
 from openresponses_server.requests.prepare import new_run, prepare
 from openresponses_server.requests.prepared import PreparedRequest
-from openresponses_server.requests.service import Service, service_of
+from openresponses_server.requests.service import Service, service_of, target_of
 from openresponses_server.tasks import on_thread
 
 _ANY_LIMIT: Final = 1024
@@ -36,7 +36,7 @@ async def count_tokens(request: Request) -> Response:
         request, service, lambda body: MESSAGES.request(_with_limit(body), sealer)
     )
     asked = _with_model_meant(asked, request, service)
-    target = service.router.target_of(asked.model, owner)
+    target = target_of(service, asked.model, owner)
     check_request(asked, service.settings.limits, param="messages")
     counter = service.meters.counter(owner)
     tokens = await on_thread(lambda: counter.request(asked, model=target.model))

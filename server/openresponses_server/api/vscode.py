@@ -38,7 +38,7 @@ from openresponses_server.http.headers import fields_of
 from openresponses_server.requests.bodies import read_json
 from openresponses_server.requests.prepare import new_run, prepare
 from openresponses_server.requests.prepared import PreparedRequest
-from openresponses_server.requests.service import Service, service_of
+from openresponses_server.requests.service import Service, service_of, target_of
 from openresponses_server.runs.client import Batch
 from openresponses_server.runs.run import Run
 from openresponses_server.store.base import StoreError
@@ -235,7 +235,7 @@ async def tokens(request: Request) -> JSONResponse:
     """Estimate the tokens of a text or message for a model."""
     service = service_of(request)
     asked = await read_json(request, service, read_token_request)
-    model = service.router.resolve(asked.model).model
+    model = target_of(service, asked.model, request.state.owner).model
     size = len(asked.content) if isinstance(asked.content, str) else len(encode(asked.content))
     counter = service.meters.counter(request.state.owner)
     return JSONResponse({"tokens": await off_loop(size, lambda: token_count(asked.content, counter, model))})

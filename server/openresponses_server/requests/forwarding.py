@@ -29,7 +29,6 @@ from openresponses_bridge.protocol.codec import encode
 from openresponses_bridge.protocol.response import RESPONSE_DEFAULTS, Response
 from openresponses_bridge.protocol.usage import Usage, counts_in, nearest_count, within_bounds
 from openresponses_server.errors import HttpError
-from openresponses_server.http.access import check_access
 from openresponses_server.http.auth import client_key
 from openresponses_server.http.client.upload import Upload
 from openresponses_server.http.headers import HeaderFields, fields_of
@@ -38,7 +37,7 @@ from openresponses_server.limits.memory import RECEIVED
 from openresponses_server.limits.money import Counted
 from openresponses_server.observation.responses import EndedRun, LoggedEnd, TokenTiming, Watch
 from openresponses_server.requests.bodies import body_pieces, read_json
-from openresponses_server.requests.service import Service
+from openresponses_server.requests.service import Service, target_of
 from openresponses_server.runs.outcome import LogLine, RunOutcome
 from openresponses_server.settings import Forwarded, Retries
 from openresponses_server.upstreams.attempts import Attempt, Attempts
@@ -548,8 +547,7 @@ async def prepare_forwarding(request: Request, service: Service, endpoint: Endpo
         raise HttpError(404, what, code="endpoint_off")
     body = await read_body(request, service, endpoint)
     owner = request.state.owner
-    check_access(body.model or service.settings.default_model or "")
-    target = service.router.target_of(body.model, owner)
+    target = target_of(service, body.model, owner)
     if not target.upstream.forwards:
         name, dialect = target.upstream.name, target.dialect.dialect.name
         what = (

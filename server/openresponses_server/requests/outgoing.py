@@ -28,7 +28,7 @@ from openresponses_bridge.protocol.input_items import CompactionParam
 from openresponses_bridge.protocol.items import CompactionItem
 from openresponses_bridge.protocol.request import CreateResponse, SearchRequest
 from openresponses_bridge.tools.offering import ModelCapabilities, ToolCallMode, tool_call_mode
-from openresponses_server.http.access import ACCESS, check_access
+from openresponses_server.http.access import ACCESS
 from openresponses_server.http.client.fetching import FetchError, fetch_file
 from openresponses_server.requests.abilities import FittedRequest, Loss, fit_to_model, offers_tools
 from openresponses_server.requests.answer_format import WAYS, asked_in, plan_of, way_of
@@ -58,7 +58,7 @@ from openresponses_server.requests.reasoning import (
     without_encrypted,
 )
 from openresponses_server.requests.routes import choose_route, upstream_response
-from openresponses_server.requests.service import Service
+from openresponses_server.requests.service import Service, target_of
 from openresponses_server.requests.truncation import Truncator, may_truncate
 from openresponses_server.runs.metering import MeasuredInput
 from openresponses_server.runs.rounds import HostedStream
@@ -78,9 +78,10 @@ _SEALED_ITEMS: Final[frozenset[Any]] = REASONING_ITEMS | COMPACTION_ITEMS
 def choose_upstream(request: PreparedRequest, service: Service) -> None:
     """Find the upstream of the request's model. Raises InvalidRequestError and HttpError for a model that is
     not served or that the key is not for, and for a prompt that it does not know."""
-    if ACCESS.get() is not None and request.leased is None:
-        check_access(request.body.model or service.settings.default_model or "")
-    found = service.router.target_of(request.body.model, request.owner)
+    # a call less for most requests; the key of a claimed one was checked when it was queued
+    is_admitted = ACCESS.get() is None or request.leased is not None
+    find = service.router.target_of if is_admitted else partial(target_of, service)
+    found = find(request.body.model, request.owner)
     target = found
     if service.image_refusals.until:
         target = _without_refused_images(found, request.owner, service.image_refusals)

@@ -10,6 +10,7 @@ from starlette.requests import Request
 
 from openresponses_bridge.seal import Sealer
 from openresponses_server.hosted.base import HostedProvider
+from openresponses_server.http.access import check_access
 from openresponses_server.http.auth import Keys, Operators
 from openresponses_server.limits.gate import Gate
 from openresponses_server.limits.memory import Available
@@ -33,6 +34,7 @@ from openresponses_server.upstreams.prices import Prices
 from openresponses_server.upstreams.refusals import ImageRefusals
 from openresponses_server.upstreams.routes import RouteTable
 from openresponses_server.upstreams.routing import Router
+from openresponses_server.upstreams.targets import Target
 
 if TYPE_CHECKING:
     from openresponses_server.hosted.commands import WebCommands
@@ -75,6 +77,13 @@ class Service:
     """What searches for clients that do so themselves."""
     prompts: Mapping[str, Prompt] = field(default_factory=dict)
     """The prompts of the operator's by their ids."""
+
+
+def target_of(service: Service, model: str | None, owner: str) -> Target:
+    """Where a request of this owner goes that names this model. Raises HttpError 401 and 403 for a key that
+    is not for it, whether there is such a model or not, and what `Router.target_of` raises."""
+    check_access(model or service.settings.default_model or "")
+    return service.router.target_of(model, owner)
 
 
 def service_of(request: Request) -> Service:

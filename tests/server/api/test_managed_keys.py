@@ -198,6 +198,19 @@ def test_a_key_is_for_its_models_on_every_surface(managed: Managed) -> None:
         refused = call(managed.base, "POST", path, {**body, "model": "demo-2"}, headers)
         assert refused.status == 403, path
         assert "demo-2" in refused.error["message"]
+    contents = [{"role": "user", "parts": [{"text": "Hi"}]}]
+    counted: dict[str, dict[str, Any]] = {
+        "/v1/responses/input_tokens": {"input": "Hi"},
+        "/v1/messages/count_tokens": {"messages": message},
+        "/vscode/v1/tokens": {"text": "Hi"},
+        "/inspector/v1/context": {"input": "Hi"},
+        "/v1beta/models/{model}:countTokens": {"contents": contents},
+        "/v1beta/models/{model}:generateContent": {"contents": contents},
+    }
+    for path, body in counted.items():
+        for model, status in (("demo", 200), ("demo-2", 403), ("other-1", 404)):
+            reply = call(managed.base, "POST", path.format(model=model), {**body, "model": model}, headers)
+            assert reply.status == status, (path, model)
     assert respond(managed.base, headers, model="demo").status == 200
     assert respond(managed.base, headers).status == 403, "the default model's name is asked for as well"
     assert managed.keys("limit", key_id, "--all-models").exit_code == 0

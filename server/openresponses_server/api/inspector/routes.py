@@ -46,7 +46,7 @@ from openresponses_server.requests.bodies import read_bytes, read_json
 from openresponses_server.requests.outgoing import open_sealed_items
 from openresponses_server.requests.prepare import new_run, prepare
 from openresponses_server.requests.prepared import PreparedRequest
-from openresponses_server.requests.service import Service, service_of
+from openresponses_server.requests.service import Service, service_of, target_of
 from openresponses_server.runs.client import Batch
 from openresponses_server.runs.run import Run
 from openresponses_server.settings import Limits
@@ -122,7 +122,7 @@ async def context(request: Request) -> Response:
     `/v1/responses/input_tokens`."""
     service = service_of(request)
     asked = await read_json(request, service, decode_request)
-    target = service.router.target_of(asked.model, request.state.owner)
+    target = target_of(service, asked.model, request.state.owner)
     check_request(asked, service.settings.limits)
     asked, before, reservation = await continued(service.store, asked, request.state.owner, service.available)
     check_conversation(asked, len(before.items), service.settings.limits)

@@ -39,7 +39,6 @@ from openresponses_bridge.wire import wire_for
 from openresponses_server.api.tracing import trace_turn, with_trace
 from openresponses_server.api.websocket.memory import ConnectionMemory
 from openresponses_server.errors import HttpError
-from openresponses_server.http.access import check_access
 from openresponses_server.http.flow import Write
 from openresponses_server.http.refusals import DEFECT, envelope, with_headers
 from openresponses_server.limits.memory import release_received
@@ -49,7 +48,7 @@ from openresponses_server.requests.bodies import decode_body
 from openresponses_server.requests.client_traits import read_headers
 from openresponses_server.requests.prepare import new_run, prepare
 from openresponses_server.requests.prepared import PreparedRequest
-from openresponses_server.requests.service import Service
+from openresponses_server.requests.service import Service, target_of
 from openresponses_server.runs.client import Batch
 from openresponses_server.runs.follow import remaining_stream
 from openresponses_server.runs.outcome import log_ended
@@ -359,8 +358,7 @@ class TurnRunner:
     async def _prewarm(self, prepared: PreparedRequest, before: Conversation) -> str:
         """Codex's prewarm: the input is remembered, and stored if requested; nothing is generated."""
         request = prepared.body
-        check_access(request.model or self._service.settings.default_model or "")
-        target = self._service.router.resolve(request.model)
+        target = target_of(self._service, request.model, self._owner)
         read_headers(prepared, self._service)
         await count_request(prepared, self._service, asks_model=False)
         wire = wire_for(request, self._headers, prepared.client.wire)
