@@ -35,7 +35,7 @@ class Tag(NamedTuple):
             if begin >= 0:
                 begin += len(name) + 2
                 end = self.text.find(quote, begin)
-                return unescape(self.text[begin : end if end >= 0 else len(self.text)])
+                return _plain(self.text[begin : end if end >= 0 else len(self.text)])
         return ""
 
 
@@ -46,10 +46,10 @@ def tokens(page: str) -> Iterator[Tag | str]:
     while at < length:
         begin = page.find("<", at)
         if begin < 0:
-            yield unescape(page[at:])
+            yield _plain(page[at:])
             return
         if begin > at:
-            yield unescape(page[at:begin])
+            yield _plain(page[at:begin])
         follow = page[begin + 1 : begin + 2]
         if page.startswith("<!--", begin):
             end = page.find("-->", begin + 2)
@@ -67,11 +67,19 @@ def tokens(page: str) -> Iterator[Tag | str]:
                 end = lowered.find(f"</{tag.name}", at)
                 end = length if end < 0 else end
                 if tag.name in ("title", "textarea"):
-                    yield unescape(page[at:end])
+                    yield _plain(page[at:end])
                 at = end
         else:
             yield "<"
             at = begin + 1
+
+
+def _plain(text: str) -> str:
+    """The text with its entities replaced; as it is, if one has a number of more digits than Python reads."""
+    try:
+        return unescape(text)
+    except ValueError:
+        return text
 
 
 def _lower(character: str) -> str:

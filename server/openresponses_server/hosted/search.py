@@ -49,7 +49,10 @@ class SearchQuery(Struct, frozen=True):
 
     def admits(self, url: str) -> bool:
         """Whether a page may be found, or opened, by its domain."""
-        host = (urlsplit(url).hostname or "").rstrip(".").lower()
+        try:
+            host = (urlsplit(url).hostname or "").rstrip(".").lower()
+        except ValueError:
+            return False
         if not host or any(_is_within(host, each) for each in self.blocked):
             return False
         return not self.allowed or any(_is_within(host, each) for each in self.allowed)

@@ -128,5 +128,16 @@ def test_domains_are_whole_names_and_those_below() -> None:
         "https://x.bad.example.com": False,
         "https://example.com.evil.org/": False,
         "nonsense": False,
+        "https://[docs.org/": False,
+        "https://a]docs.org/": False,
     }.items():
         assert query.admits(url) is admitted, url
+
+
+@pytest.mark.parametrize("entity", ["&#" + "1" * 5000 + ";", "&#" + "1" * 100_000, "&#0" * 3000])
+def test_no_number_of_an_entity_makes_a_page_or_a_search_unreadable(entity: str) -> None:
+    assert page_of(f"<title>A{entity}</title><p>One").text == "One"
+    assert page_of(f"<p>One &amp; two<p>{entity}<p>three").text.splitlines()[-1] == "three"
+    assert plain_text(f"a {entity} b").endswith(" b")
+    found = f'{{"results":[{{"url":"https://a.example","title":"A","content":"{entity}"}}]}}'
+    assert [hit.title for hit in _PROVIDERS["searxng"][3](found.encode())] == ["A"]
