@@ -288,11 +288,11 @@ async def observed_frames(
     well, since what is wrong with an event depends on them."""
     lines, left = ObservedFrames(began=began), after + 1
     async for piece in pieces:
-        made = lines.feed(piece)
-        while left > 0 and made:
-            made, left = made[made.index(b"\n") + 1 :], left - 1
-        if made:
-            yield made
+        made, start = lines.feed(piece), 0
+        while left > 0 and start < len(made):
+            start, left = made.index(b"\n", start) + 1, left - 1
+        if start < len(made):
+            yield made[start:]
     yield lines.close()
 
 

@@ -3,12 +3,14 @@
 import asyncio
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from itertools import pairwise
+from time import process_time
 from typing import Any
 
 import pytest
 
+from openresponses_bridge import ResponseStreamStateMachine, encode_sse
 from openresponses_bridge.protocol.usage import Usage, sum_of
 from openresponses_server.api.inspector import files, routes
 from openresponses_server.settings import Price, PriceTier, Settings
@@ -179,6 +181,24 @@ def test_a_request_is_observed_as_it_is_answered_and_stored(app: InProcess) -> N
     assert [line.get("data") for line in rest] == [line.get("data") for line in observed[4:]]
     assert findings(rest) == []
     assert app.call("GET", f"/inspector/v1/responses/{response_id}?starting_after=x").status == 400
+
+
+def test_s10_events_that_are_left_out_cost_no_more_than_those_that_are_shown() -> None:
+    machine = ResponseStreamStateMachine(model="m")
+    events = [*machine.start(), *(event for _ in range(10_000) for event in machine.text("word "))]
+    stream = encode_sse([*events, *machine.finish("stop")])
+
+    async def pieces() -> AsyncIterator[bytes]:
+        yield stream
+
+    async def seconds(after: int) -> tuple[float, int]:
+        begun = process_time()
+        shown = b"".join([piece async for piece in routes.observed_frames(pieces(), after)])
+        return process_time() - begun, shown.count(b"\n")
+
+    everything, nothing = asyncio.run(seconds(-1)), asyncio.run(seconds(len(events)))
+    assert everything[1] - nothing[1] == len(events) + 1
+    assert nothing[0] < 3 * everything[0]
 
 
 def test_a_response_in_the_background_is_followed(app: InProcess) -> None:
