@@ -13,6 +13,7 @@ from typing import Any, Final, Protocol
 
 import structlog
 from msgspec import Struct
+from starlette.requests import ClientDisconnect
 
 from openresponses_bridge.diagnostics import Diagnostic
 from openresponses_bridge.dialects.base import CUT, EMPTY, INVALID_JSON, INVALID_SHAPE
@@ -168,9 +169,9 @@ class RunOutcome:
         is_cancelled = isinstance(raised, asyncio.CancelledError)
         if raised is None or (is_cancelled and self._ended_elsewhere):
             return HANDED_OVER
-        return (
-            LoggedEnd(_CANCELLED, _LEFT) if is_cancelled else LoggedEnd("failed", _DEFECT, _CAUSES[_DEFECT])
-        )
+        if is_cancelled or isinstance(raised, ClientDisconnect):
+            return LoggedEnd(_CANCELLED, _LEFT)
+        return LoggedEnd("failed", _DEFECT, _CAUSES[_DEFECT])
 
 
 class LogLine(Watch, Struct):

@@ -13,6 +13,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+from structlog.testing import capture_logs
 
 from openresponses_server.requests.forwarding import ENDPOINTS, UsageFinder
 from openresponses_server.settings import Limits, Settings, Timeouts, UpstreamSettings
@@ -348,6 +349,24 @@ def test_client_that_leaves_before_the_answer_cancels_the_upstream(
         client.sendall(body)
         wait_until(lambda: bool(upstream.received))
     gone(upstream.received[-1])
+
+
+def test_client_that_leaves_within_its_form_has_left(base: str, upstream: ScriptedUpstream) -> None:
+    upstream.pages["/v1/images/edits"] = Script([], 200, JSON, before=HANG)
+    head = b'--b\r\ncontent-disposition: form-data; name="model"\r\n\r\nemb\r\n'
+    form = (
+        head + b'--b\r\ncontent-disposition: form-data; name="image"; filename="a"\r\n\r\n' + b"x" * 600_000
+    )
+    with capture_logs() as lines:
+        with socket.create_connection((urlsplit(base).hostname, urlsplit(base).port)) as client:
+            line = f"POST /v1/images/edits HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {KEY}\r\n"
+            kind = f"content-type: {FORM['content-type']}\r\ncontent-length: {len(form) + 9}\r\n\r\n"
+            connected = len(upstream.connections)
+            client.sendall((line + kind).encode() + form)
+            wait_until(lambda: len(upstream.connections) > connected)
+        wait_until(lambda: any(line["event"] == "response" for line in lines))
+    (line,) = [line for line in lines if line["event"] == "response"]
+    assert (line["log_level"], line["status"], line["code"]) == ("info", "cancelled", "client_left")
 
 
 def gone(received: Received) -> None:
