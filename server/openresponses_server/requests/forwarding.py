@@ -258,8 +258,9 @@ async def _read_form(
     return _Form(boundary, bytes(kept), scanner, scanner.model)
 
 
-# The usage that an answer reports, wherever it stands: only the beginning and the end of the answer are kept,
-# which may be gigabytes of pictures or a stream. Within a string of JSON the pattern has its quotes escaped.
+# The usage that an answer reports: only the beginning and the end of the answer are kept, which may be
+# gigabytes of pictures or a stream. Within a string of JSON the pattern has its quotes escaped; an object that
+# an answer repeats, as rerank may repeat documents, can have anything, but not before and behind all else.
 
 _KEPT: Final = 64 * 1024  # bytes
 _LONGEST_USAGE: Final = 4 * 1024  # bytes
@@ -351,12 +352,13 @@ class UsageFinder:
 
     def _found(self) -> dict[str, Any] | None:
         whole = self._whole()
+        if whole is None:
+            return _outer_usage(bytes(self._first + self._last))
         tokens = whole.meta.get("tokens") if isinstance(whole.meta, dict) else None
-        found = next((each for each in (whole.usage, tokens) if isinstance(each, dict)), None)
-        return found or _last_usage(bytes(self._first + self._last))
+        return next((each for each in (whole.usage, tokens) if isinstance(each, dict) and each), None)
 
     def _duration(self) -> Any:
-        if (whole := self._whole()).duration is not None:
+        if (whole := self._whole()) is not None and whole.duration is not None:
             return whole.duration
         begun = _DURATION.match(self._first)
         try:
@@ -364,16 +366,23 @@ class UsageFinder:
         except ValueError:
             return None
 
-    def _whole(self) -> _Answer:
+    def _whole(self) -> _Answer | None:
+        """None for what is not one JSON object, or too long."""
         try:
-            return _Answer() if self._last else msgspec.json.decode(self._first, type=_Answer)
+            return None if self._last else msgspec.json.decode(self._first, type=_Answer)
         except (msgspec.MsgspecError, UnicodeError, RecursionError):
-            return _Answer()
+            return None
 
 
-def _last_usage(kept: bytes) -> dict[str, Any] | None:
+def _outer_usage(kept: bytes) -> dict[str, Any] | None:
+    """The first usage or the last one, whichever has counted more."""
     places = [found.end() for found in _USAGE.finditer(kept)]
-    for place in reversed(places[-_MOST_TRIED:]):
+    outer = _first_usage(kept, places[:_MOST_TRIED]), _first_usage(kept, places[: -_MOST_TRIED - 1 : -1])
+    return max(filter(None, outer), key=_counted, default=None)
+
+
+def _first_usage(kept: bytes, places: Iterable[int]) -> dict[str, Any] | None:
+    for place in places:
         try:
             value, _ = _JSON.raw_decode(kept[place : place + _LONGEST_USAGE].decode("utf-8", "replace"))
         except (ValueError, RecursionError):
@@ -381,6 +390,11 @@ def _last_usage(kept: bytes) -> dict[str, Any] | None:
         if isinstance(value, dict) and value:
             return value
     return None
+
+
+def _counted(usage: dict[str, Any]) -> int:
+    counts = {name: nearest_count(number or 0) for name, number in counts_in(usage).items()}
+    return max(counts["total_tokens"], counts["input_tokens"] + counts["output_tokens"])
 
 
 class ForwardedAnswer:

@@ -456,6 +456,9 @@ def test_early_answer_to_an_upload(upstream: ScriptedUpstream) -> None:
     assert (reply.status, reply.error["message"]) == (413, "too large")
 
 
+ECHO = b",".join([b'{"document":{"usage":{"total_tokens":1},"text":"' + b"x" * 90_000 + b'"}}'] * 5)
+
+
 @pytest.mark.parametrize(
     ("data", "expected"),
     [
@@ -467,6 +470,14 @@ def test_early_answer_to_an_upload(upstream: ScriptedUpstream) -> None:
         (b'{"text":"\\"usage\\":{\\"prompt_tokens\\":1}' + b"x" * 200_000 + b'"}', None),
         (b'{"usage":{"prompt_tokens":-5,"completion_tokens":"x","total_tokens":true}}', (0, 0)),
         (b'{"usage":{"prompt_tokens":1e400}}', (10**12, 0)),
+        # what an answer repeats of its request is no count of its own
+        (b'{"usage":{"total_tokens":9},"results":[' + ECHO + b"]}", (9, 0)),
+        (b'{"results":[' + ECHO + b'],"usage":{"total_tokens":9}}', (9, 0)),
+        (b'{"results":[{"document":{"usage":{"total_tokens":1}}}]}', None),
+        (
+            b'{"results":[{"document":{"usage":{"total_tokens":1}}}],"meta":{"tokens":{"input_tokens":4}}}',
+            (4, 0),
+        ),
         (b'"usage":{' * 50_000, None),
         (b'"usage":' + b'{"a":' * 50_000, None),
         (b"", None),
