@@ -97,10 +97,16 @@ class MoneyBudget:
         self._spent = DayCounts()
 
     async def accept(
-        self, owner: str, model: str, target: UpstreamModel, counted: Counted = "tokens"
+        self,
+        owner: str,
+        model: str,
+        target: UpstreamModel,
+        counted: Counted = "tokens",
+        apart: Callable[[], str | None] | None = None,
     ) -> None:
-        """Raises HttpError 400 for a model without a price for what is counted, which would make the budget
-        void, and 429 if this key has spent what it may."""
+        """`apart` returns the field by which a request asks for what has another price than the model's, None
+        if none does. Raises HttpError 400 for that, and for a model without a price for what is counted,
+        which would make the budget void, and 429 if this key has spent what it may."""
         own = self._owners.of(owner).usd_per_day
         dollars = self._dollars if own is None else own
         if dollars is None:
@@ -113,6 +119,14 @@ class MoneyBudget:
                 f"counted: it has no price in [prices] with {_NEEDED[counted]}.",
                 code="model_without_price",
                 param="model",
+            )
+        if apart is not None and (field := apart()) is not None:
+            raise HttpError(
+                400,
+                f"This API key may spend a limited amount a day, and {field} asks for what [prices] has no "
+                "price of.",
+                code="field_without_price",
+                param=field,
             )
         most = units(dollars)
         now = self._clock()

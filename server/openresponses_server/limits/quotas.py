@@ -147,17 +147,18 @@ class Quotas:
         counted: Counted = "tokens",
         size: Callable[[], int] | None = None,
         form: Form = openai_headers,
+        apart: Callable[[], str | None] | None = None,
     ) -> dict[str, str]:
         """Count one more request of this owner. `model` is None for one that needs none, and so costs
         nothing; `target` has its names upstream, and its price has to be for what is `counted`. `size`
-        returns how many bytes of it will be stored, None: it is not stored. Returns the headers of its
-        answer. Raises HttpError 429 that names the limit, and 400 for a model without a price where there is
-        a budget."""
+        returns how many bytes of it will be stored, None: it is not stored. `apart` is that of
+        `MoneyBudget.accept`. Returns the headers of its answer. Raises HttpError 429 that names the limit,
+        and 400 for what has no price where there is a budget."""
         if owner == WITHOUT_KEY:
             return {}
         if self._money is not None and model is not None and target is not None:
             try:
-                await self._money.accept(owner, model, target, counted)
+                await self._money.accept(owner, model, target, counted, apart)
             except HttpError as error:
                 if error.http_status == 429:
                     self._refused("usd")

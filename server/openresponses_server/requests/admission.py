@@ -3,10 +3,12 @@ and there is room in memory."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 
 from msgspec import Struct
 
+from openresponses_bridge.dialects.anthropic_messages.carried import carried_by
 from openresponses_bridge.dialects.base import configured
 from openresponses_bridge.errors import InvalidRequestError
 from openresponses_bridge.protocol.codec import encode
@@ -27,6 +29,7 @@ from openresponses_server.runs.metering import Used
 from openresponses_server.settings import Limits
 from openresponses_server.store.base import TooLarge
 from openresponses_server.store.history import continued, own_input
+from openresponses_server.upstreams.targets import Target
 
 _COPIED: Final = 32  # bytes of referenced items that may be stored for each byte of the input
 
@@ -85,8 +88,34 @@ async def count_request(request: PreparedRequest, service: Service, *, asks_mode
     target = request.target if asks_model else None  # it has none yet
     model = None if target is None else body.model or target.model
     request.answer_headers = await service.quotas.accept(
-        request.owner, model=model, target=target, size=size, form=form
+        request.owner,
+        model=model,
+        target=target,
+        size=size,
+        form=form,
+        apart=partial(_priced_apart, body, request.target) if asks_model else None,
     )
+
+
+# Values that ask for a better service at the same price or a lower one.
+_USUAL_TIERS: Final = frozenset({None, "auto", "default", "flex"})
+_USUAL_VALUES: Final = {"speed": (None, "standard"), "inference_geo": (None, "global")}
+
+
+def _priced_apart(body: CreateResponse, target: Target) -> str | None:
+    """The field by which a request asks its upstream, or one that it may go to instead, for what has another
+    price than the model's tokens; None without one."""
+    targets = (target, *target.fallbacks)
+    if body.service_tier not in _USUAL_TIERS and any(map(_takes_tiers, targets)):
+        return "service_tier"
+    given = carried_by(body).body
+    if any(each.traits.takes_betas for each in targets):
+        return next((name for name, usual in _USUAL_VALUES.items() if given.get(name) not in usual), None)
+    return None
+
+
+def _takes_tiers(target: Target) -> bool:
+    return target.dialect.side.outcomes(target.options)["service_tier"].kind != "loss"
 
 
 async def load_history(request: PreparedRequest, service: Service) -> None:

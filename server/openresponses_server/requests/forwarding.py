@@ -259,8 +259,9 @@ async def _read_form(
 
 
 # The usage that an answer reports: only the beginning and the end of the answer are kept, which may be
-# gigabytes of pictures or a stream. Within a string of JSON the pattern has its quotes escaped; an object that
-# an answer repeats, as rerank may repeat documents, can have anything, but not before and behind all else.
+# gigabytes of pictures or a stream. Within a string of JSON the pattern has its quotes escaped; an object
+# that an answer repeats, as rerank may repeat documents, can have anything, but never both before and behind
+# the answer's own usage.
 
 _KEPT: Final = 64 * 1024  # bytes
 _LONGEST_USAGE: Final = 4 * 1024  # bytes

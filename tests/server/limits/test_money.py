@@ -29,7 +29,7 @@ from tests.server.limits.test_quotas import ONE, SURFACES, TWO, used
 from tests.server.limits.test_shared import eventually
 from tests.support.services import OwnRedis, own_redis
 from tests.support.serving import Reply, call, opened, respond, serving
-from tests.support.upstream import HANG, JSON, Script, ScriptedUpstream, chunk
+from tests.support.upstream import HANG, JSON, Script, ScriptedUpstream, chunk, text
 from tests.support.upstream import refusal as refusal_of
 
 pytestmark = pytest.mark.timeout(120)
@@ -237,6 +237,44 @@ def test_a_model_without_a_price_is_refused_before_it_is_asked(upstream: Scripte
         assert "no price in [prices] with `input` and `output`" in reply.error["message"]
         assert call(base, "POST", "/v1/embeddings", {"model": "other", "input": "x"}, ONE).status == 400
         assert upstream.received == []
+
+
+APART: dict[str, tuple[str, dict[str, Any], str | None]] = {
+    "a tier": ("/v1/responses", {"service_tier": "priority"}, "service_tier"),
+    "a tier of Chat Completions": ("/v1/chat/completions", {"service_tier": "priority"}, "service_tier"),
+    "the usual tier": ("/v1/responses", {"service_tier": "default"}, None),
+    "a lower tier": ("/v1/responses", {"service_tier": "flex"}, None),
+    "a speed": ("/v1/messages", {"speed": "fast"}, "speed"),
+    "the usual speed": ("/v1/messages", {"speed": "standard"}, None),
+    "a place": ("/v1/messages", {"inference_geo": "us"}, "inference_geo"),
+    "a speed that is no text": ("/v1/messages", {"speed": ["fast"]}, "speed"),
+}
+
+
+@pytest.mark.parametrize("case", APART)
+def test_what_has_another_price_is_refused_before_it_is_asked(upstream: ScriptedUpstream, case: str) -> None:
+    path, fields, refused = APART[case]
+    upstream.scripts["m"] = Script(text("Hi"))
+    dialect: Any = "anthropic" if path == "/v1/messages" else "chat"
+    settings = Settings(
+        upstreams=[UpstreamSettings(url=upstream.url, dialect=dialect)],
+        limits=Limits(usd_per_day_per_key=1.0),
+        prices={"m": Price(input=1.0, output=3.0)},
+        api_keys=[hashed("one")],
+    )
+    before = len(upstream.received)
+    with serving(settings) as base:
+        reply = call(base, "POST", path, {"model": "m", **SURFACES[path], **fields}, ONE)
+        assert (reply.status == 400) == (refused is not None)
+        assert refused is None or refused in reply.error["message"]
+        assert (len(upstream.received) == before) == (refused is not None)
+
+
+def test_what_its_upstream_is_not_sent_has_no_other_price(upstream: ScriptedUpstream) -> None:
+    upstream.scripts["m"] = used(1, 1)
+    with budgeted(upstream, 1.0) as base:
+        body = {"model": "m", "speed": "fast", **SURFACES["/v1/messages"]}
+        assert call(base, "POST", "/v1/messages", body, ONE).status == 200
 
 
 def test_an_answer_without_usage_costs_what_is_estimated_and_a_refusal_nothing(
