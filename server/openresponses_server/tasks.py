@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Coroutine
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from contextvars import ContextVar, copy_context
+from threading import Thread
 from typing import Any, Final, TypeVar
 
 from anyio.lowlevel import RunVar
@@ -236,3 +237,47 @@ def close_threads(refusal: Refusal) -> None:
 def leave_threads(refusal: Refusal) -> None:
     """As `close_threads`; running work is no longer waited for either, except by runs that have begun."""
     _threads_here().abandon(refusal)
+
+
+# What a stranger makes a thread wait for may take long, as a look-up of a name whose server does not answer:
+# nothing else waits behind it.
+
+_WAITING: Final = 16
+_waiting: RunVar[FairLimiter] = RunVar("waiting")
+
+
+async def wait_on_thread(work: Callable[[], T]) -> T:
+    """Run `work`, which waits for others, on a thread of its own when it is the turn of the current owner: 16
+    at once, one of each owner. The process does not wait for it when it ends."""
+    limiter, owner = _waiting.get(None), OWNER.get()
+    if limiter is None:
+        limiter = FairLimiter(_WAITING)
+        _waiting.set(limiter)
+    await limiter.acquire(owner, begun=True)
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[T] = loop.create_future()
+    worked: Future[T] = Future()
+
+    def finish() -> None:
+        limiter.release(owner)
+        if done.done():
+            return
+        if (error := worked.exception()) is not None:
+            done.set_exception(error)
+        else:
+            done.set_result(worked.result())
+
+    def run() -> None:
+        try:
+            worked.set_result(work())
+        except Exception as error:
+            worked.set_exception(error)
+        with suppress(RuntimeError):  # the loop is closed
+            loop.call_soon_threadsafe(finish)
+
+    try:
+        Thread(target=run, name="waiting", daemon=True).start()
+    except BaseException:  # the system can't start another thread
+        limiter.release(owner)
+        raise
+    return await done

@@ -13,9 +13,17 @@ from typing import Any
 import pytest
 
 from openresponses_server.http.client import fetching
-from openresponses_server.http.client.fetching import FetchError, fetch_file, is_public
+from openresponses_server.http.client.connect_options import ConnectOptions
+from openresponses_server.http.client.fetching import (
+    FetchError,
+    NotPublic,
+    PublicConnector,
+    fetch_file,
+    is_public,
+)
 from openresponses_server.http.client.pool import Connector
 from openresponses_server.settings import Limits, Settings, UpstreamSettings
+from openresponses_server.tasks import OWNER
 from tests.support import dialect_scripts as scripts
 from tests.support.serving import respond, serving
 from tests.support.upstream import Script, ScriptedUpstream
@@ -385,3 +393,40 @@ def test_p32_what_can_not_be_fetched_is_a_400_and_placed(files: Files, upstream:
             assert (answer.status, error["param"]) == (400, f"input[0].{place}")
             assert said in error["message"]
     assert upstream.received == []
+
+
+def test_s10_names_whose_servers_do_not_answer_hold_nobody_else_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    look_up, over = socket.getaddrinfo, threading.Event()
+
+    def slow(host: str, *args: Any, **options: Any) -> Any:
+        if host.startswith("slow"):
+            assert over.wait(60)
+        return look_up("127.0.0.1", *args, **options)
+
+    monkeypatch.setattr(socket, "getaddrinfo", slow)
+
+    async def found(owner: str, connector: type[Connector], host: str) -> Any:
+        OWNER.set(owner)
+        return await connector(ConnectOptions())._look_up(host, 80)
+
+    async def main() -> None:
+        waiting = [
+            asyncio.create_task(found("greedy", PublicConnector, f"slow{number}.example"))
+            for number in range(40)
+        ]
+        await asyncio.sleep(0)
+        upstream = asyncio.create_task(found("greedy", Connector, "upstream.example"))
+        assert await asyncio.wait_for(upstream, 30)
+        with pytest.raises(NotPublic):  # it was found
+            await asyncio.wait_for(
+                asyncio.create_task(found("another", PublicConnector, "files.example")), 30
+            )
+        assert not any(task.done() for task in waiting)
+        for task in waiting[1:]:
+            task.cancel()
+        over.set()
+        with pytest.raises(NotPublic):
+            await waiting[0]
+        await asyncio.gather(*waiting, return_exceptions=True)
+
+    asyncio.run(main())

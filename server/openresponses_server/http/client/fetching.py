@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Callable
 from contextlib import closing
+from functools import partial
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 from urllib.parse import urljoin, urlsplit
 
 from openresponses_server.http.client.connect_options import WITHOUT_PROXY, ConnectOptions
@@ -14,11 +16,17 @@ from openresponses_server.http.client.connection import Http1Response, Origin
 from openresponses_server.http.client.pool import AddressInfo, AnyProtocol, ConnectionPool, Connector
 from openresponses_server.http.flow import BodyReader
 from openresponses_server.settings import Timeouts
+from openresponses_server.tasks import wait_on_thread
 
 
 class PublicConnector(Connector):
-    """Opens connections to addresses of the public internet alone (law S10). A name is looked up once, and
-    the addresses that were found and checked are those that are connected to."""
+    """Opens connections to addresses of the public internet alone (law S10). A name is looked up once, on a
+    thread that nobody else waits for, and the addresses that were found and checked are those that are
+    connected to."""
+
+    def __init__(self, options: ConnectOptions) -> None:
+        super().__init__(options)
+        self._getaddrinfo = _getaddrinfo
 
     async def connect(
         self, origin: Origin, factory: Callable[[], AnyProtocol], *, is_tunnelled: bool = False
@@ -33,6 +41,11 @@ class PublicConnector(Connector):
         if not found or not all(is_public(each[4][0]) for each in found):
             raise NotPublic
         return found
+
+
+async def _getaddrinfo(host: str, port: int, **options: Any) -> list[AddressInfo]:
+    """As the event loop's, of which few run at once: those of names that strangers give may take long."""
+    return await wait_on_thread(partial(socket.getaddrinfo, host, port, **options))
 
 
 class NotPublic(ConnectionError):

@@ -12,7 +12,7 @@ import asyncio
 import os
 import socket
 import ssl
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache, partial
 from typing import Any, Final, TypedDict, TypeVar
@@ -46,6 +46,8 @@ _NEXT_ADDRESS_SECONDS: Final = 0.25  # until the next address is tried in parall
 
 AddressInfo = tuple[Any, ...]
 """A tuple of `getaddrinfo`."""
+GetAddressInfo = Callable[..., Awaitable[list[AddressInfo]]]
+"""`getaddrinfo` of an event loop."""
 AnyProtocol = TypeVar("AnyProtocol", bound=asyncio.Protocol)
 
 
@@ -62,6 +64,7 @@ class Connector:
 
     def __init__(self, options: ConnectOptions) -> None:
         self._loop = asyncio.get_running_loop()
+        self._getaddrinfo: GetAddressInfo = self._loop.getaddrinfo
         self._options = options
         self._lookups: dict[tuple[str, int], tuple[float, asyncio.Task[list[AddressInfo]]]] = {}
 
@@ -159,7 +162,7 @@ class Connector:
         return await asyncio.shield(look)
 
     async def _look_up(self, host: str, port: int) -> list[AddressInfo]:
-        return await self._loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        return await self._getaddrinfo(host, port, type=socket.SOCK_STREAM)
 
     async def _socket(self, addresses: list[AddressInfo]) -> socket.socket:
         return await start_connection(
