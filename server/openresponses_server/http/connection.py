@@ -108,6 +108,7 @@ class HttpConnection(HttpToolsProtocol):
         self._head = 0  # bytes of the head so far
         self._is_plain = True  # the newest head has no header that must be checked
         self._is_handshake = False  # the newest request is that of a WebSocket
+        self._is_receiving = False  # the rest of the newest body is waited for
         self._overhead = 0  # bytes of the body's framing since its last byte
         self._unanswered: list[RequestResponseCycle] = []  # `_MOST_QUEUED` at most
         self._error: HttpError | None = None
@@ -179,6 +180,9 @@ class HttpConnection(HttpToolsProtocol):
                 self._refuse(HttpError(431, f"The headers are larger than the limit of {most} bytes."))
         elif self._stage is _RequestStage.BODY and self._overhead > self._limits.header_bytes:
             self._refuse(HttpError(400, "The framing of the body is larger than the limit for headers."))
+        elif self._stage is _RequestStage.BODY and self._unanswered and not self._is_receiving:
+            self._is_receiving = True
+            self._registry.mark_receiving(self)
         return self._stage is not _RequestStage.REFUSED
 
     def _upgraded(self, rest: bytes) -> bool:
@@ -305,6 +309,8 @@ class HttpConnection(HttpToolsProtocol):
         if self._stage is _RequestStage.HEAD:
             return  # of a request that is still unknown: see `_upgraded`
         super().on_message_complete()
+        if self._is_receiving:
+            self._end_receiving()
         if self._unanswered:
             self._stage = _RequestStage.COMPLETE
         elif self.cycle is not None:
@@ -321,6 +327,13 @@ class HttpConnection(HttpToolsProtocol):
             self._await_request()
             if self._unparsed:
                 self.loop.call_soon(self._resume)
+        elif self._is_receiving and not self._unanswered:  # nobody reads the rest
+            self._end_receiving()
+            self._registry.mark_idle(self)
+
+    def _end_receiving(self) -> None:
+        self._is_receiving = False
+        self._registry.mark_received(self)
 
     def _should_upgrade(self) -> bool:
         return self._is_handshake
@@ -414,11 +427,22 @@ class HttpConnection(HttpToolsProtocol):
             self._unanswered[-1].keep_alive = False
 
     def close_if_idle(self) -> bool:
-        """Close if there is no request and nothing left to send."""
-        if self._stage not in (_RequestStage.AWAITED, _RequestStage.HEAD) or self.flow.write_paused:
+        """Close if there is no request that is not answered, and nothing left to send."""
+        is_idle = self._stage in (_RequestStage.AWAITED, _RequestStage.HEAD)
+        is_answered = self._stage is _RequestStage.BODY and not self._unanswered
+        if not (is_idle or is_answered) or self.flow.write_paused:
             return False
         self.transport.abort()
         return True
+
+    @property
+    def owner(self) -> str:
+        """The owner of the newest request."""
+        return str(self._unanswered[-1].scope["state"].get("owner", "")) if self._unanswered else ""
+
+    def abort(self) -> None:
+        """Close at once."""
+        self.transport.abort()
 
 
 def http_protocol(settings: Settings) -> Any:

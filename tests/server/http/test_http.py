@@ -14,8 +14,9 @@ from structlog.testing import capture_logs
 
 from openresponses_server.http.connection import HttpConnection
 from openresponses_server.settings import Limits, Settings, UpstreamSettings
+from openresponses_server.settings.files import hashed
 from tests.support.raw import Raw, answer, raw, request
-from tests.support.serving import call, serving
+from tests.support.serving import call, respond, serving
 from tests.support.upstream import HANG, Script, ScriptedUpstream, chunk
 
 HASTY = Limits(header_seconds=0.4, body_seconds=0.4, write_seconds=0.4, idle_seconds=0.6, header_bytes=20_000)
@@ -68,6 +69,17 @@ def test_s8_silent_connections_are_closed_and_keep_nobody_out(hasty: str) -> Non
         silent = [stack.enter_context(raw(hasty)) for _ in range(300)]
         assert call(hasty, "GET", "/healthz").status == 200
         assert all(each.is_closed_within(TIMEOUT) for each in silent)
+
+
+@pytest.mark.parametrize("key", ["one", "wrong", ""])
+def test_s8_bodies_that_do_not_end_keep_nobody_out(key: str) -> None:
+    settings = Settings(limits=Limits(connections=20), api_keys=[hashed("one"), hashed("two")])
+    head = ("Content-Type: application/json", "Content-Length: 99999", f"Authorization: Bearer {key}")
+    with serving(settings) as base, ExitStack() as stack:
+        for _ in range(20):
+            stack.enter_context(raw(base)).send(request("/v1/responses", None, *head) + b"{")
+        for _ in range(3):
+            assert respond(base, {"authorization": "Bearer two"}, model="demo", store=False).status == 200
 
 
 def test_s8_slow_headers_are_a_408(hasty: str) -> None:

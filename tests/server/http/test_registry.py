@@ -26,6 +26,18 @@ class Connection:
         return self.makes_room
 
 
+class Receiving(Connection):
+    """One that receives a body."""
+
+    def __init__(self, owner: str) -> None:
+        super().__init__(makes_room=False)
+        self.owner = owner
+        self.aborted = False
+
+    def abort(self) -> None:
+        self.aborted = True
+
+
 @pytest.mark.parametrize(("files", "most"), [(resource.RLIM_INFINITY, 10), (1024, 10), (140, 6), (20, 1)])
 async def test_s8_connections_leave_files_for_upstreams(
     monkeypatch: pytest.MonkeyPatch, files: int, most: int
@@ -52,6 +64,22 @@ async def test_s8_whoever_waits_longest_makes_room_first() -> None:
     assert registry.add(Connection())
     assert not registry.add(Connection())
     for each in (serving, stuck, second, late):
+        registry.remove(each)
+
+
+async def test_s8_whoever_has_most_bodies_makes_room_and_nobody_who_has_one() -> None:
+    registry = ConnectionRegistry(Settings(limits=Limits(connections=5)))
+    one, *many, other = (Receiving(owner) for owner in ("one", "many", "many", "many", "other"))
+    for each in (one, *many, other):
+        assert registry.add(each)
+        registry.mark_receiving(each)
+    late = Connection()
+    assert registry.add(late)
+    assert [each.aborted for each in (one, *many, other)] == [False, True, False, False, False]
+    registry.mark_received(many[1])
+    assert not registry.add(Connection())
+    assert not any(each.aborted for each in (one, *many[1:], other))
+    for each in (one, *many, other, late):
         registry.remove(each)
 
 
