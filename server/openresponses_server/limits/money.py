@@ -107,8 +107,7 @@ class MoneyBudget:
         """`apart` returns the field by which a request asks for what has another price than the model's, None
         if none does. Raises HttpError 400 for that, and for a model without a price for what is counted,
         which would make the budget void, and 429 if this key has spent what it may."""
-        own = self._owners.of(owner).usd_per_day
-        dollars = self._dollars if own is None else own
+        dollars = self._most(owner)
         if dollars is None:
             return
         names = [target.model, *(each.model for each in target.fallbacks)]
@@ -128,6 +127,19 @@ class MoneyBudget:
                 code="field_without_price",
                 param=field,
             )
+        await self._check(owner, dollars)
+
+    async def check(self, owner: str) -> None:
+        """Raises HttpError 429 if this key has spent what it may."""
+        dollars = self._most(owner)
+        if dollars is not None:
+            await self._check(owner, dollars)
+
+    def _most(self, owner: str) -> float | None:
+        own = self._owners.of(owner).usd_per_day
+        return self._dollars if own is None else own
+
+    async def _check(self, owner: str, dollars: float) -> None:
         most = units(dollars)
         now = self._clock()
         spent = self._spent.at(now).get(owner, 0)

@@ -180,6 +180,16 @@ class Quotas:
             headers={"retry-after": str(max(1, math.ceil(found.wait))), **headers},
         )
 
+    async def check_budget(self, owner: str) -> None:
+        """Raises HttpError 429 if this owner's budget in money is spent by now."""
+        if self._money is None or owner == WITHOUT_KEY:
+            return
+        try:
+            await self._money.check(owner)
+        except HttpError:
+            self._refused("usd")
+            raise
+
     def store(self, owner: str, size: Callable[[], int]) -> None:
         """Count bytes of this owner that will be stored. Raises HttpError 429."""
         if self._stock is None or owner == WITHOUT_KEY:

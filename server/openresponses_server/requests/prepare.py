@@ -314,6 +314,7 @@ def new_run(request: PreparedRequest, service: Service, choice: int | None = Non
             for_codex=for_codex,
             slot_reserved=choice is not None,
             previous_attempts=0 if leased is None else leased.previous_attempts,
+            check=partial(service.quotas.check_budget, request.owner),
             rounds=rounds,
         ),
         service,

@@ -7,6 +7,7 @@ of its own, so that it goes on when its client leaves (law S3).
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 from msgspec import Struct
@@ -84,6 +85,8 @@ class RunRequest(Struct, frozen=True):
     """The gate's slot is acquired already."""
     previous_attempts: int
     """The runs before this one, whose output no client has seen."""
+    check: Callable[[], Awaitable[None]]
+    """Raises HttpError if it may not be made any more, after it has waited for a slot."""
     rounds: Rounds | None = None
     """Runs the calls of hosted tools; None: it has no such tools."""
 
@@ -267,8 +270,10 @@ class Run:
                         deadline.reschedule(asyncio.get_running_loop().time() + self._total)
                     gate.deadlines.add(deadline)
                     try:
-                        if self._background and not await self._store_beginning():
-                            return self.translation.fail(lost())
+                        if self._background:
+                            await self._request.check()
+                            if not await self._store_beginning():
+                                return self.translation.fail(lost())
                         return await self._pipeline.follow(self._request.attempts)
                     finally:
                         gate.deadlines.discard(deadline)

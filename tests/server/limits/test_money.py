@@ -432,6 +432,30 @@ def test_a_client_that_leaves_pays_the_images_that_it_asked_for(
         assert call(base, "POST", path, given, headers).status == 429
 
 
+def test_what_waited_is_not_made_when_the_budget_is_spent_meanwhile(upstream: ScriptedUpstream) -> None:
+    answer = used(1_000_000, 1_000_000)
+    upstream.scripts["m"] = Script(answer.steps, before=1.0)
+    settings = Settings(
+        upstreams=[UpstreamSettings(url=upstream.url)],
+        limits=Limits(usd_per_day_per_key=4.0, concurrent_per_key=1),
+        prices={"m": Price(input=1.0, output=3.0)},
+        api_keys=[hashed("one")],
+    )
+    before = len(upstream.received)
+    with serving(settings) as base:
+        asked = [respond(base, ONE, model="m", background=True).json["id"] for _ in range(3)]
+        deadline = time.monotonic() + 60
+        while True:
+            found = [call(base, "GET", f"/v1/responses/{each}", None, ONE).json for each in asked]
+            if all(each["status"] not in ("queued", "in_progress") for each in found):
+                break
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        assert sorted(each["status"] for each in found) == ["completed", "failed", "failed"]
+        assert {each["error"]["code"] for each in found if each["error"]} == {"budget_exceeded"}
+    assert len(upstream.received) == before + 1
+
+
 UNANSWERED = {"no status yet": Script(before=HANG), "a status alone": Script([HANG])}
 ASKED: dict[str, dict[str, Any]] = {
     **SURFACES,
