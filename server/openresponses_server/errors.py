@@ -14,6 +14,9 @@ from openresponses_bridge.protocol.response import ErrorBody, ErrorPayload, Resp
 
 # code of an upstream's error before any output → HTTP status
 _BY_CODE: Final = {
+    "authentication_error": 401,
+    "invalid_api_key": 401,
+    "permission_error": 403,
     "rate_limit_exceeded": 429,
     "rate_limit_error": 429,
     "too_many_requests": 429,
@@ -28,6 +31,8 @@ _BY_CODE: Final = {
     "internal_error": 500,
     "model_error": 500,
     # of Google (google.rpc.Code)
+    "UNAUTHENTICATED": 401,
+    "PERMISSION_DENIED": 403,
     "RESOURCE_EXHAUSTED": 429,
     "UNAVAILABLE": 503,
     "DEADLINE_EXCEEDED": 504,

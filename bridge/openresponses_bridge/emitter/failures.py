@@ -125,6 +125,10 @@ def payload_of(error: Failure) -> ErrorPayload:
     return ErrorPayload(DEFAULT_TYPE, DEFAULT_CODE, f"internal error ({type(error).__name__})", None)
 
 
+Redact = Callable[[ErrorPayload], ErrorPayload]
+"""Takes out of an error what no client may see."""
+
+
 def redacted(payload: ErrorPayload, redact: Callable[[str], str]) -> ErrorPayload:
     """The error with each of its texts as `redact` returns it."""
     texts = {name: redact(text) for name in _TEXTS if (text := getattr(payload, name))}

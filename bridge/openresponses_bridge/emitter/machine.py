@@ -33,6 +33,7 @@ from openresponses_bridge.emitter.failures import (
     CANCELLED,
     UNKNOWN,
     Failure,
+    Redact,
     outcome,
     payload_of,
     redacted,
@@ -70,7 +71,7 @@ class ResponseStreamStateMachine:
     `model` is what the response names; `request` is echoed; `ids` makes an id from a prefix (`resp`,
     `call`, those of `protocol.ids`); `clock` gives Unix seconds; `tool_identities` restores the tools the
     client declared; `wire` is the spelling, `openresponses` or `openai` (law E10); `redact` takes out of an
-    error's texts what no client may see; `settle_usage` is asked at the end for the usage to end with.
+    error what no client may see; `settle_usage` is asked at the end for the usage to end with.
     Without `unknown_fields` those that the wire `openai` would carry are losses: the client speaks another
     dialect.
 
@@ -88,7 +89,7 @@ class ResponseStreamStateMachine:
         clock: Callable[[], float] | None = None,
         tool_identities: ToolIdentityMap | None = None,
         wire: str = "openresponses",
-        redact: Callable[[str], str] | None = None,
+        redact: Redact | None = None,
         settle_usage: SettleUsage | None = None,
         unknown_fields: bool = True,
     ) -> None:
@@ -400,7 +401,7 @@ class ResponseStreamStateMachine:
         """
         self.require("fail")
         payload = redacted(payload_of(error), repair_surrogates)
-        payload = payload if self._redact is None else redacted(payload, self._redact)
+        payload = payload if self._redact is None else self._redact(payload)
         self._blocks.text_part = None  # it takes deltas without a look at the phase
         return self._live.fail(payload)
 

@@ -13,6 +13,7 @@ from openresponses_bridge.calls.identity import ToolIdentityMap
 from openresponses_bridge.calls.presentation import call_view, output_view
 from openresponses_bridge.diagnostics import Diagnostics
 from openresponses_bridge.dialects.base import TRIGGER, BaseInbound, Entry, Inbound, normalize_entries
+from openresponses_bridge.emitter.failures import Redact
 from openresponses_bridge.emitter.machine import ResponseStreamStateMachine
 from openresponses_bridge.emitter.stream import ResponseStream
 from openresponses_bridge.errors import InvalidRequestError
@@ -226,10 +227,10 @@ Read = Callable[[ResponseStream], Inbound]
 
 
 class _SummaryInbound(BaseInbound):
-    """Reads the answer to a compaction request with a machine of its own."""
+    """Reads the answer to a compaction request with a machine of its own; `redact` as that machine's."""
 
-    def __init__(self, machine: ResponseStream, read: Read) -> None:
-        self._answer = ResponseStreamStateMachine(machine.snapshot.model)
+    def __init__(self, machine: ResponseStream, read: Read, redact: Redact | None = None) -> None:
+        self._answer = ResponseStreamStateMachine(machine.snapshot.model, redact=redact)
         self._inbound = read(self._answer)
         self.diagnostics = self._inbound.diagnostics
 
@@ -277,10 +278,11 @@ class CompactionInbound(_SummaryInbound):
 
 
 class WindowInbound(_SummaryInbound):
-    """The inbound for a summary before the answer: `stream` keeps it, and emits nothing."""
+    """The inbound for a summary before the answer: `stream` keeps it, and emits nothing. Why there is none is
+    logged and a loss, so that `redact` takes out of an error what nobody may see."""
 
-    def __init__(self, stream: HostedStream, read: Read) -> None:
-        super().__init__(stream, read)
+    def __init__(self, stream: HostedStream, read: Read, redact: Redact) -> None:
+        super().__init__(stream, read, redact)
         self._stream = stream
 
     def _progress(self) -> list[Event]:

@@ -7,7 +7,7 @@ output indexes stay dense, and the snapshot equals the stream.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from enum import Enum, auto
 from functools import partial
 from typing import Any, Final
@@ -19,7 +19,7 @@ from openresponses_bridge.calls.identity import ToolIdentityMap
 from openresponses_bridge.diagnostics import Diagnostics
 from openresponses_bridge.dialects.anthropic_messages import is_native
 from openresponses_bridge.emitter.citing import CitingFilter, FoundPages
-from openresponses_bridge.emitter.failures import outcome
+from openresponses_bridge.emitter.failures import Redact, outcome
 from openresponses_bridge.emitter.live_response import SettleUsage
 from openresponses_bridge.emitter.machine import ResponseStreamStateMachine
 from openresponses_bridge.emitter.stopping import StopFilter, sequences_of
@@ -179,14 +179,14 @@ def machine_for(
     wire: str,
     *,
     compacts: bool,
-    clean: Callable[[str], str] | None = None,
+    redact: Redact | None = None,
     settle_usage: SettleUsage | None = None,
     unknown_fields: bool = True,
     pages: FoundPages | None = None,
 ) -> ResponseStream:
     """The machine for the response to this request, behind a filter when the request has constraints.
 
-    `compacts`: the response is a summary; `clean` removes secrets from an upstream's error messages;
+    `compacts`: the response is a summary; `redact` removes from an upstream's errors what no client may see;
     `settle_usage` computes the final usage; `unknown_fields`: the client speaks the protocol, and gets the
     fields that it does not have; `pages` are cited where the text names them."""
     machine: ResponseStream = ResponseStreamStateMachine(
@@ -194,7 +194,7 @@ def machine_for(
         request,
         tool_identities=identities,
         wire=wire,
-        redact=clean,
+        redact=redact,
         settle_usage=settle_usage,
         unknown_fields=unknown_fields,
     )

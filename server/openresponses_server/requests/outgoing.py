@@ -20,6 +20,7 @@ from openresponses_bridge.calls.declarations import tools_of
 from openresponses_bridge.calls.identity import ToolIdentityMap
 from openresponses_bridge.diagnostics import Diagnostic
 from openresponses_bridge.dialects.base import AnswerContext, AnswerWay, History, Inbound, invalid
+from openresponses_bridge.emitter.failures import Redact
 from openresponses_bridge.emitter.stream import ResponseStream
 from openresponses_bridge.errors import InvalidRequestError
 from openresponses_bridge.protocol.beyond import names_of
@@ -335,9 +336,11 @@ def inbound_for(request: PreparedRequest, target: Target, machine: ResponseStrea
     return CompactionInbound(machine, read, target.sealer) if request.compacts else read(machine)
 
 
-def window_inbound_for(request: PreparedRequest, target: Target, stream: HostedStream) -> WindowInbound:
+def window_inbound_for(
+    request: PreparedRequest, target: Target, stream: HostedStream, redact: Redact
+) -> WindowInbound:
     """The inbound that reads the summary that comes before the answer."""
-    return WindowInbound(stream, partial(_inbound_of, request, target))
+    return WindowInbound(stream, partial(_inbound_of, request, target), redact)
 
 
 def _inbound_of(request: PreparedRequest, target: Target, machine: ResponseStream) -> Inbound:

@@ -14,7 +14,9 @@ from msgspec.structs import replace
 from openresponses_bridge.diagnostics import Diagnostic
 from openresponses_bridge.dialects.base import AnswerWay
 from openresponses_bridge.emitter.citing import FoundPages
+from openresponses_bridge.emitter.failures import redacted
 from openresponses_bridge.errors import BridgeError
+from openresponses_bridge.protocol.response import ErrorPayload
 from openresponses_bridge.protocol.secrets import request_without_secrets
 from openresponses_bridge.protocol.usage import Usage
 from openresponses_bridge.wire import wire_for
@@ -68,6 +70,7 @@ from openresponses_server.upstreams.choice import Route
 from openresponses_server.upstreams.refusals import (
     cannot_decrypt,
     has_forgotten,
+    is_about_the_key,
     is_too_long,
     output_room,
     refuses_format,
@@ -144,6 +147,12 @@ def new_run(request: PreparedRequest, service: Service, choice: int | None = Non
         cleaned = without_secrets_of(body, accepting.upstream.clean(text, key))
         return code_for_codex(cleaned) if for_codex else cleaned
 
+    def shown(error: ErrorPayload) -> ErrorPayload:
+        ours = accepting.upstream.key_refused(key)
+        if ours and is_about_the_key(error):
+            return ErrorPayload("server_error", UpstreamError.AUTHENTICATION, ours, None)
+        return redacted(error, clean)
+
     share = max(shared.readers for shared in all_shared) if all_shared else 1
     name = body.model or request.target.model
     wire = wire_for(body, request.headers, request.client.wire) if leased is None else leased.wire
@@ -170,7 +179,7 @@ def new_run(request: PreparedRequest, service: Service, choice: int | None = Non
         request.identities,
         wire,
         compacts=request.compacts,
-        clean=clean,
+        redact=shown,
         settle_usage=settle if has_rounds else meter.settle,
         unknown_fields=request.losses is None,
         pages=pages,
@@ -261,7 +270,7 @@ def new_run(request: PreparedRequest, service: Service, choice: int | None = Non
                 nonlocal accepting
                 accepting = attempt.target
                 meter.answers += not attempt.again
-                translation.set_inbound(window_inbound_for(asked, accepting, hosted))
+                translation.set_inbound(window_inbound_for(asked, accepting, hosted, shown))
 
             return next_attempts(asked, read)
 

@@ -645,7 +645,7 @@ class Pipeline:
         self._move(Stage.ENDED)
 
     def _open(self, reply: UpstreamReply, attempts: Attempts) -> None:
-        self._preamble = None if attempts.replaceable is None else Preamble()
+        self._preamble = None if attempts.replaceable is None else Preamble(attempts.replaceable)
         self._reply, self._whole, self._has_received = reply, reply.whole, False
         self._end_error = self._late_end = None
         self._arrived, self._is_paused = [], False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from types import TracebackType
 from typing import Any, Final
@@ -21,7 +21,7 @@ from openresponses_bridge.sse import Frame, SSEDecoder
 from openresponses_server.errors import UpstreamError
 from openresponses_server.settings import Retries
 from openresponses_server.upstreams.base import Upstream, UpstreamReply, UpstreamRequest
-from openresponses_server.upstreams.refusals import refusal, seconds_of, status_in_band
+from openresponses_server.upstreams.refusals import cleaner, refused_by, seconds_of, status_in_band
 from openresponses_server.upstreams.routes import RouteChoice, RouteTable, Tried, tried_header
 from openresponses_server.upstreams.targets import Target
 
@@ -35,9 +35,10 @@ _FRAME_END: Final = b"\n\n"  # a stream with other line ends is read at once
 
 class Preamble:
     """Buffers the beginning of a stream. An upstream may accept a request and then send an error as the first
-    event; until the answer begins, the request can still be sent elsewhere."""
+    event; until the answer begins, the request can still be sent elsewhere. `attempt` is the accepted one."""
 
-    def __init__(self) -> None:
+    def __init__(self, attempt: Attempt) -> None:
+        self._attempt = attempt
         self._frames = SSEDecoder()
         self._seen = 0
         self.over = False
@@ -54,7 +55,8 @@ class Preamble:
             fields = value if isinstance(value, dict) else {}
             if not _is_preamble(frame, fields) or self._seen > _MOST_FRAMES:
                 self.over = True
-                return _refusal_in(fields)
+                error = _error_in(fields)
+                return None if error is None else self._attempt.refused(error)
         return None
 
     def _read(self, data: bytes) -> Iterator[Frame]:
@@ -66,16 +68,16 @@ class Preamble:
         yield from self._frames.feed(data)
 
 
-def _refusal_in(value: dict[str, Any]) -> UpstreamError | None:
+def _error_in(value: dict[str, Any]) -> dict[str, Any] | None:
     """The error that this frame reports, in the format of any dialect; None if it is another frame."""
     response = value.get("response")
     holder: dict[str, Any] = response if isinstance(response, dict) else value
     error = holder.get("error")
-    if not isinstance(error, dict):
-        if value.get("type") != "error":
-            return None
-        error = {name: value[name] for name in ("code", "message", "param") if name in value}
-    return refusal(status_in_band(error) or _REFUSED, {}, encode({"error": error}))
+    if isinstance(error, dict):
+        return error
+    if value.get("type") != "error":
+        return None
+    return {name: value[name] for name in ("code", "message", "param") if name in value}
 
 
 def _is_preamble(frame: Frame, fields: dict[str, Any]) -> bool:
@@ -143,11 +145,16 @@ class Attempt(Struct, frozen=True):
         """The next attempt after this refusal, or None."""
         for remedy in self.remedies:
             if remedy.helps(error):
-                upstream, request = self.target.upstream, self.request
-                reason = request.clean(upstream.clean(error.message, request.client_key))
+                upstream = self.target.upstream
+                reason = cleaner(upstream, self.request)(error.message)
                 _log.info(remedy.event, upstream=upstream.name, reason=reason)
                 return await remedy.attempt(error)
         return None
+
+    def refused(self, error: Mapping[str, Any]) -> UpstreamError:
+        """The refusal that these fields report in the place of an answer."""
+        status = status_in_band(error) or _REFUSED
+        return refused_by(self.target.upstream, self.request, status, {}, encode({"error": error}))
 
 
 OnAccepted = Callable[[Attempt, UpstreamReply, Sequence[Tried]], None]

@@ -105,6 +105,11 @@ class Upstream(Protocol):
         """The upstream's text, without the keys that a request with this client's key contains."""
         ...
 
+    def key_refused(self, client_key: str | None = None) -> str:
+        """What a client reads if the upstream refuses the key of a request with this client's key; "" if that
+        is the client's own, or there is none."""
+        ...
+
     def account(self, client_key: str | None = None) -> str:
         """A digest of its address and of the credentials of a request with this client's key: a response that
         the upstream stores can only be found with the same ones."""
@@ -131,6 +136,9 @@ class UpstreamWrapper:
 
     def clean(self, text: str, client_key: str | None = None) -> str:
         return self.inner.clean(text, client_key)
+
+    def key_refused(self, client_key: str | None = None) -> str:
+        return self.inner.key_refused(client_key)
 
     def account(self, client_key: str | None = None) -> str:
         return self.inner.account(client_key)

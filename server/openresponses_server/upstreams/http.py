@@ -38,7 +38,7 @@ from openresponses_server.upstreams.base import (
 from openresponses_server.upstreams.catalog import ReportedModel, reported_models
 from openresponses_server.upstreams.dialects import FORWARDING, HttpDialect, KeyHeader, without_password
 from openresponses_server.upstreams.key_command import KeyCommand
-from openresponses_server.upstreams.refusals import about_the_client, in_band_refusal, refusal, said_in
+from openresponses_server.upstreams.refusals import cleaner, in_band_refusal, refusal, refused_by, said_in
 
 _log = structlog.get_logger(__name__)
 _IDLE_CHECKS: Final = 4
@@ -370,10 +370,10 @@ class HttpUpstream:
         name, prefix = self._key_header
         return {**self._headers, name: prefix + key} if key else self._headers
 
-    @property
-    def _key_refused(self) -> str:
-        """The client's message if the refused key is not its own. The upstream's text is for the operator
-        only: it may show a part of the key."""
+    def key_refused(self, client_key: str | None = None) -> str:
+        # the upstream's text is for the operator only: it may show a part of the key
+        if not self._key_is_ours or (self._pass_through and client_key is not None):
+            return ""
         shown = self.key_command or self._own_headers.get(self._key_header[0])
         if shown is None and without_password(self._base) == self._base:
             return f"the {called(self.name)} asks for a key, and this server has none for it"
@@ -398,10 +398,6 @@ class HttpUpstream:
     async def _read_json_body(self, response: HttpResponse, kind: str, request: UpstreamRequest) -> bytes:
         """The bytes read of an answer that is whole JSON; `kind` is its content type. Raises the upstream's
         error, which any other answer than a stream is."""
-
-        def clean(text: str) -> str:
-            return request.clean(self.clean(text, request.client_key))
-
         accepted = 200 <= response.status < 300
         reader, idle = BodyReader(response.content), self._timeouts.idle
         try:
@@ -413,15 +409,14 @@ class HttpUpstream:
         except FAILURES as error:
             raise self._failure(error) from error
         if not accepted:
-            if not self._key_is_ours or (self._pass_through and request.client_key is not None):
-                raise about_the_client(refusal(response.status, response.headers, body, clean))
-            raise refusal(response.status, response.headers, body, clean, self._key_refused)
+            raise refused_by(self, request, response.status, response.headers, body)
         if kind == _JSON_TYPE:
             if len(body) >= _MAX_REFUSAL:
                 return body  # no error is that long
             if is_whole_answer(body, self._recognises):
                 return body
-        meant, wrong = in_band_refusal(body, clean), _non_stream_type(kind)
+        meant = in_band_refusal(body, partial(refused_by, self, request))
+        clean, wrong = cleaner(self, request), _non_stream_type(kind)
         raise meant or UpstreamError(
             502,
             f"the {called(self.name)} answered with {wrong} where an event stream was asked for",
@@ -474,7 +469,7 @@ class HttpUpstream:
                 response.headers,
                 body,
                 self.clean,
-                self._key_refused if self._key_is_ours else "",
+                self.key_refused(),
             )
         return reported_models(body)
 

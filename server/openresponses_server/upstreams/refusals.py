@@ -14,8 +14,10 @@ from typing import Any, Final, NamedTuple
 from openresponses_bridge.dialects.base import LONGEST_NAME
 from openresponses_bridge.errors import WireError
 from openresponses_bridge.protocol.codec import decode_json
+from openresponses_bridge.protocol.response import ErrorPayload
 from openresponses_bridge.text import printable
 from openresponses_server.errors import UpstreamError, status_of
+from openresponses_server.upstreams.base import Upstream, UpstreamRequest
 
 # `retry-after` as an upstream gives it: seconds or a date (RFC 9110, 10.2.3), or something else.
 
@@ -277,7 +279,21 @@ def refusal(
     )
 
 
-def about_the_client(error: UpstreamError) -> UpstreamError:
+def cleaner(upstream: Upstream, request: UpstreamRequest) -> Clean:
+    """Takes out of the upstream's texts what only it may see of this request."""
+    return lambda text: request.clean(upstream.clean(text, request.client_key))
+
+
+def refused_by(
+    upstream: Upstream, request: UpstreamRequest, status: int, headers: Mapping[str, str], body: bytes
+) -> UpstreamError:
+    """The `refusal` of this request, as its client may see it."""
+    clean, ours = cleaner(upstream, request), upstream.key_refused(request.client_key)
+    refused = refusal(status, headers, body, clean, ours)
+    return refused if ours else _about_the_client(refused)
+
+
+def _about_the_client(error: UpstreamError) -> UpstreamError:
     """The refusal of a request with the client's own key: it says nothing about this server's, and a key that
     is refused gets nothing from another upstream."""
     if error.failover in _KEY_CAUSES:
@@ -412,20 +428,30 @@ class ImageRefusals:
             self.until[model] = self._clock() + REMEMBERED
 
 
-def in_band_refusal(body: bytes, clean: Clean = str) -> UpstreamError | None:
-    """The error in the JSON body of an answer with a good status, or None."""
+def in_band_refusal(
+    body: bytes, refused: Callable[[int, Mapping[str, str], bytes], UpstreamError] = refusal
+) -> UpstreamError | None:
+    """The error in the JSON body of an answer with a good status, made by `refused`; None if there is
+    none."""
     fields = _error_fields(body)
     if not fields:
         return None
-    refused = refusal(status_in_band(fields) or 502, {}, body, clean)
-    refused.cause = "it answered with an error under a status that means success"
-    return refused
+    error = refused(status_in_band(fields) or 502, {}, body)
+    error.cause = "it answered with an error under a status that means success"
+    return error
 
 
 def status_in_band(error: Mapping[str, Any]) -> int | None:
     """The status that the fields of an error mean where the answer's own is that of success."""
     given = (error.get(name) for name in ("code", "status", "type"))
     return next((status for each in given if (status := status_of(str(each))) is not None), None)
+
+
+def is_about_the_key(error: ErrorPayload) -> bool:
+    """Whether an error within a stream is the refusal of the request's key."""
+    fields = {"code": error.code, "type": error.type}
+    status = status_in_band(fields)
+    return status is not None and _is_about_the_key(status, fields, error.code or error.type)
 
 
 def _error_fields(body: bytes) -> dict[str, Any]:

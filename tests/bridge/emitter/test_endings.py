@@ -1,10 +1,12 @@
 """How a stream ends: truth at the end (E7), failure and cancellation (E8)."""
 
+from functools import partial
 from typing import Any
 
 import pytest
 
 from openresponses_bridge.emitter import ResponseStreamStateMachine
+from openresponses_bridge.emitter.failures import redacted
 from openresponses_bridge.errors import BridgeError, InvalidRequestError, StreamStateError
 from openresponses_bridge.protocol.codec import encode_sse
 from openresponses_bridge.protocol.response import ErrorPayload, ResponseError
@@ -395,7 +397,8 @@ def test_e1_the_answer_not_streamed_is_the_terminal_events_response(wire: str, e
 
 
 def test_e8_redact_is_applied_to_every_text_of_an_error() -> None:
-    subject = ResponseStreamStateMachine("m", redact=lambda text: text.replace("key-1", "[key]"))
+    clean = partial(redacted, redact=lambda text: text.replace("key-1", "[key]"))
+    subject = ResponseStreamStateMachine("m", redact=clean)
     subject.start()
     error, failed = subject.fail(
         {"type": "key-1", "code": "code key-1", "message": "no key-1", "param": "a.key-1"}

@@ -13,14 +13,25 @@ from openresponses_bridge.protocol.codec import decode_request
 from openresponses_server.requests.composition import compose
 from openresponses_server.requests.prepare import prepare
 from openresponses_server.requests.prepared import PreparedRequest
-from openresponses_server.settings import Capabilities, FunctionSettings, Settings, UpstreamSettings
+from openresponses_server.settings import Capabilities, FunctionSettings, Retries, Settings, UpstreamSettings
 from openresponses_server.settings.files import hashed
 from tests.server.runs.test_withheld_runs import left_by, until
 from tests.support import dialect_scripts as scripts
 from tests.support.schema import violations as schema_violations
-from tests.support.serving import call, respond, serving, stream, violations, wait_for
+from tests.support.serving import call, output_text, respond, serving, stream, violations, wait_for
 from tests.support.sockets import opened_socket
-from tests.support.upstream import CUT, DONE, HANG, Received, Script, ScriptedUpstream, chunk, refusal, text
+from tests.support.upstream import (
+    CUT,
+    DONE,
+    HANG,
+    Received,
+    Script,
+    ScriptedUpstream,
+    chunk,
+    frame,
+    refusal,
+    text,
+)
 from tests.support.upstream import call as tool_call
 
 pytestmark = pytest.mark.timeout(120)
@@ -553,6 +564,25 @@ async def test_s10_each_item_is_counted_once(monkeypatch: pytest.MonkeyPatch) ->
     request = await prepare(PreparedRequest(decode_request(json.dumps(body).encode()), {}, "r"), service)
     assert request.is_due
     assert len(counted) == len(talk) + 1
+
+
+@pytest.mark.parametrize("begun", [False, True], ids=["at once", "within the summary"])
+def test_s7_why_nothing_was_condensed_is_said_without_the_upstreams_key(
+    upstream: ScriptedUpstream, logs: StringIO, monkeypatch: pytest.MonkeyPatch, begun: bool
+) -> None:
+    key = "sk-operator-0123456789abcdef"
+    monkeypatch.setenv("UPSTREAM_KEY", key)
+    error = frame(choices=[], error={"code": 503, "message": f"The account of {key} is busy"})
+    summary = [chunk(content="Ada"), error] if begun else [error]
+    upstream.scripts["m"] = [Script(summary), Script(text("Oui."))]
+    given = UpstreamSettings(url=upstream.url, api_key="${UPSTREAM_KEY}", retries=Retries(times=0))
+    with serving(Settings(upstreams=[given])) as base:
+        reply = respond(base, model="m", input=[*EARLIER, QUESTION], **at())
+    assert output_text(reply.json) == "Oui."
+    lines = [json.loads(line) for line in logs.getvalue().splitlines()]
+    why = next(each for each in lines if each["event"] == "context.not_compacted")["reason"]
+    assert why == "The account of [key] is busy"
+    assert key not in json.dumps(reply.headers) + reply.body.decode() + logs.getvalue()
 
 
 def test_the_log_says_it_without_content(bridged: str, condensing: ScriptedUpstream, logs: StringIO) -> None:

@@ -528,7 +528,7 @@ REFUSED = b'data: {"error": {"message": "gone", "code": "x"}}\n\n'
 
 def refusing(persistence: Persistence | None, *others: HttpReply | None) -> Bench:
     bench = Bench(persistence)
-    bench.replaceable = object()
+    bench.replaceable = SimpleNamespace(refused=lambda error: UpstreamError(400, error["message"]))
     bench.others = others
     bench.asking = asyncio.Event()
     return bench

@@ -234,6 +234,27 @@ def test_keys_are_in_no_error(lying: str, upstream: ScriptedUpstream, dialect: s
     assert quoted not in repr(logs)
 
 
+@pytest.mark.parametrize("code", [503, 429, 402, 404, 400])
+@pytest.mark.parametrize("streamed", [False, True])
+def test_keys_are_in_no_error_that_comes_in_the_place_of_an_answer_after_which_nobody_else_answers(
+    upstream: ScriptedUpstream, monkeypatch: pytest.MonkeyPatch, code: int, streamed: bool
+) -> None:
+    """A refusal within an accepted stream, for which another upstream is asked, and refuses, too."""
+    monkeypatch.setenv("LYING_KEY", SECRET)
+    error = {**error_with(SECRET), "code": code}
+    upstream.scripts["first"] = Script([frame(choices=[], error=error)])
+    upstream.scripts["second"] = Script([b'{"error": {"message": "later"}}'], 503, JSON)
+    first = UpstreamSettings(
+        name="a", url=upstream.url, models=["first"], api_key="${LYING_KEY}", failover=["b/second"]
+    )
+    second = UpstreamSettings(name="b", url=upstream.url, models=["second"])
+    with serving(Settings(upstreams=[first, second])) as base, structlog.testing.capture_logs() as logs:
+        for _ in range(2):  # the second time the first upstream may be left out
+            reply = respond(base, model="first", stream=streamed)
+            assert SECRET not in json.dumps(reply.headers) + reply.body.decode()
+    assert SECRET not in repr(logs)
+
+
 def test_a_client_s_own_key_is_in_no_error(lying: str, upstream: ScriptedUpstream) -> None:
     error = error_with(CLIENT)
     upstream.scripts["through-key"] = [

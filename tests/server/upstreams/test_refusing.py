@@ -31,8 +31,8 @@ from openresponses_server.upstreams.http import HttpUpstream
 from openresponses_server.upstreams.refusals import refusal as refused_with
 from openresponses_server.upstreams.routing import build_router
 from tests.support import sdks
-from tests.support.serving import call, respond, serving
-from tests.support.upstream import JSON, Script, ScriptedUpstream, refusal
+from tests.support.serving import call, respond, serving, stream
+from tests.support.upstream import JSON, Script, ScriptedUpstream, chunk, refusal
 
 pytestmark = pytest.mark.timeout(120)
 KEY = "sk-operator-0123456789abcdef"
@@ -128,6 +128,46 @@ def test_our_key_that_is_refused_is_not_taken_for_the_client_s(
     assert KEY[:12] not in json.dumps(reply.error), "an upstream shows a part of the key"
     [line] = [line for line in logged if line["event"] == "response"]
     assert (line["status"], line["cause"]) == ("failed", f"it answered with status {status}")
+
+
+IN_BAND = {
+    "a status": {"code": 401},
+    "a status as text": {"code": "401"},
+    "a code": {"code": "invalid_api_key", "type": "invalid_request_error"},
+    "Anthropic's": {"type": "authentication_error"},
+    "Anthropic's 403": {"type": "permission_error"},
+    "Google's": {"status": "UNAUTHENTICATED"},
+}
+
+
+@pytest.mark.parametrize("name", IN_BAND)
+@pytest.mark.parametrize("whole", [True, False], ids=["JSON", "a frame"])
+def test_our_key_that_is_refused_under_a_good_status_is_not_taken_for_the_client_s(
+    name: str, whole: bool, bridged: str, upstream: ScriptedUpstream
+) -> None:
+    body = json.dumps({"error": {**IN_BAND[name], "message": f"Wrong key: {KEY[:12]}***cdef"}}).encode()
+    begun = [chunk(content="Hel")]
+    sent = Script([body], 200, JSON) if whole else Script([b"data: " + body + b"\n\n"])
+    upstream.scripts["ours"] = sent
+    reply = respond(bridged, model="ours")
+    assert (reply.status, reply.error["code"]) == (502, "upstream_authentication_failed")
+    assert reply.error["message"] == "the upstream up does not accept this server's key for it"
+    if not whole:
+        upstream.scripts["ours"] = Script([*begun, *sent.steps])
+        error = stream(bridged, model="ours").final["error"]
+        assert (error["code"], error["message"]) == (reply.error["code"], reply.error["message"])
+
+
+@pytest.mark.parametrize("whole", [True, False], ids=["JSON", "a frame"])
+def test_the_client_s_own_key_that_is_refused_under_a_good_status_is_said_to_be_that(
+    whole: bool, upstream: ScriptedUpstream
+) -> None:
+    body = b'{"error": {"code": "invalid_api_key", "message": "No such key"}}'
+    upstream.scripts["theirs"] = Script([body], 200, JSON) if whole else Script([b"data: %b\n\n" % body])
+    given = UpstreamSettings(url=upstream.url, pass_through=True)
+    with serving(Settings(upstreams=[given])) as base:
+        reply = respond(base, {"authorization": f"Bearer {THEIRS}"}, model="theirs")
+    assert (reply.status, reply.error["message"]) == (401, "No such key")
 
 
 def test_a_key_that_is_missing_is_said_to_be(upstream: ScriptedUpstream) -> None:

@@ -67,6 +67,9 @@ class CodexUpstream:
     def clean(self, text: str, client_key: str | None = None) -> str:
         return self._secrets.out_of(text)
 
+    def key_refused(self, client_key: str | None = None) -> str:
+        return ""
+
     def account(self, client_key: str | None = None) -> str:
         shown = encode([self.name, self._settings.path, self._settings.args, self._settings.home])
         return hashlib.sha256(shown).hexdigest()[:_ACCOUNT_LENGTH]

@@ -58,6 +58,9 @@ class DemoUpstream:
     def clean(self, text: str, client_key: str | None = None) -> str:
         return text
 
+    def key_refused(self, client_key: str | None = None) -> str:
+        return ""
+
     def account(self, client_key: str | None = None) -> str:
         return self.name
 
