@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import socket
 import zlib
 from collections.abc import Awaitable, Callable
 from contextlib import closing, suppress
@@ -198,6 +199,7 @@ def test_what_is_no_answer_is_not_taken_for_one(run: Callable[..., Any], name: s
         CHUNKED + b"2\r\nhi\r\nzz\r\n",
         CHUNKED + b"2\r\nhi\r\nffffffffffffffffff\r\n",
         OK + b"content-length: 3\r\n\r\nhi",
+        OK + b"transfer-encoding: identity\r\ntransfer-encoding: chunked\r\n\r\n2\r\nhi\r\n",
     ],
 )
 def test_what_came_before_a_cut_is_given_before_the_cut(run: Callable[..., Any], said: bytes) -> None:
@@ -310,6 +312,27 @@ def test_an_answer_before_the_end_of_the_request_ends_it(run: Callable[..., Any]
         return statuses, upstream.connections
 
     assert run(say, ask) == ([413, 413], 2)
+
+
+def test_an_answer_to_a_request_that_is_never_read_leaves_no_connection(run: Callable[..., Any]) -> None:
+    """What was not sent of the request is not waited for, even by a connection that is only closing."""
+    left = asyncio.Event()
+
+    async def say(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        await asyncio.sleep(0.2)  # until its buffers and the client's are full
+        writer.write(OK + b"content-length: 2\r\n\r\nno")
+        await left.wait()
+
+    async def ask(connections: ConnectionPool, url: str, _upstream: Upstream) -> None:
+        with closing(await connections.request("POST", url, headers={}, data=bytes(4 * MANY))) as answer:
+            assert await read(answer) == b"no"
+        async with asyncio.timeout(30):
+            while connections._open:
+                await asyncio.sleep(0.001)
+        left.set()
+
+    run(say, ask)
 
 
 def test_whoever_leaves_an_answer_closes_its_connection(run: Callable[..., Any]) -> None:

@@ -26,6 +26,7 @@ _MOST_HEAD_BYTES: Final = 64 * 1024  # bytes before, between and behind a body's
 _CLOSED_BEFORE_HEAD: Final = "it closed the connection before its answer"
 _CLOSED_WITHIN_BODY: Final = "it closed the connection within its answer"
 _TLS_ALERT: Final = b"\x15\x03"
+_TRANSFER_ENCODING: Final = "transfer-encoding"
 _NOT_HTTP: Final = (
     httptools.HttpParserError,
     httptools.HttpParserCallbackError,
@@ -42,7 +43,8 @@ class _ConnectionStage(Enum):
 
 
 class Http1Response(Struct, eq=False):
-    """The answer to one request. `headers` have names in lower case, and the first value of each name."""
+    """The answer to one request. `headers` have names in lower case, and the first value of each name, of
+    `transfer-encoding` the last."""
 
     connection: ClientConnection
     status: int
@@ -243,8 +245,13 @@ class ClientConnection(asyncio.Protocol):
             raise RemoteProtocolError("it sent an answer to nothing")
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if self._stage is _ConnectionStage.AWAITING_HEAD:  # else it is a trailer
-            self._headers.setdefault(_name_of(name), value.decode("utf-8", "surrogateescape"))
+        if self._stage is not _ConnectionStage.AWAITING_HEAD:
+            return  # a trailer
+        named, text = _name_of(name), value.decode("utf-8", "surrogateescape")
+        if named == _TRANSFER_ENCODING:
+            self._headers[named] = text  # the last coding says where the body ends
+        else:
+            self._headers.setdefault(named, text)
 
     def on_headers_complete(self) -> None:
         parser, response = self._parser, self._response
@@ -271,7 +278,7 @@ class ClientConnection(asyncio.Protocol):
             self.resume()  # the body has buffered its rest
             self._free(self)
         else:
-            self._transport.close()
+            self.abort()  # closing would wait until the server has read a request that it has answered
         if body is not None:
             body.end()
 
@@ -309,7 +316,7 @@ def _name_of(name: bytes) -> str:
 
 
 def _is_chunked(headers: Mapping[str, str]) -> bool:
-    return headers.get("transfer-encoding", "").rpartition(",")[2].strip().lower() == "chunked"
+    return headers.get(_TRANSFER_ENCODING, "").rpartition(",")[2].strip().lower() == "chunked"
 
 
 def _as_invalid(error: Exception, data: bytes) -> RemoteProtocolError:
