@@ -1,5 +1,8 @@
 """Keys are taken out of what an upstream says, in the forms in which servers quote them."""
 
+import os
+import subprocess
+import sys
 from base64 import b64encode, urlsafe_b64encode
 from random import Random
 from urllib.parse import quote
@@ -103,7 +106,7 @@ def found_one_by_one(secrets: list[str], text: str) -> list[tuple[int, int]]:
 def test_what_is_found_is_what_the_law_says(seed: int) -> None:
     """Secrets of few letters, which overlap each other and themselves."""
     draw = Random(seed)
-    letters = draw.choice(["ab", "abc", "aAbB", "xyz "])
+    letters = draw.choice(["ab", "abc", "aAbB", "xyz ", "a😀"])
 
     def word(shortest: int, longest: int) -> str:
         return "".join(draw.choices(letters, k=draw.randint(shortest, longest)))
@@ -119,6 +122,18 @@ def test_what_is_found_is_what_the_law_says(seed: int) -> None:
         ]
         text = "".join(draw.choices(bits, k=8))
         assert Secrets(secrets).spans(text) == found_one_by_one(secrets, text), (secrets, text)
+
+
+def test_a_character_beyond_the_first_plane_breaks_no_memory() -> None:
+    """In a process of its own, which ends if it frees memory that it has not been given."""
+    code = f"""
+from openresponses_server.observation.recordings.masking import Secrets
+for secrets in (["{KEY}"], ["s3cret"]):
+    assert Secrets(secrets).out_of("\\U0001f600" * 100_000 + secrets[0]).endswith("\\U0001f600[key]")
+"""
+    environment = {**os.environ, "PYTHONMALLOC": "debug", "PYTHONPATH": os.pathsep.join(sys.path)}
+    ran = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, check=False)
+    assert ran.returncode == 0, ran.stderr[-2000:]
 
 
 def test_a_secret_over_two_blocks_is_found() -> None:

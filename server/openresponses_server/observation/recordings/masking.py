@@ -315,7 +315,7 @@ class Pieces:
 
     def __init__(self, strings: Sequence[str]) -> None:
         self._strings = strings
-        self._anchors = automaton({each[len(each) // 3 :][:_ANCHOR] for each in strings})
+        self._anchors = Automaton({each[len(each) // 3 :][:_ANCHOR] for each in strings})
         self._reach = max(len(each) // 3 for each in strings)
         """How far before its middle third a piece may begin."""
         self._suffixes: _Suffixes | None = None
@@ -331,7 +331,7 @@ class Pieces:
         """The spans of all pieces in the text, in order; overlapping ones are merged."""
         found: list[Span] = []
         at = 0
-        for end, _ in hits(self._anchors, text):
+        for end, _ in self._anchors.hits(text):
             if end <= at:
                 continue  # nothing that holds it goes on beyond
             self.make_ready()
@@ -344,26 +344,30 @@ class Pieces:
         return found
 
 
-def automaton(strings: Iterable[str]) -> Any:
-    """The strings that `hits` searches for."""
-    import ahocorasick  # a server that never looks does not load it
+class Automaton:
+    """Finds strings in a text."""
 
-    made = ahocorasick.Automaton()
-    for each in strings:
-        made.add_word(each, len(each))
-    made.make_automaton()
-    return made
+    def __init__(self, strings: Iterable[str]) -> None:
+        import ahocorasick  # a server that never looks does not load it
 
+        self._made: Any = ahocorasick.Automaton()
+        self._longest = 0
+        for each in strings:
+            self._made.add_word(each, len(each))
+            self._longest = max(self._longest, len(each))
+        self._made.make_automaton()
 
-def hits(strings: Any, text: str) -> Iterator[tuple[int, int]]:
-    """The end and size of each hit, in order; of several with the same end the longest."""
-    found, before = strings.iter(""), -1
-    for start in range(0, len(text), _BLOCK):
-        found.set(text[start : start + _BLOCK])
-        for last, size in found:
-            if last != before:
-                before = last
-                yield last + 1, size
+    def hits(self, text: str) -> Iterator[tuple[int, int]]:
+        """The end and size of each hit, in order; of several with the same end the longest."""
+        for start in range(0, len(text), _BLOCK):
+            # An iterator for each block, which begins with the end of the one before: `set` of an iterator
+            # that has another text frees memory that is not its own where a character is beyond U+FFFF.
+            begin, given = max(0, start - self._longest), start
+            for last, size in self._made.iter(text[begin : start + _BLOCK]):
+                end = begin + last + 1
+                if end > given:
+                    given = end
+                    yield end, size
 
 
 def add(found: list[Span], begin: int, end: int) -> None:
@@ -483,7 +487,7 @@ class Secrets:
         """The length of the longest form of a secret; 0 if there are none."""
         self.size = sum(map(len, found))
         """The total number of characters."""
-        self._whole: Any = None
+        self._whole: Automaton | None = None
         self._pieces: Pieces | None = None
 
     @property
@@ -508,8 +512,8 @@ class Secrets:
         """Where they are in the text, in order: those that overlap are one."""
         short = list[tuple[int, int]]()
         if self._short and text:
-            self._whole = self._whole or automaton(self._short)
-            for end, size in hits(self._whole, text):
+            self._whole = self._whole or Automaton(self._short)
+            for end, size in self._whole.hits(text):
                 add(short, end - size, end)
         long = self._in_pieces().spans(_alike(text)) if self._long and text else []
         if not short or not long:
