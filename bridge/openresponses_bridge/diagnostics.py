@@ -9,8 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, Literal, NamedTuple
 
+from openresponses_bridge.text import on_one_line
+
 Kind = Literal["repair", "loss", "ignored", "warning"]
 _NAMELESS: Final = '""'  # a field or type of this name, as in JSON
+_LONGEST: Final = 300  # characters of a place or of what was done: a name in it is a stranger's
 
 
 class Diagnostic(NamedTuple):
@@ -28,7 +31,8 @@ class Diagnostic(NamedTuple):
 
 class Diagnostics:
     """Cases in order of first appearance. At most `limit` distinct ones are kept; `dropped` counts
-    the rest. Never put content or secrets in: these lines leave through logs and headers."""
+    the rest. Each is one line of printable characters. Never put content or secrets in: these lines leave
+    through logs and headers."""
 
     __slots__ = ("_counts", "_limit", "dropped")
 
@@ -39,7 +43,8 @@ class Diagnostics:
 
     def record(self, kind: Kind, where: str, what: str, times: int = 1) -> bool:
         """Count one case. Returns True when it is the first of its kind."""
-        key, counts = (kind, where or _NAMELESS, what), self._counts
+        key = (kind, on_one_line(where or _NAMELESS, _LONGEST), on_one_line(what, _LONGEST))
+        counts = self._counts
         count = counts.get(key)
         if count is not None:
             counts[key] = count + times

@@ -1,5 +1,7 @@
 """Diagnostics: each case once, counted, bounded."""
 
+import pytest
+
 from openresponses_bridge.diagnostics import Diagnostic, Diagnostics
 
 
@@ -45,3 +47,16 @@ def test_cases_of_another_are_added_within_the_limit() -> None:
     third.loss("d", "x")
     one.extend(third)
     assert one.dropped == 4
+
+
+@pytest.mark.parametrize(
+    "text", ["a\r\nloss: b", "\x1b]0;t\x07\x1b[2J", "\x9b2J", "\u202eab", "\ud800", "a" * 10**6]
+)
+def test_a_name_that_a_stranger_chose_is_a_short_part_of_one_line(text: str) -> None:
+    notes = Diagnostics()
+    assert notes.loss(text, text)
+    assert not notes.loss(text, text)
+    (case,) = notes
+    assert str(case).isprintable()
+    assert len(str(case)) < 1000
+    assert case.times == 2

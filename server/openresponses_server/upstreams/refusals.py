@@ -15,7 +15,7 @@ from openresponses_bridge.dialects.base import LONGEST_NAME
 from openresponses_bridge.errors import WireError
 from openresponses_bridge.protocol.codec import decode_json
 from openresponses_bridge.protocol.response import ErrorPayload
-from openresponses_bridge.text import printable
+from openresponses_bridge.text import printable, repair_surrogates
 from openresponses_server.errors import UpstreamError, status_of
 from openresponses_server.upstreams.base import Upstream, UpstreamRequest
 
@@ -477,7 +477,9 @@ def _error_fields(body: bytes) -> dict[str, Any]:
 
 def _text(fields: dict[str, Any], name: str) -> str | None:
     value = fields.get(name)
-    return str(value) if isinstance(value, str | int) and value != "" else None
+    if isinstance(value, bool) or not isinstance(value, str | int) or value == "":
+        return None
+    return repair_surrogates(str(value))
 
 
 def _name(fields: dict[str, Any], name: str, clean: Clean) -> str | None:
@@ -488,6 +490,6 @@ def _name(fields: dict[str, Any], name: str, clean: Clean) -> str | None:
 
 def _no_message(status: int, headers: Mapping[str, str], body: bytes) -> str:
     kind = headers.get("content-type", "").partition(";")[0].strip() or "no content type"
-    what = f"a body of type {kind}" if body.strip() else "an empty body"
+    what = f"a body of type {printable(kind)}" if body.strip() else "an empty body"
     why = "; does it speak the dialect that it is set up with?" if status in _NOT_THERE else ""
     return f"the upstream answered with status {status} and {what}{why}"

@@ -151,6 +151,33 @@ def test_a_code_that_is_no_status(lying: str, upstream: ScriptedUpstream, code: 
             assert len(reply.error["code"]) <= 200
 
 
+@pytest.mark.parametrize("status", [200, 400])
+def test_half_a_character_in_an_error_is_replaced(
+    lying: str, upstream: ScriptedUpstream, status: int
+) -> None:
+    """Strict decoders of JSON refuse it, even as an escape."""
+    error = dict.fromkeys(("message", "type", "code", "param"), "a\ud800b\ud83d\ude00")
+    upstream.scripts["chat-half"] = Script([json.dumps({"error": error}).encode()], status, JSON)
+    reply = respond(lying, model="chat-half")
+    assert b"\\ud" not in reply.body
+    assert reply.error == dict.fromkeys(("message", "type", "code", "param"), "a\ufffdb😀")
+
+
+def test_a_content_type_in_an_error_is_printable(lying: str, upstream: ScriptedUpstream) -> None:
+    upstream.scripts["chat-type"] = Script([b"x"], 400, {"content-type": "text/\x1b[2J\u202e"})
+    message = respond(lying, model="chat-type").error["message"]
+    assert message.endswith("text/\\x1b[2J\\u202e")
+
+
+@pytest.mark.parametrize("flag", [True, False])
+def test_a_truth_value_is_no_text_of_an_error(lying: str, upstream: ScriptedUpstream, flag: bool) -> None:
+    body = json.dumps({"error": {"message": flag, "code": flag, "type": "t"}}).encode()
+    upstream.scripts["chat-flag"] = Script([body], 400, JSON)
+    error = respond(lying, model="chat-flag").error
+    assert (error["type"], error["code"]) == ("t", "invalid_request")
+    assert str(flag) not in error["message"]
+
+
 @pytest.mark.parametrize(
     ("header", "passed"),
     [
