@@ -90,6 +90,7 @@ def _instructions() -> str:
 
 FRESH_SECONDS: Final = 60.0
 _SOONEST: Final = 1.0  # the shortest time in seconds between two discoveries
+_AT_ONCE: Final = 20  # models that are described before others have the event loop: some milliseconds
 _log = structlog.get_logger(__name__)
 
 
@@ -113,6 +114,7 @@ class Listing:
         self._lock = asyncio.Lock()
         self._listed_at: float | None = None
         self._discoveries = 0
+        self._listed: list[dict[str, Any]] = []
         self._shown: list[EnrichedModelData] = []
         self._callbacks: list[Callable[[int], None]] = []
         self.version = 0
@@ -121,7 +123,7 @@ class Listing:
         """Each model as an object of `/v1/models`, with its known capabilities. `refresh` asks the upstreams
         now."""
         await self._discover(refresh)
-        return [self.model(name, owner) for name, owner in self._named()]
+        return list(self._listed)
 
     async def enriched(self, *, refresh: bool = False) -> list[EnrichedModelData]:
         """The same models with their limits and abilities filled in, for VS Code."""
@@ -144,7 +146,7 @@ class Listing:
 
         return remove
 
-    def model(self, name: str, owner: str) -> dict[str, Any]:
+    def _as_object(self, name: str, owner: str) -> dict[str, Any]:
         """One model as an object of `/v1/models`."""
         known = self._router.catalog.capabilities(owner, self._router.outgoing(name))
         details = {
@@ -180,11 +182,12 @@ class Listing:
     def _named(self) -> Iterator[tuple[str, str]]:
         """(model, name of its upstream), each once, those of the settings first."""
         found = dict(self._router.names())
+        yield from found.items()
         for upstream in self._router.upstreams():
             for model in self._router.catalog.listed(upstream.name):
-                if self._router.serves(upstream, model):
-                    found.setdefault(model, upstream.name)
-        return iter(found.items())
+                if model not in found and self._router.serves(upstream, model):
+                    found[model] = upstream.name
+                    yield model, upstream.name
 
     async def _discover(self, wanted: bool) -> None:
         seen = self._discoveries
@@ -197,9 +200,15 @@ class Listing:
             for upstream, models in zip(upstreams, answers, strict=True):
                 if models is not None:
                     self._router.catalog.report(upstream.name, models)
+            listed, shown = list[dict[str, Any]](), list[EnrichedModelData]()
+            for name, owner in self._named():
+                if len(shown) % _AT_ONCE == 0:
+                    await asyncio.sleep(0)
+                listed.append(self._as_object(name, owner))
+                shown.append(self._enriched(name, owner))
             self._listed_at = self._clock()
             self._discoveries += 1
-            shown = [self._enriched(name, owner) for name, owner in self._named()]
+            self._listed = listed
             if shown != self._shown or not self.version:
                 self._shown = shown
                 self.version += 1

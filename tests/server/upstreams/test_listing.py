@@ -127,6 +127,35 @@ def test_a_change_is_notified_once_and_has_a_version(router: Router) -> None:
     asyncio.run(main())
 
 
+def test_s10_others_have_the_event_loop_while_many_models_are_described_and_that_once(
+    router: Router, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    described: list[str] = []
+    capabilities = router.catalog.capabilities
+
+    def describing(upstream: str, model: str) -> Capabilities:
+        described.append(model)
+        return capabilities(upstream, model)
+
+    monkeypatch.setattr(router.catalog, "capabilities", describing)
+
+    async def main() -> None:
+        listing = Listing(router)
+        Asked(router, *(f"m{number}" for number in range(1000)))
+        making = asyncio.create_task(names(listing))
+        at_once, seen = 0, 0
+        while not making.done():
+            await asyncio.sleep(0)
+            at_once, seen = max(at_once, len(described) - seen), len(described)
+        assert 0 < at_once <= 100
+        assert len(await making) == 1000
+        await listing.models()
+        await listing.enriched()
+        assert len(described) == seen
+
+    asyncio.run(main())
+
+
 def test_the_configs_word_counts_before_the_upstreams_and_that_before_the_table(router: Router) -> None:
     async def main() -> None:
         asked = Asked(router)
