@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from openresponses_bridge.dialects.base import CUT, BaseInbound, counted, failure
+from openresponses_bridge.dialects.base import CUT, NO_MESSAGE, BaseInbound, counted, failure
 from openresponses_bridge.dialects.responses.items import OF_OBJECTS, Handler, ItemFeeder
 from openresponses_bridge.dialects.responses.request import SMALLEST_LIMIT
 from openresponses_bridge.dialects.responses.tracks import CALLS
@@ -150,6 +150,10 @@ class Inbound(BaseInbound):
             self.diagnostics.repair("type", "missing, an error by its fields")
             repairs.clear()
             event = event_from({"type": "error", "error": error}, repairs)
+        elif isinstance(event, ev.ErrorEvent) and isinstance(text := decode_frame(data).get("error"), str):
+            self.diagnostics.repair("error", "a text, taken as its message")
+            repairs.clear()
+            event = event_from({"type": "error", "error": {"message": text}}, repairs)
         elif isinstance(event, UnknownEvent) and (whole := whole_answer(event.raw)) is not None:
             self.diagnostics.repair("response", "came whole, without a stream")
             repairs.clear()
@@ -291,7 +295,10 @@ class Inbound(BaseInbound):
         out += self.machine.fail(reported or _FAILED)
 
     def _error_event(self, event: ev.ErrorEvent, out: list[Event]) -> None:
-        self._error = self._error or event.payload
+        said = event.payload
+        if not said.message:
+            said = msgspec.structs.replace(said, message=NO_MESSAGE)
+        self._error = self._error or said
 
     def _unknown(self, event: UnknownEvent, out: list[Event]) -> None:
         known = normalized(event)

@@ -53,6 +53,22 @@ def test_an_error_is_reported_once_in_either_shape(error: Json, after: list[Json
     assert fed.output[0]["status"] == "incomplete"
 
 
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        ({"type": "error", "error": "It broke."}, "It broke."),
+        ({"type": "error", "error": ""}, "the upstream reported an error without a message"),
+        ({"type": "error", "error": {}}, "the upstream reported an error without a message"),
+        ({"type": "error"}, "the upstream reported an error without a message"),
+        ({"type": "error", "code": "x", "message": None}, "the upstream reported an error without a message"),
+    ],
+)
+def test_an_error_in_another_shape_still_says_what_it_says(error: Json, message: str) -> None:
+    fed = Foreign([*HALF, error])
+    assert fed.status == "failed"
+    assert [each["message"] for each in errors(fed)] == [message]
+
+
 def test_the_first_error_counts() -> None:
     fed = Foreign([*HALF, NESTED, {**FLAT, "message": "Again"}])
     assert [each["message"] for each in errors(fed)] == ["Wait"]
