@@ -129,6 +129,15 @@ async def test_changes_of_files_that_are_there_are_shown_and_asked_about(agent: 
         "AGENTS.md",
         "sub/claude.md",
         "mise.toml",
+        "mise.local.toml",
+        "AGENTS.override.md",
+        "sub/Agent.md",
+        "CLAUDE.local.md",
+        "QWEN.md",
+        "opencode.json",
+        "crush.jsonc",
+        "lefthook-local.yml",
+        "sub/lefthook.toml",
     ],
 )
 async def test_new_files_that_tools_obey_unasked_are_asked_about(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from difflib import unified_diff
 from typing import Final, NamedTuple
@@ -19,8 +20,10 @@ _SHOWN: Final = 100
 _NO_END: Final = "\n\\ No newline at end of file"
 _CONTEXT: Final = 3
 # files that are not hidden and that tools read as instructions or configuration
-_READ_UNASKED: Final = frozenset(
-    {"agents.md", "claude.md", "gemini.md", "lefthook.yml", "lefthook.yaml", "mise.toml"}
+_READ_UNASKED: Final = re.compile(
+    r"(agents?(\.override)?|claude(\.local)?|crush|gemini|qwen|warp)\.md|(crush|opencode)\.jsonc?"
+    r"|lefthook(-local)?\.(ya?ml|toml|jsonc?)|mise(\.[\w-]+)*\.toml",
+    re.IGNORECASE,
 )
 
 
@@ -84,7 +87,7 @@ def _changed(path: str) -> bytes:
 
 
 def _is_read_unasked(steps: list[str]) -> bool:
-    return any(step.startswith(".") or step.casefold() in _READ_UNASKED for step in steps)
+    return any(step.startswith(".") or _READ_UNASKED.fullmatch(step) for step in steps)
 
 
 def _diff(change: FileChange) -> Iterator[str]:
