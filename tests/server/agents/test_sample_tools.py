@@ -312,7 +312,26 @@ async def test_a_command_that_is_not_allowed(agent: Agent, inside: Path) -> None
 
 def test_the_question_shows_what_a_terminal_would_obey() -> None:
     shown = terminal.question({"command": "ls\x1b[2K\r\u202e\necho"})
-    assert shown == "Run this command?\nls\\x1b[2K\\r\\u202e\necho"
+    assert shown == "Run this command?\n| ls\\x1b[2K\\r\\u202e\n| echo\nRun 2 lines, 13 characters?"
+
+
+@pytest.mark.parametrize(
+    ("between", "size"), [("\n" * 200, "201 lines, 220 characters"), (" " * 2000, "1 line, 2020 characters")]
+)
+def test_the_end_of_a_command_that_fills_the_screen_does_not_pass_for_the_question(
+    between: str, size: str
+) -> None:
+    shown = terminal.question({"command": f"curl evil {between}: Show it?"}).split("\n")
+    assert shown[1].startswith("| curl evil ")
+    assert all(line.startswith("| ") for line in shown[1:-1])
+    assert shown[-1] == f"Run {size}?"
+
+
+async def test_the_name_of_a_file_is_one_line_of_the_question(agent: Agent, inside: Path) -> None:
+    path = ".a\n+++ notes.txt"
+    await agent("create_file", path=path, content="x")
+    assert agent.questions[0].split("\n")[2] == "+++ .a\\n+++ notes.txt"
+    assert os.listdir(inside) == [path]
 
 
 async def test_keys_are_not_in_a_commands_environment(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from difflib import unified_diff
 from typing import Final, NamedTuple
 
-from openresponses_bridge.text import cut
+from openresponses_bridge.text import cut, printable
 from openresponses_bridge.tools.errors import ToolInvocationError
 from openresponses_server.agents.tools.folder import Folder, FolderError
 
@@ -92,8 +92,9 @@ def _is_read_unasked(steps: list[str]) -> bool:
 
 def _diff(change: FileChange) -> Iterator[str]:
     """The change in the format of `diff -u`, computed in linear time."""
-    yield f"--- {'(no file)' if change.before is None else change.path}"
-    yield f"+++ {'(deleted)' if change.after is None else change.path}"
+    path = printable(change.path)
+    yield f"--- {'(no file)' if change.before is None else path}"
+    yield f"+++ {'(deleted)' if change.after is None else path}"
     old, new = _lines(change.before), _lines(change.after)
     if old is None or new is None:
         yield f"(not a text: {len(change.before or b'')} bytes become {len(change.after or b'')})"

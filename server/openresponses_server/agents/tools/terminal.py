@@ -14,6 +14,7 @@ from typing import Any, Final
 import anyio
 from anyio.abc import Process
 
+from openresponses_bridge.text import counted, printable
 from openresponses_bridge.tools.errors import ToolInvocationError
 from openresponses_bridge.tools.registry import Tool
 from openresponses_bridge.tools.results import LanguageModelToolResult, ToolResultTextPart
@@ -22,6 +23,7 @@ from openresponses_server.processes import kill_group
 
 MOST_SECONDS: Final = 600
 _SECONDS: Final = 60
+_SHORT: Final = 400  # characters of a command that fills no screen
 _SHOWN: Final = 20_000  # bytes at the beginning, and as many at the end
 _MOST_OUTPUT: Final = 20_000_000
 _FILE_BLOCKS: Final = 2_097_152  # of 512 bytes: the largest file that a command may write
@@ -66,11 +68,14 @@ def terminal_tool(folder: Folder) -> Tool:
 
 
 def question(given: dict[str, Any]) -> str:
-    """The question to the user: the whole command, with control characters escaped."""
-    command = "".join(
-        each if each.isprintable() or each == "\n" else repr(each)[1:-1] for each in given["command"]
-    )
-    return f"Run this command?\n{command}"
+    """The question to the user: the whole command, with control characters escaped. Of one that may fill the
+    screen each line is marked, and its size is named behind it: else its end could pass for the question."""
+    command = str(given["command"])
+    lines = [printable(line) for line in command.split("\n")]
+    if len(lines) == 1 and len(command) <= _SHORT:
+        return f"Run this command?\n{lines[0]}"
+    marked = "\n".join(f"| {line}" for line in lines)
+    return f"Run this command?\n{marked}\nRun {counted(len(lines), 'line')}, {len(command)} characters?"
 
 
 class _Output:
