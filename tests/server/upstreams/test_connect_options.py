@@ -199,6 +199,12 @@ def test_a_proxy_may_speak_tls_itself(loop: str, authority: Authority, certifica
         (b"", "other:user", "the proxy does not accept the user and password", True),
         (b"HTTP/1.1 403 No\r\n\r\n", "", "the proxy refuses to connect to it (status 403)", True),
         (b"HTTP/1.1 503 Later\r\n\r\n", "", "the proxy refuses to connect to it (status 503)", False),
+        (
+            b"HTTP/1.1 100 Continue\r\n\r\n" * 3000 + b"HTTP/1.1 503 Later\r\n\r\n",
+            "",
+            "the proxy refuses to connect to it (status 503)",
+            False,
+        ),
         (b"SSH-2.0-x\r\n\r\n", "", "what answers at the proxy's address is not a proxy", True),
         (b"\x15\x03\x01\x00\x02\x02\x46", "", "what answers at the proxy's address is not a proxy", True),
         (b"HTTP/1.1 200 OK\r\n" + b"x: y\r\n" * 5000, "", "is not a proxy", True),

@@ -160,24 +160,24 @@ class Tunnel(asyncio.Protocol):
             return
         seen = len(self._received)
         self._received += data
-        end = self._received.find(_END, max(seen - len(_END) + 1, 0))
-        if end < 0 and len(self._received) <= _MOST_HEAD_BYTES:
-            return
-        line = _STATUS_LINE.match(self._received)
-        if line is None or end < 0:
-            self._fail(not_a_proxy(self._proxy, bytes(self._received)))
-            return
-        status = int(line[1])
-        rest = bytes(self._received[end + len(_END) :])
-        if status < 200:
-            self._received.clear()
-            self.data_received(rest)
-        elif status >= 300:
-            self._fail(proxy_refusal(self._proxy, status, self._target))
-        elif rest:  # the client begins TLS: bytes of the proxy would be read as the upstream's
-            self._fail(not_a_proxy(self._proxy, rest))
-        else:
-            self._opened.set_result(None)
+        while not self._opened.done():
+            end = self._received.find(_END, max(seen - len(_END) + 1, 0))
+            if end < 0 and len(self._received) <= _MOST_HEAD_BYTES:
+                return
+            line = _STATUS_LINE.match(self._received)
+            if line is None or end < 0:
+                self._fail(not_a_proxy(self._proxy, bytes(self._received)))
+                return
+            status = int(line[1])
+            del self._received[: end + len(_END)]
+            seen = 0
+            if status >= 300:
+                self._fail(proxy_refusal(self._proxy, status, self._target))
+            elif status >= 200 and self._received:
+                # the client begins TLS: bytes of the proxy would be read as the upstream's
+                self._fail(not_a_proxy(self._proxy, bytes(self._received)))
+            elif status >= 200:
+                self._opened.set_result(None)
 
     def connection_lost(self, exc: Exception | None) -> None:
         what = "closed the connection before its answer"
