@@ -159,6 +159,12 @@ def too_long(most: int) -> UpstreamError:
     return UpstreamError(502, what, code=UpstreamError.TOO_LONG, cause=what)
 
 
+def unreadable(why: str) -> UpstreamError:
+    """The error for an event from the upstream that is not decoded."""
+    what = f"the upstream sent an event that can't be read: {why}"
+    return UpstreamError(502, what, code=UpstreamError.INVALID_RESPONSE, cause=what)
+
+
 def shutting_down() -> HttpError:
     """The error for new requests while the server stops, and for runs that exceed the grace period."""
     return HttpError(503, "The server is shutting down.", headers={"retry-after": "5"})

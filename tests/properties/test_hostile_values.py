@@ -141,6 +141,27 @@ def test_no_depth_raises(dialect: str, script: str, name: str) -> None:
             assert machine.phase in TERMINAL_PHASES
 
 
+DEEP = {
+    "chat_completions": b'{"choices": [{"delta": {"content": [{"type": "text", "text": VALUE}]}}]}',
+    "gemini": b'{"candidates": [{"content": {"parts": [{"functionCall": {"name": "f", "args": {"a": VALUE}}}'
+    b"]}}]}",
+    "anthropic_messages": b'{"type": "content_block_start", "index": 0, "content_block": {"type": "tool_use",'
+    b' "id": "t", "name": "f", "input": {"a": VALUE}}}',
+}
+
+
+@pytest.mark.parametrize("dialect", DEEP)
+@pytest.mark.parametrize(("opened", "closed"), [("[", "]"), ('[{"text": ', "}]"), ('{"\\ud800": ', "}")])
+def test_no_depth_of_what_is_read_whole_raises(dialect: str, opened: str, closed: str) -> None:
+    for depth in range(100, 1000, 20):
+        machine = ResponseStreamStateMachine("m")
+        inbound = BUILDS[dialect](machine)
+        value = opened * depth + '"x"' + closed * depth
+        inbound.feed(DEEP[dialect].replace(b"VALUE", value.encode()))
+        inbound.close()
+        assert machine.phase in TERMINAL_PHASES
+
+
 @pytest.mark.parametrize(
     "dialect", ["chat_completions", "anthropic_messages", "codex", "responses", "copilot"]
 )

@@ -28,7 +28,7 @@ from openresponses_server.runs.rounds import CallsToRun, Condensed, EndHolder, R
 from openresponses_server.runs.schema_workers import SchemaCheck, SchemaJudge
 from openresponses_server.store.endings import RESTARTED
 from openresponses_server.store.persistence import ResponseSessionPersistenceTransformer
-from openresponses_server.upstreams.attempts import Attempts, Preamble
+from openresponses_server.upstreams.attempts import SHALLOW, Attempts, Preamble, check_frame
 from openresponses_server.upstreams.base import UpstreamReply
 
 KEEP_ALIVE: Final = "openresponses-bridge:keepalive"
@@ -144,6 +144,8 @@ class Translation:
                 for frame in frames:
                     if self._judged is not None and self._judged.question is not None:
                         break  # what follows the end of the output is not read
+                    if len(frame.data) > SHALLOW:
+                        check_frame(frame.data)
                     events += self._inbound.feed(frame.data, frame.event)
                 self._at_frame_start = self._frames.is_between
                 if len(frames) > len(events) or self._frames.skipped != self._skipped:
@@ -175,6 +177,8 @@ class Translation:
         try:
             for frame in self._frames.close():
                 if self.question is None:
+                    if len(frame.data) > SHALLOW:
+                        check_frame(frame.data)
                     events += self._inbound.feed(frame.data, frame.event)
             if not self.ended and self.question is None:
                 events += self._inbound.close()

@@ -15,11 +15,12 @@ from msgspec.structs import replace
 
 from openresponses_bridge.diagnostics import Diagnostic
 from openresponses_bridge.dialects.base import AnswerWay
-from openresponses_bridge.errors import BridgeError, WireError
+from openresponses_bridge.errors import BridgeError, InvalidRequestError, WireError
 from openresponses_bridge.protocol.codec import decode_json, encode
 from openresponses_bridge.sse import Frame, SSEDecoder
-from openresponses_server.errors import UpstreamError
-from openresponses_server.settings import Retries
+from openresponses_server.errors import UpstreamError, unreadable
+from openresponses_server.limits.requests import check_json
+from openresponses_server.settings import Limits, Retries
 from openresponses_server.upstreams.base import Upstream, UpstreamReply, UpstreamRequest
 from openresponses_server.upstreams.refusals import cleaner, refused_by, seconds_of, status_in_band
 from openresponses_server.upstreams.routes import RouteChoice, RouteTable, Tried, tried_header
@@ -29,8 +30,22 @@ _PREAMBLE: Final = frozenset(
     {"response.created", "response.queued", "response.in_progress", "message_start", "keepalive", "ping"}
 )
 _MOST_FRAMES: Final = 100  # of a preamble
+_FRAME_LIMITS: Final = Limits(depth=200, json_values=2_000_000)
+"""Of the JSON in a frame: what is nested deeper can't be handled everywhere, and the objects of many values
+take far more memory than their text."""
+SHALLOW: Final = 2 * _FRAME_LIMITS.depth
+"""The bytes of a frame that can't be nested deeper than that, and has few values."""
 _REFUSED: Final = 400  # the status of an error in a stream
 _FRAME_END: Final = b"\n\n"  # a stream with other line ends is read at once
+
+
+def check_frame(data: bytes) -> None:
+    """Raises UpstreamError if a frame's JSON is nested too deeply, or has too many values. For frames of more
+    than `SHALLOW` bytes."""
+    try:
+        check_json(data, _FRAME_LIMITS)
+    except InvalidRequestError as error:
+        raise unreadable(error.message) from error
 
 
 class Preamble:
@@ -49,8 +64,10 @@ class Preamble:
         for frame in self._read(data) if data else self._frames.close():
             self._seen += 1
             try:
+                if len(frame.data) > SHALLOW:
+                    check_frame(frame.data)
                 value = decode_json(frame.data)
-            except WireError:
+            except (WireError, UpstreamError):
                 value = None
             fields = value if isinstance(value, dict) else {}
             if not _is_preamble(frame, fields) or self._seen > _MOST_FRAMES:

@@ -443,8 +443,8 @@ def in_band_refusal(
 
 def status_in_band(error: Mapping[str, Any]) -> int | None:
     """The status that the fields of an error mean where the answer's own is that of success."""
-    given = (error.get(name) for name in ("code", "status", "type"))
-    return next((status for each in given if (status := status_of(str(each))) is not None), None)
+    given = (_text(error, name) for name in ("code", "status", "type"))
+    return next((status for each in given if each and (status := status_of(each)) is not None), None)
 
 
 def is_about_the_key(error: ErrorPayload) -> bool:
@@ -475,7 +475,7 @@ def _error_fields(body: bytes) -> dict[str, Any]:
     return {}
 
 
-def _text(fields: dict[str, Any], name: str) -> str | None:
+def _text(fields: Mapping[str, Any], name: str) -> str | None:
     value = fields.get(name)
     if isinstance(value, bool) or not isinstance(value, str | int) or value == "":
         return None

@@ -151,6 +151,44 @@ def test_a_code_that_is_no_status(lying: str, upstream: ScriptedUpstream, code: 
             assert len(reply.error["code"]) <= 200
 
 
+# frames with a place for a value that is read whole
+WHOLE = {
+    "chat": b'{"choices": [{"delta": {"content": [{"type": "text", "text": VALUE}]}}]}',
+    "anthropic": b'{"type": "content_block_start", "index": 7, "content_block": {"type": "tool_use",'
+    b' "id": "t", "name": "f", "input": {"a": VALUE}}}',
+    "responses": b'{"type": "response.output_item.done", "output_index": 9, "item": {"type": "x:y",'
+    b' "id": "z", "a": VALUE}}',
+}
+TOO_MUCH = {
+    "arrays": b"[" * 300 + b"]" * 300,
+    "arrays, as deep as can be decoded": b"[" * 950 + b"]" * 950,
+    "objects": b'{"a": ' * 300 + b"1" + b"}" * 300,
+    "parts": b'[{"text": ' * 300 + b'"x"' + b"}]" * 300,
+    "values": b"[" + b"0," * 2_100_000 + b"0]",
+}
+
+
+@pytest.mark.parametrize("value", TOO_MUCH)
+@pytest.mark.parametrize("dialect", WHOLE)
+def test_s10_json_of_great_depth_or_many_values_is_the_upstream_s_failure(
+    lying: str, upstream: ScriptedUpstream, dialect: str, value: str
+) -> None:
+    """What is decoded at one place may be too deep for another, where more functions have been called."""
+    said = WHOLE[dialect].replace(b"VALUE", TOO_MUCH[value])
+    upstream.scripts[f"{dialect}-deep"] = Script([b"data: " + said + b"\n\n"])
+    model = {"model": f"{dialect}-deep"}
+    messages = {**model, "max_tokens": 9, "messages": [{"role": "user", "content": "x"}]}
+    for path in ("/v1/responses", "/v1/chat/completions", "/v1/messages"):
+        reply = call(lying, "POST", path, {**model, "input": "x"} if path == "/v1/responses" else messages)
+        assert reply.status == 502
+        assert reply.error["message"].startswith("the upstream sent an event that can't be read: The JSON ")
+    begun = dialect_scripts.piece(dialect)
+    upstream.scripts[f"{dialect}-deep"] = Script([*begun, b"data: " + said + b"\n\n"])
+    final = stream(lying, **model).final
+    assert (final["status"], final["error"]["code"]) == ("failed", "upstream_invalid_response")
+    assert call(lying, "GET", f"/v1/responses/{final['id']}").status == 200
+
+
 @pytest.mark.parametrize("status", [200, 400])
 def test_half_a_character_in_an_error_is_replaced(
     lying: str, upstream: ScriptedUpstream, status: int

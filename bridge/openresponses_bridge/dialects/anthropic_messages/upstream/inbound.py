@@ -35,13 +35,12 @@ from openresponses_bridge.dialects.base import (
 )
 from openresponses_bridge.emitter.stream import ResponseStream
 from openresponses_bridge.errors import BridgeError, WireError
-from openresponses_bridge.protocol.codec import decode_frame
+from openresponses_bridge.protocol.codec import decode_frame, with_whole_characters
 from openresponses_bridge.protocol.events import Event
 from openresponses_bridge.protocol.response import ErrorPayload
 from openresponses_bridge.protocol.usage import Usage
 from openresponses_bridge.seal import Sealer
 from openresponses_bridge.state import TERMINAL_PHASES
-from openresponses_bridge.text import repair_surrogates_json
 
 # A strict decoder reads well-formed frames. What it refuses is read field by field: a missing `type` comes
 # from the SSE event's name, a delta's from its field, numbers may be strings, and lone surrogates (of an
@@ -132,7 +131,7 @@ def _build(
         if name == "index":
             known[name] = _index(raw)
         elif _fits(struct, name, raw):
-            known[name] = repair_surrogates_json(raw) if whole else raw
+            known[name] = with_whole_characters(raw) if whole else raw
         else:
             diagnostics.loss(f"{where}.{name}", f"can't be read: {type(raw).__name__}")
     return struct(**known)

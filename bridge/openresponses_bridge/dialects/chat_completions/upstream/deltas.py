@@ -195,7 +195,12 @@ class DeltaReader:
         return events
 
     def _carry(self, carried: Carried) -> list[Event]:
-        return self._machine.reasoning_encrypted(seal_carried(self._sealer, carried))
+        try:
+            sealed = seal_carried(self._sealer, carried)
+        except RecursionError:
+            self._diagnostics.loss("extra_content", "nested too deeply")
+            return []
+        return self._machine.reasoning_encrypted(sealed)
 
     def close(self) -> list[Event]:
         """Nothing more comes."""
@@ -364,8 +369,8 @@ def _text_of(value: Any) -> str:
     """Text, or the text of a list of parts."""
     if isinstance(value, str):
         return value
-    parts = value if isinstance(value, list) else ()
-    return "".join(_text_of(part.get("text")) for part in parts if isinstance(part, dict))
+    texts = (part.get("text") for part in value if isinstance(part, dict)) if isinstance(value, list) else ()
+    return "".join(text for text in texts if isinstance(text, str))
 
 
 def _image_call(image: Any) -> dict[str, Any] | None:

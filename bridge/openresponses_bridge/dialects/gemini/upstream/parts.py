@@ -16,12 +16,11 @@ from openresponses_bridge.dialects.gemini.types import DATA, SLUG
 from openresponses_bridge.dialects.gemini.upstream.arguments import PartialArguments
 from openresponses_bridge.dialects.gemini.upstream.citations import Sources
 from openresponses_bridge.emitter.stream import ResponseStream
-from openresponses_bridge.protocol.codec import encode
+from openresponses_bridge.protocol.codec import encode, with_whole_characters
 from openresponses_bridge.protocol.content import LogProb
 from openresponses_bridge.protocol.events import Event
 from openresponses_bridge.protocol.unknown import UnknownItem
 from openresponses_bridge.seal import Sealer
-from openresponses_bridge.text import repair_surrogates_json
 
 _SIGNATURE: Final = "thoughtSignature"
 _IMAGE: Final = "image/"
@@ -89,7 +88,7 @@ class PartReader:
         for field in sorted(part.keys() - _OF_A_PART):
             self.diagnostics.loss(f"part.{field[:LONGEST_NAME]}", "can't be expressed")
         if "text" not in part:  # of a text, the halves of a pair may be in two parts
-            part = repair_surrogates_json(part)
+            part = with_whole_characters(part)
         signature = part.get(_SIGNATURE)
         if signature is not None and not isinstance(signature, str):
             self.diagnostics.loss(_SIGNATURE, f"can't be read: {type(signature).__name__}")
