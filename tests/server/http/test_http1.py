@@ -335,6 +335,35 @@ def test_an_answer_to_a_request_that_is_never_read_leaves_no_connection(run: Cal
     run(say, ask)
 
 
+def test_a_request_that_is_answered_while_its_end_is_unsent_is_the_last_of_its_connection(
+    run: Callable[..., Any],
+) -> None:
+    """The next one would wait behind bytes that nobody reads."""
+
+    async def say(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        writer.write(OK + b"content-length: 2\r\n\r\nno")
+        if len(upstream_of[0].requests) == 2:
+            await asyncio.sleep(30)  # and reads no more of the body than its buffer takes
+
+    upstream_of: list[Upstream] = []
+
+    async def ask(connections: ConnectionPool, url: str, upstream: Upstream) -> list[int]:
+        upstream_of.append(upstream)
+        kept = []
+        for size in (0, 256 * 1024):
+            with closing(await connections.request("POST", url, headers={}, data=bytes(size))) as answer:
+                assert await read(answer) == b"no"
+            free = [each for found in connections._free.values() for each in found if not each.is_closing]
+            for each in free:
+                made = each._transport.get_extra_info("socket")
+                made.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+            kept.append(len(free))
+        return kept
+
+    assert run(say, ask) == [1, 0]
+
+
 def test_whoever_leaves_an_answer_closes_its_connection(run: Callable[..., Any]) -> None:
     async def ask(connections: ConnectionPool, url: str, upstream: Upstream) -> None:
         with closing(await connections.request("POST", url, headers={}, data=b"{}")) as answer:

@@ -97,7 +97,7 @@ class ClientConnection(asyncio.Protocol):
         self._response: asyncio.Future[Http1Response] | None = None
         self._body: ResponseBody | None = None
         self._ends_with_connection = False
-        self._is_sent = True  # the whole request
+        self._is_sent = True  # the whole request was written
         self._lost: Exception | None = None  # why the connection ended
         self._write_resumed: asyncio.Future[None] | None = None
         self.requests = 0
@@ -274,7 +274,8 @@ class ClientConnection(asyncio.Protocol):
             self._flush_pieces()
         body, self._body = self._body, None
         self._stage, self._response = _ConnectionStage.IDLE, None
-        if self._is_sent and self._parser.should_keep_alive():
+        is_sent = self._is_sent and not self._transport.get_write_buffer_size()
+        if is_sent and self._parser.should_keep_alive():
             self.resume()  # the body has buffered its rest
             self._free(self)
         else:
