@@ -145,6 +145,13 @@ class Track:
             return self.kind == item.type
         return all(item.type in HOLDERS[kind] for kind, _ in self.sent)
 
+    def may_be_followed_by(self, item: Item) -> bool:
+        """Whether `item`, which ends at an index of its own with the id of this one, may be another item:
+        this one has ended, and is another call, or a message, whose text shows whether it comes again."""
+        if not self.closed or not isinstance(self.item, CALLS):
+            return self.closed and self.kind == _MESSAGE
+        return isinstance(item, CALLS) and (item.call_id, item.name) != (self.item.call_id, self.item.name)
+
     def close_parts(self) -> None:
         """The machine has closed the item's open parts."""
         self.content = self.summary = None
@@ -220,14 +227,20 @@ class Tracks:
 
     def done(self, output_index: int, item: Item) -> Track:
         """The item that ends, begun when nobody announced it."""
-        here = self.by_index.get(output_index)
+        here, again = self.by_index.get(output_index), None
         if here is None or here.item_id != item.id:
             named = self._by_id.get(item.id)
-            here = named if named is not None and named.holds_item(item) else here
+            if named is not None and named.holds_item(item):
+                if here is None and named.may_be_followed_by(item):
+                    again = named
+                else:
+                    here = named
         if here is not None and here.holds_item(item) and not (here.closed and here.item_id != item.id):
             return here if here.item is not None else self._known(here, item)
         self._diagnostics.repair("response.output_item.added", _MISSING)
-        return self._begin(output_index, Track(len(self._all), item.id, item))
+        track = self._begin(output_index, Track(len(self._all), item.id, item))
+        track.again = again if track.kind == _MESSAGE else None
+        return track
 
     def retyped(self, output_index: int, item: Item) -> Track | None:
         """The open item at this index with this id that began as another type and was sent in part."""

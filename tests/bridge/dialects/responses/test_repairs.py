@@ -145,6 +145,26 @@ def test_a_wrong_index_with_a_right_id_is_found_by_the_id() -> None:
     assert repair in fed.repairs
 
 
+@pytest.mark.parametrize("lists", [True, False], ids=["listed at the end", "not listed"])
+def test_two_items_that_only_end_under_one_id_are_two(lists: bool) -> None:
+    calls = [call("{}", call_id="c1"), call('{"a":1}', call_id="c2", name="find")]
+    texts = [message("One"), message("Two")]
+    frames = [done(item, at) for at, item in enumerate([*calls, *texts])]
+    fed = Foreign([created(), *frames, ended("completed", *([*calls, *texts] if lists else []))])
+    assert fed.calls == [("c1", "look", "{}"), ("c2", "find", '{"a":1}')]
+    assert fed.texts == ["One", "Two"]
+
+
+def test_one_item_that_ends_twice_is_one() -> None:
+    """Also at another index, where nothing but the index differs."""
+    frames = [
+        done(item, at) for at, item in enumerate([call("{}"), call("{}"), message("Hi"), message("Hi")])
+    ]
+    fed = Foreign([created(), *frames, ended()])
+    assert fed.calls == [("call_u", "look", "{}")]
+    assert fed.texts == ["Hi"]
+
+
 def test_case_10_one_index_for_two_items() -> None:
     """reasoning and its call both on index 0: Codex loops on such a stream."""
     frames = [created(), added(reasoning()), delta("reasoning", "hm", id="rs_u"), done(reasoning("hm"))]
