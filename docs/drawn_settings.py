@@ -22,10 +22,13 @@ from openresponses_server.upstreams.profiles import Profile, ProfileDialect
 
 
 def described(kind: type[Struct]) -> dict[str, str]:
-    """The explanation of each field: the string below its declaration. KeyError names a field without one."""
+    """The explanation of each field: the string below its declaration, here or in what it derives from.
+    KeyError names a field without one."""
+    (base,) = kind.__bases__
     (declared,) = ast.parse(dedent(inspect.getsource(kind))).body
     assert isinstance(declared, ast.ClassDef)
-    found = {
+    found = {} if base is Struct else described(base)
+    found |= {
         field.target.id: " ".join(below.value.value.split())
         for field, below in pairwise(declared.body)
         if isinstance(field, ast.AnnAssign)

@@ -447,7 +447,7 @@ class TokenPrice(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, 
 
 
 class PriceTier(TokenPrice, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What tokens cost in requests with long input."""
+    """What tokens cost in requests with long input, in US dollars for a million."""
 
     above: Count
     """The input tokens beyond which all tokens of a request cost this."""
@@ -457,7 +457,7 @@ class PriceTier(TokenPrice, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class Price(TokenPrice, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What a model costs: its tokens, and the rest in US dollars."""
+    """What a model costs: its tokens in US dollars for a million, the rest in US dollars."""
 
     tiers: Annotated[tuple[PriceTier, ...], Meta(max_length=8)] = ()
     """Other prices of tokens, for requests with long input."""
