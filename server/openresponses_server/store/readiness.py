@@ -39,7 +39,9 @@ class OutageCause(NamedTuple):
 
 
 _SILENT: Final = OutageCause.of(no_answer())
-_UNKNOWN: Final = OutageCause(StoreError.UNAVAILABLE, "The session store has not answered yet.")
+_UNKNOWN: Final = OutageCause.of(
+    StoreError(StoreError.UNAVAILABLE, "The session store has not answered yet.")
+)
 
 
 class StoreMonitor:
