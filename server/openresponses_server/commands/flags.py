@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, Final, NoReturn, TypeVar, cast
@@ -46,8 +46,8 @@ class SetOption(click.Option):
     """An option that an environment variable can set, which its help names. Errors name the one that was
     given."""
 
-    def __init__(self, *declared: Any, **attributes: Any) -> None:
-        super().__init__(*declared, show_envvar=True, **attributes)
+    def __init__(self, declared: Sequence[str], **attributes: Any) -> None:
+        super().__init__(declared, show_envvar=True, **attributes)
 
     def get_error_hint(self, ctx: click.Context | None) -> str:
         return f"'{given_by(self, ctx)}'" if ctx is not None else super().get_error_hint(ctx)
