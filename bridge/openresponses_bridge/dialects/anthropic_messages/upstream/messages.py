@@ -457,16 +457,12 @@ class MessagesBuilder:
             return
         raw = getattr(item, "raw", {}) if item.type.startswith(SLUG) else {}
         block, role, fields = raw.get("block"), raw.get("role"), raw.get("fields")
-        is_block = isinstance(block, dict) and "type" in block
-        if role == "system" and self._system_turns and (is_block or isinstance(fields, dict)):
-            self._output(index)
-            if is_block:
-                self._turns.add("system", [block | self._marks(index)])
-            else:
-                self._turns.begin("system", fields)
-        elif is_block and role != "system":
-            if role == "user":
+        if isinstance(block, dict) and "type" in block and (role != "system" or self._system_turns):
+            if role in ("user", "system"):
                 self._output(index)
-            self._turns.add("user" if role == "user" else "assistant", [block | self._marks(index)])
+            self._turns.add(role if role in ("user", "system") else "assistant", [block | self._marks(index)])
+        elif isinstance(fields, dict) and role == "system" and self._system_turns:
+            self._output(index)
+            self._turns.begin(role, fields)
         else:
             self._diagnostics.loss(f"item.{item.type[:64]}", "Anthropic has no such block")
