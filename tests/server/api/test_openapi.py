@@ -96,7 +96,7 @@ def test_answers_keep_to_it(demo: str, sent: dict[str, Any]) -> None:
     [
         {"input": 5},
         {"input": [{"type": "message", "role": "user"}]},
-        {"input": [{"type": "function_call_output", "output": "x"}]},
+        {"input": [{"type": "function_call_output", "call_id": "c"}]},
         {"tools": [{"type": "function"}]},
         {"max_output_tokens": 1},
         {"metadata": {"a": 1}},
