@@ -9,7 +9,9 @@ import hashlib
 import hmac
 import secrets
 import time
-from collections.abc import Callable, Iterable
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Callable, Iterable, Mapping
+from operator import itemgetter
 from typing import Any, Final
 
 from msgspec import UNSET, Struct, UnsetType
@@ -21,6 +23,7 @@ from openresponses_server.limits.owners import KeyLimits, OwnerLimits, lowest
 PREFIX: Final = "orb_"
 """What each of these keys begins with, so that programs that look for secrets in files find it."""
 _OWNER_LENGTH: Final = 31
+_time_of: Final = itemgetter(0)
 
 
 class ManagedKey(Struct, frozen=True):
@@ -82,27 +85,45 @@ def owner_of(name: str) -> str:
 
 
 class KeyBook:
-    """The keys that this process accepts; `limits` gets those of their owners."""
+    """The keys that this process knows, those that have expired too: the clock may be set back. `limits` gets
+    those of the owners of live ones."""
 
     def __init__(self, limits: OwnerLimits, clock: Callable[[], float] = time.time) -> None:
         self._limits = limits
         self._clock = clock
         self._by_hash: dict[str, ManagedKey] = {}
         self._by_id: dict[str, ManagedKey] = {}
+        self._of_owners: dict[str, dict[str, ManagedKey]] = {}
+        self._expiring: list[tuple[float, str]] = []  # times and owners, in order
+        self._limited_at = clock()  # what is live then limits the owners
         self.is_loaded = False
         """Whether the keys are known; until then none is accepted."""
 
     def replace(self, keys: Iterable[ManagedKey]) -> None:
         """These are all keys from now on."""
-        now = self._clock()
-        live = [key for key in keys if key.is_live(now)]
-        self._by_hash = {key.hash: key for key in live}
-        self._by_id = {key.id: key for key in live}
-        of_owners: dict[str, list[KeyLimits]] = {}
-        for key in live:
-            of_owners.setdefault(owner_of(key.owner), []).append(key.limits)
-        self._limits.replace({owner: lowest(limits) for owner, limits in of_owners.items()})
+        there = {key.id: key for key in keys}
+        gone = dict.fromkeys(self._by_id.keys() - there.keys())
+        self.change(gone | {key.id: key for key in there.values() if self._by_id.get(key.id) != key})
         self.is_loaded = True
+
+    def change(self, changes: Mapping[str, ManagedKey | None]) -> None:
+        """The keys with these ids are these from now on; None: there is none. The cost is that of all keys of
+        their owners."""
+        before = [self._by_id[key_id] for key_id in changes if key_id in self._by_id]
+        after = [key for key in changes.values() if key is not None and key.revoked_at is None]
+        for key in before:
+            self._remove(key)
+        for key in after:
+            self._add(key)
+        self.expire()
+        self._limit({key.owner for key in (*before, *after)})
+
+    def expire(self) -> None:
+        """Limit owners by those of their keys that are live now."""
+        before, self._limited_at = self._limited_at, self._clock()
+        between = sorted((before, self._limited_at))
+        start, end = (bisect_right(self._expiring, each, key=_time_of) for each in between)
+        self._limit({owner for _, owner in self._expiring[start:end]})
 
     def access(self, key: str) -> Access | None:
         """What this key gives access to; None for one that is unknown, revoked or expired. It is found by
@@ -114,6 +135,27 @@ class KeyBook:
         if found is None or not hmac.compare_digest(found.hash, shown) or not found.is_live(self._clock()):
             return None
         return Access(owner_of(found.owner), found.models, lambda: self._again(found.id))
+
+    def _add(self, key: ManagedKey) -> None:
+        self._by_id[key.id] = self._by_hash[key.hash] = key
+        self._of_owners.setdefault(key.owner, {})[key.id] = key
+        if key.expires_at is not None:
+            insort(self._expiring, (key.expires_at, key.owner))
+
+    def _remove(self, key: ManagedKey) -> None:
+        del self._by_id[key.id], self._of_owners[key.owner][key.id]
+        if self._by_hash.get(key.hash) is key:  # else it is another's, imported when this one was swept
+            del self._by_hash[key.hash]
+        if not self._of_owners[key.owner]:
+            del self._of_owners[key.owner]
+        if key.expires_at is not None:
+            del self._expiring[bisect_left(self._expiring, (key.expires_at, key.owner))]
+
+    def _limit(self, owners: Iterable[str]) -> None:
+        for owner in owners:
+            keys = self._of_owners.get(owner, {}).values()
+            live = [key.limits for key in keys if key.is_live(self._limited_at)]
+            self._limits.manage(owner_of(owner), lowest(live) if live else None)
 
     def _again(self, key_id: str) -> Access | None:
         """What the key gives access to now."""

@@ -4,7 +4,7 @@ claims of their tokens."""
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any, Final
 
 from msgspec import Struct
@@ -41,16 +41,19 @@ class OwnerLimits:
     """The limits of all owners that have their own."""
 
     def __init__(self) -> None:
-        self._managed: Mapping[str, KeyLimits] = {}
+        self._managed: dict[str, KeyLimits] = {}
         self._claimed: OrderedDict[str, KeyLimits] = OrderedDict()
 
     def of(self, owner: str) -> KeyLimits:
         """The limits of this owner."""
         return self._managed.get(owner) or self._claimed.get(owner, DEFAULT)
 
-    def replace(self, managed: Mapping[str, KeyLimits]) -> None:
-        """These are the limits by managed keys from now on."""
-        self._managed = managed
+    def manage(self, owner: str, limits: KeyLimits | None) -> None:
+        """These are the limits by the owner's managed keys from now on; None: it has no such key."""
+        if limits is None:
+            self._managed.pop(owner, None)
+        else:
+            self._managed[owner] = limits
 
     def claim(self, owner: str, limits: KeyLimits) -> None:
         """The limits that the owner's latest token names."""

@@ -70,6 +70,7 @@ class KeyKeeper:
 
     async def look(self) -> None:
         """Load the keys if they have changed. Raises StoreError."""
+        self._book.expire()
         version = await self._store.version()
         if version != self._version:
             self._book.replace(await self._store.all())

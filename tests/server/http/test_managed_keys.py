@@ -1,5 +1,7 @@
 """What managed keys give access to, without a store (law S7)."""
 
+import random
+
 import pytest
 
 from openresponses_server.errors import HttpError
@@ -95,6 +97,73 @@ def test_an_owner_has_the_lowest_limits_of_its_live_keys() -> None:
     assert (limits.of("o0"), limits.of("o10049").concurrent) == (DEFAULT, 1)
     limits.claim("o10049", DEFAULT)
     assert limits.of("o10049") == DEFAULT
+
+
+def test_limits_of_a_key_bind_its_owner_until_it_expires_whichever_way_the_clock_is_set() -> None:
+    clock, limits = Clock(), OwnerLimits()
+    book, alice = KeyBook(limits, clock), owner_of("alice")
+    book.replace(
+        [
+            made("orb_1", "key_1", limits=KeyLimits(concurrent=9)),
+            made("orb_2", "key_2", limits=KeyLimits(concurrent=2), expires_at=1005.0),
+            made("orb_3", "key_3", limits=KeyLimits(concurrent=1), expires_at=1002.0),
+            made("orb_4", "key_4", "bob", limits=KeyLimits(concurrent=4), expires_at=1002.0),
+        ]
+    )
+    for now, most, of_bob in ((1001, 1, 4), (1002, 2, None), (1007, 9, None), (1004, 2, None), (1000, 1, 4)):
+        clock.now = now
+        book.expire()
+        assert limits.of(alice).concurrent == most
+        assert limits.of(owner_of("bob")).concurrent == of_bob
+        assert (book.access("orb_3") is not None) == (now < 1002)
+    clock.now = 1003.0
+    book.change({"key_2": made("orb_2", "key_2", limits=KeyLimits(concurrent=2), expires_at=1004.0)})
+    assert limits.of(alice).concurrent == 2
+    clock.now = 1004.5
+    book.expire()
+    assert (limits.of(alice).concurrent, book.access("orb_2")) == (9, None)
+
+
+def test_keys_one_after_the_other_are_as_all_at_once() -> None:
+    """Whatever becomes of single keys, requests meet what they would after reading all."""
+    chosen, clock, limits = random.Random(31), Clock(), OwnerLimits()
+    book, table = KeyBook(limits, clock), dict[str, ManagedKey]()
+    ids = [f"key_{number}" for number in range(12)]
+    for _ in range(500):
+        clock.now += chosen.choice([0.0, 0.0, 1.0, 5.0, -5.0])
+        changes: dict[str, ManagedKey | None] = {}
+        for key_id in chosen.sample(ids, chosen.randrange(4)):
+            table.pop(key_id, None)
+            changes[key_id] = None
+            if chosen.random() < 0.8:
+                changes[key_id] = table[key_id] = made(
+                    f"orb_{key_id}",
+                    key_id,
+                    chosen.choice("ab"),
+                    limits=KeyLimits(concurrent=chosen.randrange(1, 9)),
+                    expires_at=chosen.choice([None, clock.now + chosen.randrange(-9, 9)]),
+                    revoked_at=chosen.choice([None, None, clock.now]),
+                )
+        book.change(changes)
+        of_all = OwnerLimits()
+        fresh = KeyBook(of_all, clock)
+        fresh.replace(table.values())
+        for owner in map(owner_of, "ab"):
+            assert limits.of(owner) == of_all.of(owner)
+        for key_id in ids:
+            one, other = (each.access(f"orb_{key_id}") for each in (book, fresh))
+            assert (one and one.owner) == (other and other.owner)
+
+
+def test_a_key_under_another_id_is_the_later_one() -> None:
+    """As when one that was swept by a process which says nothing of it was imported again."""
+    book = KeyBook(OwnerLimits())
+    book.replace([made("orb_1", "key_1")])
+    book.change({"key_2": made("orb_1", "key_2", "bob")})
+    book.replace([made("orb_1", "key_2", "bob")])
+    access = book.access("orb_1")
+    assert access is not None
+    assert access.owner == owner_of("bob")
 
 
 def test_models_are_checked_by_the_name_that_the_client_gives() -> None:
