@@ -31,8 +31,11 @@ import redis
 import redis.asyncio
 from sqlalchemy import make_url
 
+from openresponses_server.http.managed_keys import KeyChange, ManagedKey
 from openresponses_server.limits import redis_counts
+from openresponses_server.limits.owners import KeyLimits
 from openresponses_server.store.base import NOBODY, Lease, ResponseStore
+from openresponses_server.store.keys import KeyStore
 from openresponses_server.store.sql import queries
 from openresponses_server.store.sql.locations import database_url
 from openresponses_server.store.sql.migrate import upgrade
@@ -244,6 +247,8 @@ async def units_of_the_store(at: Servers, store: ResponseStore, scale: Scale) ->
     for number in range(_CHAIN):
         await store.put(record(f"turn{number}", previous, text="x" * 1000))
         previous = f"turn{number}"
+    keys = _keys_of(store)
+    await keys.add(ManagedKey("key", "0" * 64, "0000", "a key", "key", 1.0))
     rows = UsageRows(
         [DayUsage("key", "2026-11-24", "m", Counts(1, 0, 0, 10, 10))],
         [AgentCounts("key", "a", "m", 10, 100, 1.0, Counts(1))],
@@ -258,16 +263,16 @@ async def units_of_the_store(at: Servers, store: ResponseStore, scale: Scale) ->
         ),
         "a look for waiting runs": (lambda n: store.claim_waiting(Lease(f"s{n}", 1e12), 1.0), 1),
         "waiting runs counted": (lambda _: store.waiting(NOBODY, 5000), 1),
-        "the state of managed keys": (lambda _: _keys(store), 1),
+        "the state of managed keys": (lambda _: keys.version(), 1),
         "a batch of usage": (lambda n: store.usage.add_usage("w", n + 2, rows), 1),
         "a turn of a chain of 100": (lambda _: store.chain(f"turn{_CHAIN - 1}"), _CHAIN),
     }
     return {name: (await calls(at, call, scale.calls)).over(many) for name, (call, many) in kinds.items()}
 
 
-async def _keys(store: ResponseStore) -> int:
+def _keys_of(store: ResponseStore) -> KeyStore:
     assert store.keys is not None
-    return await store.keys.version()
+    return store.keys
 
 
 async def units_of_redis(at: Servers, scale: Scale) -> dict[str, Spent]:
@@ -311,14 +316,16 @@ async def growth_of_the_store(at: Servers, store: ResponseStore, scale: Scale) -
             _fill(admin, made, rows)
             _fill_keys(admin, made, rows)
             made = rows
-            admin.execute("ANALYZE responses")
+            admin.execute("ANALYZE responses, api_keys")
+            changed = await _one_changed(store)
             kinds: dict[str, Callable[[int], Awaitable[object]]] = {
                 "the last lease of a process, by running responses": lambda _: _last_lease(store),
                 "the runs of a process claimed, by running responses": (
                     lambda n: store.claim_of("gone", Lease(f"s{n}", 1e12))
                 ),
                 "stored bytes of all keys, by responses": lambda _: store.stock(),
-                "managed keys read, by their number": lambda _: _all_keys(store),
+                "managed keys read, by their number": lambda _: _keys_of(store).all(),
+                "a changed key read, by the number of keys": changed,
                 "a look for leases that are over, by running responses": (
                     lambda n: store.claim_orphans(Lease(f"s{n}", 1e12), 1.0, waiting=False)
                 ),
@@ -333,9 +340,19 @@ async def _last_lease(store: Any) -> object:
     return await store._database.read(lambda connection: connection.scalar(queries.LAST_LEASE, values))
 
 
-async def _all_keys(store: ResponseStore) -> int:
-    assert store.keys is not None
-    return len(await store.keys.all())
+async def _one_changed(store: ResponseStore) -> Callable[[int], Awaitable[object]]:
+    """A call that reads the one key that was changed since a state."""
+    keys, states = _keys_of(store), []
+    for number in (1, 2):
+        await keys.change("key1", KeyChange(limits=KeyLimits(concurrent=number)))
+        states.append(await keys.version())
+
+    async def call(_: int) -> None:
+        found = await keys.changed(*states)
+        assert found is not None
+        assert [*found] == ["key1"]
+
+    return call
 
 
 def _fill_keys(admin: psycopg.Connection[Any], start: int, end: int) -> None:

@@ -76,16 +76,17 @@ LOAD: Final = Load()
 
 class Rules(NamedTuple):
     """What of the server can be left as it was: pauses without jitter, looks and checks by all processes, the
-    cost of a slot with so many workers, messages to all."""
+    cost of a slot with so many workers, messages to all, all keys read when one has changed."""
 
     jitter: bool = True
     few_look: bool = True
     slots_quick: bool = True
     messages_to_one: bool = True
+    changed_keys_alone: bool = True
 
 
 NOW: Final = Rules()
-BEFORE: Final = Rules(False, False, False, False)
+BEFORE: Final = Rules(False, False, False, False, False)
 _SLOT_BEFORE: Final = (
     33.0,
     1.70,
@@ -389,7 +390,9 @@ class Fleet:
         self._orphans_until = now + _SETTINGS.lease * self._random.uniform(0.75, 1.0)
 
     def _change_key(self, now: float) -> None:
-        read = self._costs.of("managed keys read, by their number", self._load.keys)
+        alone = "a changed key read, by the number of keys"
+        what = alone if self._rules.changed_keys_alone else "managed keys read, by their number"
+        read = self._costs.of(what, self._load.keys)
         for _ in self._living:
             at = now + self._random.uniform(0, keys._EVERY)
             self._at(at, lambda then: (self._ask_postgres(then, "managed keys read", read), None)[1])

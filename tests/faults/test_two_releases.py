@@ -1,12 +1,15 @@
 """Law S9 across an upgrade: the server of the release before and this one over one PostgreSQL and one Redis.
 
 The release before is the last revision with other tables, or the one that TEST_PREVIOUS_REVISION names: what
-each makes the other reads, streams again, continues, cancels, and settles when its worker was killed.
+each makes the other reads, streams again, continues, cancels, and settles when its worker was killed. What
+either does to a managed key is so at both.
 """
 
 import json
+import os
 import random
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -61,16 +64,29 @@ class Releases:
         self._held = held
         self._environments = {"previous": environment_of(tree), "this": {}}
 
-    def start(self, name: str) -> Server:
+    def start(self, name: str, settings: str = "") -> Server:
         folder = Path(tempfile.mkdtemp(prefix=name, dir=self._folder))
         config = folder / "config.toml"
-        config.write_text(CONFIG)
+        config.write_text(CONFIG + settings)
         flags = ("--config", str(config), "--store", self.store, "--event-log", self._log)
         options = {"folder": folder, "errors": subprocess.DEVNULL, "environment": self._environments[name]}
         process = self._held.enter_context(started(*flags, **options))  # type: ignore[arg-type]
         base = address_in(greeting(process))
         wait_until(lambda: call(base, "GET", "/readyz").status == 200)
         return Server(name, base, process)
+
+    def keys(self, name: str, what: str, *arguments: str) -> tuple[str, str]:
+        """The last line that this command of that release prints on each of its outputs; releases before had
+        a warning of a newer store before."""
+        done = subprocess.run(
+            [sys.executable, "-m", "openresponses_server", "keys", what, "--store", self.store, *arguments],
+            env={**os.environ, **self._environments[name]},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        out, err = (each.rstrip().rpartition("\n")[2] for each in (done.stdout, done.stderr))
+        return out, err
 
 
 def greeting(process: subprocess.Popen[str]) -> str:
@@ -177,6 +193,32 @@ def test_s9_two_releases_side_by_side_lose_nothing_whichever_is_killed(both: Rel
     kill_and_settle(both, previous, this, 0.2)
     kill_and_settle(both, this, back, 0.2)
     assert {each: response_of(back.base, each) for each in made} == made
+
+
+def test_s7_a_key_that_either_release_changes_is_changed_at_both(both: Releases) -> None:
+    both.start("previous").kill()
+    upgrade(database_url(both.store))
+    servers = [both.start(name, "managed_keys = true\n") for name in ("previous", "this")]
+
+    def becomes(headers: dict[str, str], status: int, models: int) -> None:
+        for server in servers:
+
+            def is_so(base: str = server.base) -> bool:
+                found = call(base, "GET", "/v1/models", None, headers)
+                return (found.status, len(found.json.get("data", ()))) == (status, models)
+
+            wait_until(is_so)
+
+    for one, other in (("previous", "this"), ("this", "previous")):
+        key, said = both.keys(one, "add", "--model", "demo")
+        headers, key_id = {"authorization": f"Bearer {key}"}, said.split()[0]
+        becomes(headers, 200, 1)
+        both.keys(other, "limit", key_id, "--model", "another")
+        becomes(headers, 200, 0)
+        both.keys(one, "limit", key_id, "--model", "demo")
+        becomes(headers, 200, 1)
+        both.keys(other, "revoke", key_id)
+        becomes(headers, 401, 0)
 
 
 @pytest.mark.slow

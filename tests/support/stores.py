@@ -61,7 +61,8 @@ class LaterPlace(Place):
 def emptied(url: str) -> str:
     """The database, without the data of the previous test."""
     with psycopg.connect(url.replace("+psycopg", ""), autocommit=True) as admin:
-        data = "responses, conversations, usage_days, usage_agents, usage_writers, used_once, api_keys"
+        data = "responses, conversations, usage_days, usage_agents, usage_writers, used_once"
+        data += ", api_keys, api_key_changes, api_key_history"
         admin.execute(f"TRUNCATE {data} CASCADE")
     return url
 

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Final, Protocol
 
 import structlog
+from msgspec import Struct
 
 from openresponses_server.errors import Outage
 from openresponses_server.http.managed_keys import KeyBook, KeyChange, ManagedKey
@@ -19,6 +20,16 @@ KEPT: Final = 30 * 86_400.0
 """Seconds for which a key is listed after it was revoked or has expired; then a sweep deletes it."""
 _EVERY: Final = 0.5  # seconds between two looks whether keys have changed
 _log = structlog.get_logger(__name__)
+
+
+class KeyVersion(Struct, frozen=True):
+    """A state of a store's keys: the `number` of their last change, and the random `tag` of that change. A
+    store that went back to an earlier state, by a backup that was restored or a failover that lost what was
+    last, gives the numbers again and other tags with them. None: a release before has made this change, or
+    there was none yet."""
+
+    number: int = 0
+    tag: int | None = None
 
 
 class KeyStore(Protocol):
@@ -38,8 +49,15 @@ class KeyStore(Protocol):
         """Change the key with this id; False if there is none."""
         ...
 
-    async def version(self) -> int:
-        """A number that each change of any key increases. Its cost does not depend on their number."""
+    async def version(self) -> KeyVersion:
+        """The present state, which each change replaces. Its cost does not depend on the number of
+        keys."""
+        ...
+
+    async def changed(self, since: KeyVersion, until: KeyVersion) -> dict[str, ManagedKey | None] | None:
+        """The keys that were changed after the state `since` up to `until`, by their ids, as they are now or
+        later; None for one that is gone. Its cost is that of these. None instead of all if the store does not
+        know them: then `all` has to be read."""
         ...
 
     async def sweep(self, now: float) -> int:
@@ -55,12 +73,12 @@ class KeyKeeper:
         self._book = book
         self._store = store
         self._every = every
-        self._version: int | None = None
+        self._version: KeyVersion | None = None
         self._outage = False
 
     @asynccontextmanager
     async def going(self) -> AsyncIterator[None]:
-        """Load the keys, and again within a second when one has changed."""
+        """Load the keys, and within a second each that has changed."""
         await self._try()
         keeping = asyncio.create_task(self._keep())
         try:
@@ -69,12 +87,17 @@ class KeyKeeper:
             await end_tasks([keeping])
 
     async def look(self) -> None:
-        """Load the keys if they have changed. Raises StoreError."""
+        """Load the keys that have changed. Raises StoreError."""
         self._book.expire()
-        version = await self._store.version()
-        if version != self._version:
+        known, version = self._version, await self._store.version()
+        if version == known:
+            return
+        changed = None if known is None else await self._store.changed(known, version)
+        if changed is None:
             self._book.replace(await self._store.all())
-            self._version = version
+        else:
+            self._book.change(changed)
+        self._version = version
 
     async def _keep(self) -> None:
         while True:

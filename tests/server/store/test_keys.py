@@ -11,7 +11,7 @@ from openresponses_server.http.managed_keys import KeyBook, KeyChange, ManagedKe
 from openresponses_server.limits.owners import KeyLimits, OwnerLimits
 from openresponses_server.store import keys as bounds
 from openresponses_server.store.base import StoreError
-from openresponses_server.store.keys import KEPT, KeyKeeper, KeyStore
+from openresponses_server.store.keys import KEPT, KeyKeeper, KeyStore, KeyVersion
 from openresponses_server.store.memory import MemoryStore
 from openresponses_server.store.sql import key_rows
 from openresponses_server.store.sql.locations import database_url
@@ -50,7 +50,9 @@ async def test_what_was_added_is_there_and_every_change_counts(shared_place: Pla
     versions.append(await keys.version())
     assert await keys.change("key_2", KeyChange(limits=KeyLimits(concurrent=1), models=("a",)))
     versions.append(await keys.version())
-    assert versions == sorted(set(versions))
+    numbers = [version.number for version in versions]
+    assert numbers == [*range(numbers[0], numbers[0] + 5)]
+    assert len({version.tag for version in versions}) == 5
     found = (await keys.all())[1]
     assert (found.revoked_at, found.limits, found.models) == (300.0, KeyLimits(concurrent=1), ("a",))
     assert await keys.change("key_2", KeyChange(models=None))
@@ -84,7 +86,7 @@ async def test_changes_at_once_are_all_seen(shared_place: Place) -> None:
     await asyncio.gather(
         *(one.change("key_1", each) for each in limits), other.change("key_1", KeyChange(revoked_at=1.0))
     )
-    assert await other.version() == before + 6
+    assert (await other.version()).number == before.number + 6
     assert (await one.all())[0].revoked_at == 1.0
 
 
@@ -135,7 +137,7 @@ async def test_an_export_has_the_keys_and_an_import_never_revives_one(shared_pla
     assert all(each != new for each in wrong)
     done = await asyncio.to_thread(take, [new, *wrong])
     assert (done.keys, done.present, done.refused, len(said)) == (1, 0, 12, 12)
-    assert await store.keys.version() > before
+    assert (await store.keys.version()).number > before.number
     assert [key.id for key in await store.keys.all()] == ["key_1", "key_2", "key_3"]
 
 
@@ -156,20 +158,20 @@ async def test_a_process_has_the_keys_of_its_store_and_keeps_them_while_it_is_ou
     assert found is not None
     assert found.owner == owner_of("alice")
     asked = 0
-    everything = keys.all
 
-    async def counted() -> list[ManagedKey]:
+    async def counted(*_: object) -> None:
         nonlocal asked
         asked += 1
-        return await everything()
 
-    monkeypatch.setattr(keys, "all", counted)
+    for each in ("all", "changed"):
+        monkeypatch.setattr(keys, each, counted)
     for guess in ("x", secret[:-1], secret + "x", hashed, "orb_" + "x" * 43):
         assert book.access(guess) is None
         await keeper.look()
     assert asked == 0, "a look at keys that have not changed reads none"
+    monkeypatch.undo()
 
-    async def fails() -> int:
+    async def fails() -> KeyVersion:
         raise StoreError(StoreError.UNAVAILABLE, "The session store can't be reached.")
 
     with monkeypatch.context() as down:

@@ -14,7 +14,7 @@ from openresponses_server.store.presence import Presence, file_presence
 
 # The revision of the tables, for code without SQLAlchemy.
 
-REVISION: Final = "0011"
+REVISION: Final = "0012"
 """The newest migration of this code."""
 BASELINE: Final = "0007"
 """The oldest revision that migrations lead on from."""

@@ -156,6 +156,18 @@ key_changes: Final = Table(
     Column("number", BigInteger, nullable=False),
 )
 
+# The last changes by their numbers, so that processes read the keys that were changed alone. A random `tag`
+# tells a change from another one with its number, after the database went back to an earlier state. Workers
+# older than revision 0012 increase the number and write no row.
+key_history: Final = Table(
+    "api_key_history",
+    metadata,
+    Column("number", BigInteger, primary_key=True, autoincrement=False),
+    Column("tag", BigInteger, nullable=False),
+    Column("key_id", Text, nullable=False),
+    sqlite_with_rowid=False,
+)
+
 # The oldest `REVISION` of this code that can use these tables. Each migration sets it, so that workers of an
 # older version can be started after a migration that does not concern them.
 usable: Final = Table("openresponses_bridge_usable", metadata, Column("oldest", Text, primary_key=True))

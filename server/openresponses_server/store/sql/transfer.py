@@ -40,7 +40,7 @@ from openresponses_server.store.sql import queries
 from openresponses_server.store.sql.conversation_rows import insert_conversation, insert_more
 from openresponses_server.store.sql.database import revision_of
 from openresponses_server.store.sql.failures import FAILURES, file_error, outdated, store_error
-from openresponses_server.store.sql.key_rows import count_change, insert_key
+from openresponses_server.store.sql.key_rows import insert_key, record_changes
 from openresponses_server.store.sql.locations import file_of, is_sqlite
 from openresponses_server.store.sql.migrate import upgrade, writing_engine
 from openresponses_server.store.sql.sqlite_file import REVISION
@@ -258,7 +258,7 @@ class _Importer:
     def _import_key(self, number: int, key: ManagedKey) -> None:
         self._point = self._connection.begin_nested()
         try:
-            count_change(self._connection, self._connection.dialect.name)
+            record_changes(self._connection, self._connection.dialect.name, [key.id])
             is_new = insert_key(self._connection, key)
         except _REFUSALS as error:
             self._fail(number, _refused_by_database(error))

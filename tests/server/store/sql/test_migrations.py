@@ -135,7 +135,8 @@ async def test_database_of_the_baseline_is_upgraded_and_older_workers_go_on_usin
     await store.put(record("r"))
     await store.close()
     with engine.begin() as connection:  # as it was at the baseline
-        for table in ("api_keys", "api_key_changes", "used_once", "conversation_items"):
+        of_keys = ("api_keys", "api_key_changes", "api_key_history")
+        for table in (*of_keys, "used_once", "conversation_items"):
             connection.execute(text(f"DROP TABLE {table}"))
         connection.execute(text("DROP TABLE conversations"))
         connection.execute(text("ALTER TABLE responses DROP COLUMN conversation_id"))
