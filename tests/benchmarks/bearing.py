@@ -34,7 +34,7 @@ from sqlalchemy import make_url
 from openresponses_server.http.managed_keys import KeyChange, ManagedKey
 from openresponses_server.limits import redis_counts
 from openresponses_server.limits.owners import KeyLimits
-from openresponses_server.store.base import NOBODY, Lease, ResponseStore
+from openresponses_server.store.base import NOBODY, WRITTEN_TOGETHER, Lease, ResponseStore
 from openresponses_server.store.keys import KeyStore
 from openresponses_server.store.sql import queries
 from openresponses_server.store.sql.locations import database_url
@@ -270,6 +270,19 @@ async def units_of_the_store(at: Servers, store: ResponseStore, scale: Scale) ->
     return {name: (await calls(at, call, scale.calls)).over(many) for name, (call, many) in kinds.items()}
 
 
+async def _checkpoints(store: ResponseStore, count: int, number: int) -> None:
+    """Of so many of the runs that `units_of_the_store` has begun."""
+    response, frames = streamed("Hello and some more words ", 30)
+    here = msgspec.structs.replace(frames, first=number * 100 + 100_200, last=number * 100 + 100_232)
+    lease = Lease("me-0", 1e12)
+    await asyncio.gather(
+        *(
+            store.checkpoint(f"run{n}", msgspec.structs.replace(lease, worker=f"me-{n}"), response, here)
+            for n in range(count)
+        )
+    )
+
+
 def _keys_of(store: ResponseStore) -> KeyStore:
     assert store.keys is not None
     return store.keys
@@ -302,6 +315,9 @@ async def growth_of_the_store(at: Servers, store: ResponseStore, scale: Scale) -
     few = max(scale.calls // 10, 5)
     with psycopg.connect(plain, autocommit=True) as admin, ExitStack() as held:
         looking = ProcessConnections(partial(_one_connection, url), "me", 10.0)
+        for size in (1, WRITTEN_TOGETHER):
+            together = found.setdefault("checkpoints written together, by their number", {})
+            together[str(size)] = await calls(at, partial(_checkpoints, store, size), few)
         there = 0
         for size in scale.sizes:
             for number in range(there, min(size, _MOST_CONNECTIONS - 100)):

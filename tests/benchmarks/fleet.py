@@ -28,6 +28,7 @@ from openresponses_server.observation import metrics
 from openresponses_server.runs import queue, support
 from openresponses_server.settings import CircuitSettings, Settings
 from openresponses_server.store import keys, readiness, usage_keeper
+from openresponses_server.store.base import WRITTEN_TOGETHER
 from openresponses_server.store.sql import postgres
 from openresponses_server.store.sql import store as sql_store
 from openresponses_server.tasks import jittered
@@ -314,7 +315,10 @@ class Fleet:
         self._ask_redis(now, "tokens", token, begun * load.tokens)
         self._ask_postgres(now, "beginnings and ends", unit("a stored answer, the store's part"), begun * 2)
         checkpoints = max(load.tokens / load.speed / _SETTINGS.checkpoint_interval - 0.5, 0.0)
-        self._ask_postgres(now, "checkpoints", unit("a checkpoint"), begun * checkpoints)
+        # the keeper looks twice in an interval, and what is due then is written together
+        together = min(max(load.open / 2, 1.0), float(WRITTEN_TOGETHER))
+        written = self._costs.of("checkpoints written together, by their number", together)
+        self._ask_postgres(now, "checkpoints", written, begun * checkpoints / together)
         renewed = unit("a lease renewed, of 100 together")
         often = load.open / (_SETTINGS.lease / 4)
         self._ask_postgres(now, "leases renewed", renewed, often)
