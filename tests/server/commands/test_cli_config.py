@@ -281,7 +281,7 @@ def test_without_password(url: str, shown: str) -> None:
 
 
 def test_prices_with_tiers_are_printed_as_they_were_given(tmp_path: Path) -> None:
-    tier = "{ above = 200000, input = 1.0, output = 3.0 }"
+    tier = "{ input = 1.0, output = 3.0, above = 200000 }"
     given = f'[prices."our-*"]\ninput = 0.5\noutput = 2.0\ntiers = [{tier}]\n'
     (tmp_path / "bridge.toml").write_text(given)
     done = checked("--all", str(tmp_path / "bridge.toml"))
