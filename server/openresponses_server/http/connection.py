@@ -143,9 +143,15 @@ class HttpConnection(HttpToolsProtocol):
         elif self._stage is not _RequestStage.COMPLETE or data.strip(b"\r\n"):
             self._parse_all(data)
 
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._registry.mark_waiting(self)
+
     def resume_writing(self) -> None:
         self._sending.reset()
         super().resume_writing()
+        if not self._is_receiving:
+            self._registry.mark_served(self)
 
     def _parse_all(self, data: bytes) -> None:
         """Parse up to the end of a request; keep the rest until it has been answered."""
@@ -182,7 +188,7 @@ class HttpConnection(HttpToolsProtocol):
             self._refuse(HttpError(400, "The framing of the body is larger than the limit for headers."))
         elif self._stage is _RequestStage.BODY and self._unanswered and not self._is_receiving:
             self._is_receiving = True
-            self._registry.mark_receiving(self)
+            self._registry.mark_waiting(self)
         return self._stage is not _RequestStage.REFUSED
 
     def _upgraded(self, rest: bytes) -> bool:
@@ -333,7 +339,8 @@ class HttpConnection(HttpToolsProtocol):
 
     def _end_receiving(self) -> None:
         self._is_receiving = False
-        self._registry.mark_received(self)
+        if not self.flow.write_paused:
+            self._registry.mark_served(self)
 
     def _should_upgrade(self) -> bool:
         return self._is_handshake

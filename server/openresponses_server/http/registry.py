@@ -24,7 +24,7 @@ _LONGEST_PAUSE: Final = 1.0  # seconds between two checks of the connections
 _CHECKS: Final = 4  # at least so many checks within the shortest timeout
 _OTHER_FILES: Final = 128  # files that the process has open in addition to connections
 _CANDIDATES: Final = 8  # idle connections that are tried for a new one
-_LOOKED_AT: Final = 64  # of those that receive bodies
+_LOOKED_AT: Final = 64  # of those that wait for their clients
 _log = structlog.get_logger(__name__)
 
 
@@ -41,12 +41,12 @@ class MonitoredConnection(Protocol):
         """Close at once if the connection is idle; whether it was closed."""
 
 
-class ReceivingConnection(MonitoredConnection, Protocol):
-    """A connection whose request is not complete."""
+class WaitingConnection(MonitoredConnection, Protocol):
+    """A connection that waits for its client: for the rest of a request, or until it takes what was sent."""
 
     @property
     def owner(self) -> str:
-        """The owner of its request, "" if the server asks for no keys."""
+        """The owner of its request, "" if that needs no key."""
         ...
 
     def abort(self) -> None:
@@ -56,8 +56,8 @@ class ReceivingConnection(MonitoredConnection, Protocol):
 class ConnectionRegistry:
     """The registry of one process. A new connection beyond `limits.connections` is accepted if an idle one,
     the longest idle first, can be closed for it, so that silent connections do not exclude others; or else
-    one that receives a body, of the owner that has most of the longest such ones, and more than one, so that
-    nobody excludes others by bodies that do not end."""
+    one that waits for its client, of the owner that has most of the longest such ones, and more than one, so
+    that nobody excludes others by bodies that do not end and answers that are not read."""
 
     def __init__(self, settings: Settings) -> None:
         limits = settings.limits
@@ -70,7 +70,7 @@ class ConnectionRegistry:
         self._pause = min(_LONGEST_PAUSE, min(seconds) / _CHECKS)
         self._open: set[MonitoredConnection] = set()
         self._idle: OrderedDict[MonitoredConnection, None] = OrderedDict()
-        self._receiving: dict[MonitoredConnection, ReceivingConnection] = {}
+        self._waiting: dict[MonitoredConnection, WaitingConnection] = {}
         self._refused: Counter[str] = Counter()
         self._timer: asyncio.TimerHandle | None = None
         self.retiring = False
@@ -79,7 +79,7 @@ class ConnectionRegistry:
     def add(self, connection: MonitoredConnection) -> bool:
         """Add a connection; False if there are too many."""
         is_full = len(self._open) >= self._max_connections()
-        if is_full and not (self._close_idle() or self._close_receiving()):
+        if is_full and not (self._close_idle() or self._close_waiting()):
             return False
         self._open.add(connection)
         if self._timer is None:
@@ -90,7 +90,7 @@ class ConnectionRegistry:
         """Remove a connection that is closed."""
         self._open.discard(connection)
         self._idle.pop(connection, None)
-        self._receiving.pop(connection, None)
+        self._waiting.pop(connection, None)
 
     def mark_idle(self, connection: MonitoredConnection) -> None:
         """The connection waits for a request from now on."""
@@ -101,13 +101,13 @@ class ConnectionRegistry:
         """The connection has received a request."""
         self._idle.pop(connection, None)
 
-    def mark_receiving(self, connection: ReceivingConnection) -> None:
-        """The connection waits for the rest of a request, until `mark_received`."""
-        self._receiving[connection] = connection
+    def mark_waiting(self, connection: WaitingConnection) -> None:
+        """The connection waits for its client, until `mark_served`."""
+        self._waiting[connection] = connection
 
-    def mark_received(self, connection: ReceivingConnection) -> None:
-        """The rest is there, or not waited for."""
-        self._receiving.pop(connection, None)
+    def mark_served(self, connection: WaitingConnection) -> None:
+        """It does not wait any more."""
+        self._waiting.pop(connection, None)
 
     def retire(self) -> None:
         """Close each connection after its next answer, so that the client's next request goes to another
@@ -136,14 +136,14 @@ class ConnectionRegistry:
                 return True
         return False
 
-    def _close_receiving(self) -> bool:
-        oldest = list(islice(self._receiving.values(), _LOOKED_AT))
+    def _close_waiting(self) -> bool:
+        oldest = list(islice(self._waiting.values(), _LOOKED_AT))
         for owner, number in Counter(each.owner for each in oldest).most_common(1):
             if number > 1:
                 connection = next(each for each in oldest if each.owner == owner)
                 connection.abort()
                 self.remove(connection)
-                self.refused("body_evicted")
+                self.refused("waiting_evicted")
                 return True
         return False
 

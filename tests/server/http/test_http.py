@@ -82,6 +82,20 @@ def test_s8_bodies_that_do_not_end_keep_nobody_out(key: str) -> None:
             assert respond(base, {"authorization": "Bearer two"}, model="demo", store=False).status == 200
 
 
+@pytest.mark.parametrize("key", ["one", ""])
+def test_s8_answers_that_are_hardly_read_keep_nobody_out(key: str) -> None:
+    settings = Settings(limits=Limits(connections=20), api_keys=[hashed("one"), hashed("two")])
+    path = "/openapi.json" if key else "/inspector/vendor/preact.js"
+    many = request(path, None, f"Authorization: Bearer {key}", method="GET") * 14
+    with serving(settings, 8192) as base, ExitStack() as stack:
+        for _ in range(20):
+            client = stack.enter_context(raw(base, reads_little=True))
+            client.send(many)
+            client.read(until=b"HTTP/1.1 200")
+        for _ in range(3):
+            assert respond(base, {"authorization": "Bearer two"}, model="demo", store=False).status == 200
+
+
 def test_s8_slow_headers_are_a_408(hasty: str) -> None:
     with raw(hasty) as client:
         client.send(b"POST /v1/messages HTTP/1.1\r\n")

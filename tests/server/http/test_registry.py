@@ -26,8 +26,8 @@ class Connection:
         return self.makes_room
 
 
-class Receiving(Connection):
-    """One that receives a body."""
+class Waiting(Connection):
+    """One that waits for its client."""
 
     def __init__(self, owner: str) -> None:
         super().__init__(makes_room=False)
@@ -67,16 +67,16 @@ async def test_s8_whoever_waits_longest_makes_room_first() -> None:
         registry.remove(each)
 
 
-async def test_s8_whoever_has_most_bodies_makes_room_and_nobody_who_has_one() -> None:
+async def test_s8_whoever_waits_most_makes_room_and_nobody_who_waits_once() -> None:
     registry = ConnectionRegistry(Settings(limits=Limits(connections=5)))
-    one, *many, other = (Receiving(owner) for owner in ("one", "many", "many", "many", "other"))
+    one, *many, other = (Waiting(owner) for owner in ("one", "many", "many", "many", "other"))
     for each in (one, *many, other):
         assert registry.add(each)
-        registry.mark_receiving(each)
+        registry.mark_waiting(each)
     late = Connection()
     assert registry.add(late)
     assert [each.aborted for each in (one, *many, other)] == [False, True, False, False, False]
-    registry.mark_received(many[1])
+    registry.mark_served(many[1])
     assert not registry.add(Connection())
     assert not any(each.aborted for each in (one, *many[1:], other))
     for each in (one, *many, other, late):
