@@ -95,12 +95,12 @@ async def test_a_cost_is_bounded_and_never_gives_money_back() -> None:
 async def test_an_owner_has_its_own_budget_and_what_it_spent_before_counts() -> None:
     owners = OwnerLimits()
     for general, before in ((1.0, True), (None, False)):
-        owners.replace({})
+        owners.manage("k", None)
         budget = MoneyBudget(general, PRICES, owners=owners)
         budget.pay("k", 2 * 10**12)
         assert (await refused(budget) is not None) == before
         for own, over in ((2.0, True), (2.5, False), (0.01, True), (3, False)):
-            owners.replace({"k": KeyLimits(usd_per_day=own)})
+            owners.manage("k", KeyLimits(usd_per_day=own))
             found = await refused(budget)
             assert (found is not None) == over
             assert found is None or f"{own} US dollars a day".replace("2.0", "2") in found.message
@@ -109,7 +109,7 @@ async def test_an_owner_has_its_own_budget_and_what_it_spent_before_counts() -> 
 
 async def test_a_key_with_a_budget_is_refused_where_nothing_has_a_price() -> None:
     owners = OwnerLimits()
-    owners.replace({"k": KeyLimits(usd_per_day=1.0)})
+    owners.manage("k", KeyLimits(usd_per_day=1.0))
     budget = MoneyBudget(None, None, owners=owners)
     found = await refused(budget)
     assert found is not None

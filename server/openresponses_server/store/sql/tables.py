@@ -156,9 +156,9 @@ key_changes: Final = Table(
     Column("number", BigInteger, nullable=False),
 )
 
-# The last changes by their numbers, so that processes read the keys that were changed alone. A random `tag`
-# tells a change from another one with its number, after the database went back to an earlier state. Workers
-# older than revision 0012 increase the number and write no row.
+# The last changes by their numbers, so that processes read the keys that were changed alone. The random `tag`
+# distinguishes a change from another one with its number, after the database went back to an earlier state.
+# Workers older than revision 0012 increase the number and write no row.
 key_history: Final = Table(
     "api_key_history",
     metadata,
