@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from openresponses_bridge.decoder import ResponseAccumulator
-from openresponses_bridge.dialects import anthropic_messages, chat_completions
+from openresponses_bridge.dialects import anthropic_messages, chat_completions, responses
 from openresponses_bridge.emitter import ResponseStreamStateMachine
 from openresponses_bridge.protocol.codec import decode_event, encode
 
@@ -111,6 +111,31 @@ def test_e12_items_that_collide() -> None:
         before = process_time()
         for event in events:
             accumulator.feed(event)
+        return process_time() - before
+
+    assert grows(spent) < 3 * TIMES
+
+
+@pytest.mark.parametrize("announced", [False, True], ids=["alone", "after others"])
+def test_e12_items_that_only_the_terminal_response_has(announced: bool) -> None:
+    """Of each is looked which of those before it can be; with ids that rotate, none has its id."""
+
+    def spent(times: int) -> float:
+        items = [
+            {"type": "function_call", "id": f"f{at}", "call_id": f"c{at}", "name": "f", "arguments": "{}"}
+            for at in range(4 * times)
+        ]
+        frames = [
+            encode(
+                {"type": "response.output_item.done", "output_index": at, "item": {**item, "id": f"g{at}"}}
+            )
+            for at, item in enumerate(items if announced else [])
+        ]
+        frames.append(encode({"type": "response.completed", "response": {"output": items}}))
+        inbound = responses.Inbound(ResponseStreamStateMachine("m"))
+        before = process_time()
+        for frame in frames:
+            inbound.feed(frame)
         return process_time() - before
 
     assert grows(spent) < 3 * TIMES

@@ -5,6 +5,7 @@ Ids rotate on some servers, indexes collide on others (field case 10); each gues
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 from zlib import crc32
 
@@ -165,6 +166,43 @@ class Track:
         return said
 
 
+class _Left:
+    """The items of a stream that no item of the terminal response was found to be: `taken` has the slots of
+    the others. Each is looked at a few times, however many there are."""
+
+    def __init__(self, tracks: list[Track], taken: set[int]) -> None:
+        self.taken = taken
+        self._of_kind: dict[str, deque[Track]] = {}
+        # of those that nobody announced, by the kinds of text that came of them
+        self._of_texts: dict[frozenset[str], deque[Track]] = {}
+        self._calls: dict[tuple[str, str], deque[Track]] = {}
+        for track in tracks:
+            if not track.kind:
+                texts = frozenset(kind for kind, _ in track.sent)
+                self._of_texts.setdefault(texts, deque()).append(track)
+                continue
+            self._of_kind.setdefault(track.kind, deque()).append(track)
+            if isinstance(track.item, CALLS):
+                self._calls.setdefault((track.kind, track.item.call_id), deque()).append(track)
+
+    def call(self, item: FunctionCall | CustomToolCall) -> Track | None:
+        """The first call with this call id."""
+        return self._next(self._calls.get((item.type, item.call_id)))
+
+    def first(self, item: Item) -> Track | None:
+        """The first that `item` can be."""
+        found = [self._next(self._of_kind.get(item.type))]
+        for texts, tracks in self._of_texts.items():
+            if all(item.type in HOLDERS[kind] for kind in texts):
+                found.append(self._next(tracks))
+        return min((track for track in found if track is not None), key=lambda each: each.slot, default=None)
+
+    def _next(self, tracks: deque[Track] | None) -> Track | None:
+        while tracks and tracks[0].slot in self.taken:
+            tracks.popleft()
+        return tracks[0] if tracks else None
+
+
 _MISSING = "missing, added"
 _RENAMED = "changed within an item, the index was followed"
 
@@ -257,8 +295,9 @@ class Tracks:
     def of_output(self, output: list[Item]) -> Iterator[tuple[Track, Item]]:
         """Each item of the terminal response with its track: by id, by call_id, by place, by kind."""
         taken = self._listed = set[int]()
+        left = _Left(self._all, taken)
         for index, item in enumerate(output):
-            track = self._match(index, item, taken)
+            track = self._match(index, item, left)
             if track is None:
                 self._diagnostics.repair("response.output_item.added", _MISSING)
                 track = self._begin(len(self._all), Track(len(self._all), item.id, item))
@@ -273,20 +312,15 @@ class Tracks:
         """The calls that upstream has begun and not ended."""
         return [track for track in self._all if not track.closed and isinstance(track.item, CALLS)]
 
-    def _match(self, index: int, item: Item, taken: set[int]) -> Track | None:
-        def fits(track: Track | None) -> bool:
-            return track is not None and track.slot not in taken and track.holds_item(item)
-
-        named = self._by_id.get(item.id)
-        if fits(named):
-            return named
-        left = [track for track in self._all if fits(track)]
-        if isinstance(item, CALLS):
-            for track in left:
-                if isinstance(track.item, CALLS) and track.item.call_id == item.call_id:
-                    return track
-        here = self.by_index.get(index)
-        return here if fits(here) else next(iter(left), None)
+    def _match(self, index: int, item: Item, left: _Left) -> Track | None:
+        for track in (
+            self._by_id.get(item.id),
+            left.call(item) if isinstance(item, CALLS) else None,
+            self.by_index.get(index),
+        ):
+            if track is not None and track.slot not in left.taken and track.holds_item(item):
+                return track
+        return left.first(item)
 
     def _begin(self, output_index: int, track: Track) -> Track:
         self._all.append(track)
