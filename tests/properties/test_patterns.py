@@ -62,6 +62,11 @@ ROWS: dict[str, tuple[Any, ...]] = {
     "bridge/openresponses_bridge/emitter/citing.py:_BEGINNING": ("search", "http", "https:/", "h"),
     "bridge/openresponses_bridge/emitter/citing.py:_END": ("search", "a", "."),
     "bridge/openresponses_bridge/protocol/ids.py:_LEGAL": ("fullmatch", "a", ("", "a", "!")),
+    "server/openresponses_server/agents/tools/changes.py:_READ_UNASKED": (
+        "fullmatch",
+        ("mise", ".a", ""),
+        ("mise.", "a", ""),
+    ),
     "bridge/openresponses_bridge/protocol/ids.py:_UUID": ("fullmatch", "0", "0-", ("00000000-", "0000-", "")),
     "bridge/openresponses_bridge/dialects/codex/errors.py:_INCOMPLETE": (
         "search",
