@@ -411,5 +411,6 @@ def test_half_a_surrogate_pair_is_traced_as_what_it_is(
     assert reply.status == 200
     (path,) = folder.glob("*/*.jsonl")
     shown = path.read_text()
-    assert "odd\ufffd is not known" in shown
+    assert '{"type":"odd\ufffd"}],"more\ufffd":"x"' in shown
+    assert "odd\\\\ud800 is not known" in shown  # where it is named it is escaped
     assert len(read_recording(path).exchanges) == 2
