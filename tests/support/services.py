@@ -145,10 +145,13 @@ class OwnPostgres:
         if os.geteuid() == 0:  # PostgreSQL refuses to run as root
             shutil.chown(self._folder, "postgres", "postgres")
         self._run("initdb", "-D", str(self._folder / "data"), "-U", "postgres", "-A", "trust", "--no-sync")
+        with (self._folder / "data" / "postgresql.conf").open("a") as settings:
+            settings.write(
+                "max_connections = 300\n"
+            )  # workers that are replaced have some until they have left
 
     def start(self) -> None:
         options = f"-p {self._port} -c listen_addresses=127.0.0.1 -c unix_socket_directories={self._folder}"
-        options += " -c max_connections=300"  # workers that are replaced have some until they have left
         self._control("start", "-o", options, "-l", str(self._folder / "log"))
         with psycopg.connect(f"{self.url}/postgres", autocommit=True) as admin, suppress(psycopg.Error):
             admin.execute("CREATE DATABASE test")
