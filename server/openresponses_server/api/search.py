@@ -26,8 +26,9 @@ async def search(request: Request) -> ASGIApp:
     """What the commands gave, as text for a model. The request counts as one of its key, and as a response
     that is being made; each command is a call of the key's budget.
 
-    404 `web_search_not_configured` without a provider."""
+    404 `web_search_not_configured` without a provider, 403 where nobody has checked the key."""
     service, owner = service_of(request), request.state.owner
+    service.operators.check_spending(request)
     given = await read_json(request, service, decode_search_request)
     if (commands := service.commands) is None:
         what = "No search is configured here ([web_search] in the settings)."

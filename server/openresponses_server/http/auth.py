@@ -97,10 +97,11 @@ class Keys:
         self._hashes = list(hashes)
         self.managed = managed
         """Those that are managed while the server runs; None: none are accepted."""
-        self._pass_through = pass_through
         self.tokens = tokens
         """The tokens that are accepted; None: none are."""
         self._asked_for = bool(self._hashes or managed is not None or tokens is not None)
+        self.pass_through = pass_through and not self._asked_for
+        """Keys are checked by the upstreams alone."""
 
     def owner(self, headers: Mapping[str, str]) -> str:
         """The owner of a request with these headers. Raises HttpError 401, and 503 while the managed keys are
@@ -109,7 +110,7 @@ class Keys:
 
     def access(self, headers: Mapping[str, str]) -> tuple[str, Access | None]:
         """The same with what the key gives access to; None for all models. Raises HttpError."""
-        if not self._asked_for and not self._pass_through:
+        if not self._asked_for and not self.pass_through:
             return NOBODY, None
         key = client_key(headers)
         if not self._asked_for:
@@ -137,8 +138,9 @@ class Keys:
 
 
 class Operators:
-    """Who may read `/metrics` and `/v1/routes`. `hashes` are the operators' keys; without any, operators are
-    clients on this machine that connect directly and not through a proxy."""
+    """Who may read `/metrics` and `/v1/routes`, and spend what is the operator's without an upstream.
+    `hashes` are the operators' keys; without any, operators are clients on this machine that connect directly
+    and not through a proxy."""
 
     def __init__(self, hashes: Iterable[str], clients: Keys) -> None:
         self._hashes = list(hashes)
@@ -152,9 +154,16 @@ class Operators:
         self._clients.owner(request.headers)
         if self._hashes:
             raise refused("Only operators may read this: send one of the setting `operator_keys`.")
-        if not _is_loopback(request) or any(name in request.headers for name in _FORWARDED):
+        if not _is_direct(request):
             what = "Only direct connections from this machine may read this, and none through a proxy"
             raise HttpError(403, f"{what}: set `operator_keys` and send one of them.")
+
+    def check_spending(self, request: HTTPConnection) -> None:
+        """Whether a request that no upstream is asked for may spend what is the operator's. Raises HttpError
+        403 where upstreams check the keys, since anybody could make one up."""
+        if self._clients.pass_through and not _is_direct(request):
+            what = "Only direct connections from this machine may search, since nobody has checked this key"
+            raise HttpError(403, f"{what}: set `api_keys` instead of `pass_through`.")
 
 
 class Authentication:
@@ -176,6 +185,11 @@ class Authentication:
 
 def _owner(key: str) -> str:
     return hashlib.sha256(key.encode()).hexdigest()[:_OWNER_LENGTH]
+
+
+def _is_direct(request: HTTPConnection) -> bool:
+    """Whether the client is on this machine and connects without a proxy."""
+    return _is_loopback(request) and not any(name in request.headers for name in _FORWARDED)
 
 
 def _is_loopback(request: HTTPConnection) -> bool:

@@ -8,7 +8,7 @@ import pytest
 from openresponses_server.api.search import CommandsResponse
 from openresponses_server.errors import HttpError
 from openresponses_server.limits.gate import Gate
-from openresponses_server.settings import HostedLimits, Limits, Settings, WebSearchSettings
+from openresponses_server.settings import HostedLimits, Limits, Settings, UpstreamSettings, WebSearchSettings
 from openresponses_server.settings.files import hashed
 from tests.server.hosted.test_web_search import HIT, found, searxng, until
 from tests.support.raw import raw, request
@@ -72,6 +72,17 @@ def test_a_search_has_the_rules_of_every_route(searxng: ScriptedUpstream) -> Non
 def test_without_a_provider_there_is_no_search(demo: str) -> None:
     reply = search(demo)
     assert (reply.status, reply.error["code"]) == (404, "web_search_not_configured")
+
+
+def test_a_key_that_nobody_has_checked_searches_from_this_machine_alone(searxng: ScriptedUpstream) -> None:
+    """With `pass_through` upstreams check the keys, and a search asks none."""
+    upstreams = [UpstreamSettings(url=searxng.url, pass_through=True)]
+    with serving(settings(searxng, upstreams=upstreams)) as base:
+        assert search(base, ALICE).status == 200
+        asked = len(searxng.connections)
+        refused = search(base, ALICE | {"x-forwarded-for": "192.0.2.1"})
+        assert (refused.status, refused.error["code"]) == (403, "permission_denied")
+        assert len(searxng.connections) == asked
 
 
 def test_a_search_takes_a_slot_and_ends_with_its_client(searxng: ScriptedUpstream) -> None:
