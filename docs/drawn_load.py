@@ -77,7 +77,13 @@ def _row(cells: list[str]) -> str:
 
 
 def _outcomes(run: Run) -> list[str]:
+    """Two tables, each of half of the kinds, so that they fit into a window."""
     kinds = sorted({kind for _, kind, _ in run.ends})
+    half = (len(kinds) + 1) // 2
+    return [*_outcomes_of(run, kinds[:half]), "", *_outcomes_of(run, kinds[half:])]
+
+
+def _outcomes_of(run: Run, kinds: list[str]) -> list[str]:
     found = {(fault, kind): ends for fault, kind, ends in run.ends}
     faults = [_ANYTIME, *dict.fromkeys(name for _, name in run.marks)]
     lines = [_row(["fault (times)", *kinds]), _row(["---", *["---"] * len(kinds)])]
