@@ -32,6 +32,9 @@ from openresponses_server.store.logs.redis_reading import Pages, Tails
 
 _PAGING: Final = 7
 """Connections for all readers that have fallen behind."""
+_WRITING: Final = 8
+"""Connections for what is not appended over the shared one: logs are opened and closed, and appended to after
+a failure. Without a bound each run would open one when Redis stands still, and all of them would be kept."""
 
 
 class RedisLog:
@@ -57,7 +60,7 @@ class RedisLog:
             "health_check_interval": 30,
             "retry": Retry(NoBackoff(), 0),  # `Calls` does the retries
         }
-        self._writer: Redis = redis_client(url, **shared)
+        self._writer: Redis = redis_client(url, connections=_WRITING, wait=timeout, **shared)
         self._follower: Redis = redis_client(url, **shared)
         self._pager: Redis = redis_client(url, connections=_PAGING, **shared)
         self._stem = f"{prefix}:log:"

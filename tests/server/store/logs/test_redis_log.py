@@ -116,6 +116,22 @@ async def test_log_holds_its_last_entries(server: OwnRedis) -> None:
     await log.shutdown()
 
 
+async def test_s4_runs_do_not_open_a_connection_each_when_redis_stands_still(
+    server: OwnRedis, log: RedisLog
+) -> None:
+    """They would all be kept."""
+    names = [f"r{number}" for number in range(100)]
+    await asyncio.gather(*map(log.open, names))
+    server.freeze()
+    opening = [asyncio.create_task(log.open(name)) for name in names]
+    appending = [asyncio.create_task(log.append(name, frames(0, 1))) for name in names]
+    await asyncio.sleep(1)
+    server.thaw()
+    assert await asyncio.gather(*opening, *appending) == [None] * 200
+    with redis.Redis.from_url(server.url) as admin:
+        assert admin.info("clients")["connected_clients"] < 15
+
+
 async def test_full_redis_is_reported(server: OwnRedis, log: RedisLog) -> None:
     await log.open("r")
     with redis.Redis.from_url(server.url) as admin:
