@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from time import perf_counter
+from time import thread_time
 from typing import Any, NamedTuple
 
 import msgspec
@@ -344,10 +344,10 @@ def test_p44_the_cost_of_unknown_fields_is_linear() -> None:
         frames = [json.dumps(each).encode() for each in hostile(size)]
         best = 9.0
         for _ in range(3):
-            start = perf_counter()
+            start = thread_time()
             for each in frames:
                 decode_event(each)
-            best = min(best, perf_counter() - start)
+            best = min(best, thread_time() - start)
         return best
 
     assert cost(8_000) < 8 * max(cost(2_000), 0.002)

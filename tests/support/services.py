@@ -26,6 +26,7 @@ from urllib.parse import urlsplit
 import psycopg
 import pytest
 import redis
+from psycopg.errors import DuplicateDatabase
 
 _USERS = ("root", "postgres")
 
@@ -153,7 +154,7 @@ class OwnPostgres:
     def start(self) -> None:
         options = f"-p {self._port} -c listen_addresses=127.0.0.1 -c unix_socket_directories={self._folder}"
         self._control("start", "-o", options, "-l", str(self._folder / "log"))
-        with psycopg.connect(f"{self.url}/postgres", autocommit=True) as admin, suppress(psycopg.Error):
+        with psycopg.connect(f"{self.url}/postgres", autocommit=True) as admin, suppress(DuplicateDatabase):
             admin.execute("CREATE DATABASE test")
 
     def stop(self) -> None:
