@@ -41,6 +41,7 @@ async def in_time(work: Coroutine[Any, Any, T], seconds: float) -> T:
         await asyncio.wait([task], timeout=seconds)
     finally:
         await _cancel([task])
+        retrieve_exception(task)  # whoever cancels this call gets no other one
     if task.cancelled():
         raise TimeoutError
     return task.result()

@@ -2,6 +2,7 @@
 waits for one when the server stops."""
 
 import asyncio
+import gc
 import subprocess
 import sys
 import threading
@@ -100,6 +101,28 @@ async def test_work_ends_with_whoever_waits_for_it() -> None:
     with pytest.raises(asyncio.CancelledError):
         await waiting
     assert ended.is_set()
+
+
+async def test_failure_of_work_that_was_cancelled_is_not_logged() -> None:
+    """As when a connection is lost while whoever waits for it leaves."""
+    logged: list[str] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _loop, context: logged.append(context["message"]))
+
+    async def fails() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            raise OSError("lost")
+
+    waiting = asyncio.create_task(in_time(fails(), 60))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    waiting.cancel()
+    await asyncio.wait([waiting])
+    assert waiting.cancelled()
+    del waiting
+    gc.collect()
+    assert logged == []
 
 
 async def taken(places: FairLimiter, owner: str, order: list[str]) -> None:
