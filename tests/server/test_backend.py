@@ -499,7 +499,8 @@ def test_a_client_that_leaves_is_noticed_behind_a_middleware(body: Any) -> None:
             connection.sendall(head.encode() + str(len(text)).encode() + b"\r\n\r\n" + text)
             wait_until(lambda: model.begun)
         wait_until(lambda: bool(model.ended))
-    assert model.ended == ["CancelledError"]
+    # it is cancelled, or closed if it has just yielded
+    assert model.ended in (["CancelledError"], ["GeneratorExit"])
 
 
 async def test_a_small_body_of_millions_of_values_is_refused_before_it_is_decoded() -> None:
