@@ -152,6 +152,16 @@ class FairLimiter:
             del self._waiters[owner]
 
 
+def _pass_on(worked: Future[T], done: asyncio.Future[T]) -> None:
+    """Have `done` end as the work of a thread did, unless nobody waits for it any more."""
+    if done.done():
+        return
+    if (error := worked.exception()) is not None:
+        done.set_exception(error)
+    else:
+        done.set_result(worked.result())
+
+
 class _Threads:
     """The threads of one event loop."""
 
@@ -180,12 +190,7 @@ class _Threads:
 
         def finish(worked: Future[T]) -> None:
             self.limiter.release(owner)
-            if done.done():
-                return
-            if (error := worked.exception()) is not None:
-                done.set_exception(error)
-            else:
-                done.set_result(worked.result())
+            _pass_on(worked, done)
 
         def report(worked: Future[T]) -> None:
             with suppress(RuntimeError):  # the loop is closed
@@ -261,12 +266,7 @@ async def wait_on_thread(work: Callable[[], T]) -> T:
 
     def finish() -> None:
         limiter.release(owner)
-        if done.done():
-            return
-        if (error := worked.exception()) is not None:
-            done.set_exception(error)
-        else:
-            done.set_result(worked.result())
+        _pass_on(worked, done)
 
     def run() -> None:
         try:

@@ -6,7 +6,7 @@ looked into.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from itertools import islice
 from typing import Any, Final, Literal, NamedTuple
 
@@ -245,30 +245,27 @@ def _may_be_object(schema: Schema) -> bool:
     return kind == "object" or (isinstance(kind, list) and "object" in kind)
 
 
-def _all_of(parts: Iterable[_Members]) -> _Members:
+def _all_of(parts: list[_Members]) -> _Members:
     """What holds where each of these does."""
-    properties: dict[str, list[Any]] = {}
-    required: dict[str, None] = {}
-    closed = False
-    for part in parts:
-        for name, schema in part.properties.items():
-            properties.setdefault(name, []).append(schema)
-        required |= part.required
-        closed = closed or part.closed
-    return _Members({name: _joined("allOf", each) for name, each in properties.items()}, required, closed)
+    required = {name: None for part in parts for name in part.required}
+    return _Members(_properties(parts, "allOf"), required, any(part.closed for part in parts))
 
 
 def _any_of(parts: list[_Members]) -> _Members:
     """What holds where any of these does."""
     if not parts:
         return _ANY_MEMBERS
-    properties: dict[str, list[Any]] = {}
+    required = {name: None for name in parts[0].required if all(name in each.required for each in parts)}
+    return _Members(_properties(parts, "anyOf"), required, all(part.closed for part in parts))
+
+
+def _properties(parts: list[_Members], keyword: str) -> dict[str, Any]:
+    """Those of all parts; the schemas of one that several have are joined."""
+    schemas: dict[str, list[Any]] = {}
     for part in parts:
         for name, schema in part.properties.items():
-            properties.setdefault(name, []).append(schema)
-    required = {name: None for name in parts[0].required if all(name in each.required for each in parts)}
-    closed = all(part.closed for part in parts)
-    return _Members({name: _joined("anyOf", each) for name, each in properties.items()}, required, closed)
+            schemas.setdefault(name, []).append(schema)
+    return {name: _joined(keyword, each) for name, each in schemas.items()}
 
 
 def _joined(keyword: str, schemas: list[Any]) -> Any:
