@@ -9,17 +9,19 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, NamedTuple
 
+from msgspec import Struct
 from websockets.asyncio.client import connect
 from websockets.exceptions import WebSocketException
 
 from openresponses_bridge.conformance import StreamValidator
-from openresponses_bridge.sse import SSEDecoder
+from openresponses_bridge.sse import Frame, SSEDecoder, is_done
 from tests.load.model import Said
-from tests.load.wire import Broken, asked
+from tests.load.wire import TIMEOUT, Broken, Connections
 from tests.support.serving import output_text
 
 _TERMINAL: Final = frozenset({"completed", "failed", "incomplete", "cancelled"})
-_POLL: Final = 0.25  # seconds between two looks at a background response
+_POLL: Final = 1.0  # seconds between two looks at a background response
+_AGAIN: Final = 0.25  # seconds until a client whose connection broke continues
 _TRIES: Final = 40  # of what a client does again when its connection breaks
 
 
@@ -39,46 +41,67 @@ class Result(NamedTuple):
 class Place(NamedTuple):
     """Where to ask; `sealed` are compactions that clients have kept."""
 
-    port: int
+    connections: Connections
     chance: random.Random
     sealed: list[dict[str, Any]]
 
 
-Client = Callable[[Place, Said], Awaitable[Result]]
+class Recording(Struct, frozen=True):
+    """What came of one response's events, to be judged later: `parts` is what each connection brought,
+    frames or, of a WebSocket, one event each. `first` is seconds to the first of it; `is_whole` says that the
+    last connection's answer ended, `has_left` that the client did."""
+
+    said: Said
+    parts: list[bytes]
+    first: float = 0.0
+    is_whole: bool = False
+    has_left: bool = False
+    is_stored: bool = False
+    is_framed: bool = True
+
+    def judged(self) -> Result:
+        """By the validator, and by the text."""
+        validator = StreamValidator()
+        position = Position()
+        for part in self.parts:
+            if self.is_framed:
+                for frame in SSEDecoder().feed(part):
+                    validator.feed_frame(frame)
+                    position.read_frame(frame)
+            else:
+                validator.feed(part)
+                position.read(part)
+        if position.status:
+            validator.close()
+        wrong = "; ".join(map(str, validator.violations[:3]))
+        text = "".join(position.text)
+        if not wrong and position.status:
+            wrong = misreported(position.status, text, self.said)
+        outcome = position.status or ("left" if self.has_left else "broken")
+        stored = self.is_stored and bool(position.status)
+        return Result(outcome, self.first, wrong, position.response_id, text, stored)
 
 
-class Events:
-    """The events of one response, checked as they come."""
+Client = Callable[[Place, Said], Awaitable[Result | Recording]]
 
-    def __init__(self, text_of: Said) -> None:
-        self._said = text_of
-        self._frames = SSEDecoder()
-        self._validator = StreamValidator()
-        self._begun = time.monotonic()
+
+class Position:
+    """How far events have come."""
+
+    def __init__(self) -> None:
         self.text: list[str] = []
-        self.first = 0.0
         self.last = -1
         self.response_id = ""
         self.status = ""
 
-    def feed(self, data: bytes) -> None:
-        """Bytes of a stream."""
-        for frame in self._frames.feed(data):
-            self._validator.feed_frame(frame)
-            if frame.data != b"[DONE]":
-                self._read(json.loads(frame.data))
+    def read_frame(self, frame: Frame) -> None:
+        """The next frame."""
+        if not is_done(frame):
+            self.read(frame.data)
 
-    def feed_event(self, data: str) -> None:
-        """One event of a WebSocket."""
-        self._validator.feed(data)
-        self._read(json.loads(data))
-
-    def cut(self) -> None:
-        """What follows comes over another connection."""
-        self._frames = SSEDecoder()
-
-    def _read(self, event: dict[str, Any]) -> None:
-        self.first = self.first or time.monotonic() - self._begun
+    def read(self, data: bytes) -> None:
+        """The next event."""
+        event = json.loads(data)
         self.last = event.get("sequence_number", self.last)
         if event["type"] == "response.output_text.delta":
             self.text.append(event["delta"])
@@ -88,19 +111,53 @@ class Events:
             if response["status"] in _TERMINAL:
                 self.status = response["status"]
 
-    def result(self) -> Result:
-        """After the end."""
-        if self.status:
-            self._validator.close()
-        wrong = "; ".join(map(str, self._validator.violations[:3]))
-        text = "".join(self.text)
-        if not wrong and self.status:
-            wrong = misreported(self.status, text, self._said)
-        return Result(self.status or "broken", self.first, wrong, self.response_id, text)
 
-    def stored(self) -> Result:
-        """After the end, of a response that is stored."""
-        return self.result()._replace(is_stored=bool(self.status))
+class Recorder:
+    """Takes the events of one response as they come. They are judged when the load is over: during it that
+    would take the server a third of what all clients take."""
+
+    def __init__(self, said: Said, *, is_stored: bool = False, is_framed: bool = True) -> None:
+        self._said = said
+        self._is_stored = is_stored
+        self._is_framed = is_framed
+        self._begun = time.monotonic()
+        self._before: list[bytes] = []
+        self._pieces: list[bytes] = []
+        self.first = 0.0
+        self.count = 0
+
+    def feed(self, data: bytes) -> None:
+        """Bytes of a stream."""
+        self.first = self.first or time.monotonic() - self._begun
+        self.count += data.count(b"\n\n")
+        self._pieces.append(data)
+
+    def feed_event(self, data: bytes) -> None:
+        """One event of a WebSocket."""
+        self.feed(data)
+        self.cut()
+
+    def cut(self) -> None:
+        """What follows comes over another connection."""
+        if self._pieces:
+            self._before.append(b"".join(self._pieces))
+            self._pieces = []
+
+    def position(self) -> Position:
+        """How far the frames have come."""
+        self.cut()
+        found = Position()
+        for part in self._before:
+            for frame in SSEDecoder().feed(part):
+                found.read_frame(frame)
+        return found
+
+    def recording(self, *, is_whole: bool = False, has_left: bool = False) -> Recording:
+        """After the end."""
+        self.cut()
+        return Recording(
+            self._said, self._before, self.first, is_whole, has_left, self._is_stored, self._is_framed
+        )
 
 
 def misreported(status: str, text: str, said: Said) -> str:
@@ -120,30 +177,28 @@ def _responses(said: Said, **more: Any) -> dict[str, Any]:
     return {"model": "said", "input": said.request, **more}
 
 
-async def stream(place: Place, said: Said) -> Result:
+async def stream(place: Place, said: Said) -> Result | Recording:
     """A stored stream, read to its end."""
     return await _streamed(place, said, store=True)
 
 
-async def unstored(place: Place, said: Said) -> Result:
+async def unstored(place: Place, said: Said) -> Result | Recording:
     """A stream that is not stored."""
     return await _streamed(place, said, store=False)
 
 
-async def _streamed(place: Place, said: Said, **more: Any) -> Result:
-    events = Events(said)
+async def _streamed(place: Place, said: Said, *, store: bool) -> Result | Recording:
+    recorder = Recorder(said, is_stored=store)
+    body = _responses(said, stream=True, store=store)
     try:
-        async with asked(
-            place.port, "POST", "/v1/responses", _responses(said, stream=True, **more)
-        ) as answer:
+        async with place.connections.asked("POST", "/v1/responses", body) as answer:
             if answer.status != 200:
                 return _refused(answer.status)
             async for data in answer.pieces():
-                events.feed(data)
+                recorder.feed(data)
     except Broken:
-        if more["store"] and events.response_id:
-            return await _resumed(place, events)
-    return events.stored() if more["store"] else events.result()
+        return await _resumed(place, recorder) if store else recorder.recording()
+    return recorder.recording(is_whole=True)
 
 
 def _refused(status: int) -> Result:
@@ -151,49 +206,49 @@ def _refused(status: int) -> Result:
     return Result(f"refused {status}", wrong=wrong)
 
 
-async def _resumed(place: Place, events: Events) -> Result:
+async def _resumed(place: Place, recorder: Recorder) -> Result | Recording:
     """Continue at the event after the last, as often as that breaks."""
     for _ in range(_TRIES):
-        events.cut()
-        path = f"/v1/responses/{events.response_id}?stream=true&starting_after={events.last}"
+        found = recorder.position()
+        if found.status or not found.response_id:
+            break
+        path = f"/v1/responses/{found.response_id}?stream=true&starting_after={found.last}"
         try:
-            async with asked(place.port, "GET", path) as answer:
+            async with place.connections.asked("GET", path) as answer:
                 if answer.status == 200:
                     async for data in answer.pieces():
-                        events.feed(data)
-                    return events.stored()
+                        recorder.feed(data)
+                    return recorder.recording(is_whole=True)
                 if answer.status == 404:
-                    return Result("lost", events.first, "a response that was begun is not there")
+                    return Result("lost", recorder.first, "a response that was begun is not there")
         except Broken:
             pass
-        await asyncio.sleep(_POLL)
-    return events.result()
+        await asyncio.sleep(_AGAIN)
+    return recorder.recording()
 
 
-async def resume(place: Place, said: Said) -> Result:
+async def resume(place: Place, said: Said) -> Result | Recording:
     """A stored stream that the client leaves after some events, and continues."""
-    events = Events(said)
+    recorder = Recorder(said, is_stored=True)
     after = place.chance.randrange(1, said.length + 3)
+    body = _responses(said, stream=True, store=True, background=place.chance.random() < 0.5)
     try:
-        body = _responses(said, stream=True, store=True, background=place.chance.random() < 0.5)
-        async with asked(place.port, "POST", "/v1/responses", body) as answer:
+        async with place.connections.asked("POST", "/v1/responses", body) as answer:
             if answer.status != 200:
                 return _refused(answer.status)
             async for data in answer.pieces():
-                events.feed(data)
-                if events.last >= after and events.response_id:
+                recorder.feed(data)
+                if recorder.count > after:
                     break
     except Broken:
         pass
-    if events.status or not events.response_id:
-        return events.stored()
-    return await _resumed(place, events)
+    return await _resumed(place, recorder)
 
 
 async def whole(place: Place, said: Said) -> Result:
     """An answer in one piece."""
     begun = time.monotonic()
-    async with asked(place.port, "POST", "/v1/responses", _responses(said)) as answer:
+    async with place.connections.asked("POST", "/v1/responses", _responses(said)) as answer:
         response = await answer.json()
         if answer.status != 200:
             return _refused(answer.status)
@@ -204,14 +259,14 @@ async def sealed(place: Place, said: Said) -> Result:
     """A turn behind a sealed compaction: a new one, or one that was made at any time before."""
     begun = time.monotonic()
     if not place.sealed or place.chance.random() < 0.5:
-        async with asked(place.port, "POST", "/v1/responses/compact", _responses(said)) as answer:
+        async with place.connections.asked("POST", "/v1/responses/compact", _responses(said)) as answer:
             compacted = await answer.json()
             if answer.status != 200:
                 return _refused(answer.status)
         place.sealed.append(compacted["output"][-1])
     behind = [place.chance.choice(place.sealed), {"role": "user", "content": said.request}]
     body = _responses(said, store=False) | {"input": behind}
-    async with asked(place.port, "POST", "/v1/responses", body) as answer:
+    async with place.connections.asked("POST", "/v1/responses", body) as answer:
         response = await answer.json()
         if answer.status != 200:
             return _refused(answer.status)
@@ -221,7 +276,7 @@ async def sealed(place: Place, said: Said) -> Result:
 async def _queued(place: Place, said: Said) -> Result:
     """A response in the background, as it was queued, or its refusal."""
     begun = time.monotonic()
-    async with asked(place.port, "POST", "/v1/responses", _responses(said, background=True)) as answer:
+    async with place.connections.asked("POST", "/v1/responses", _responses(said, background=True)) as answer:
         response = await answer.json()
         if answer.status != 200:
             return _refused(answer.status)
@@ -239,7 +294,7 @@ async def _polled(place: Place, said: Said, queued: Result) -> Result:
     until = time.monotonic() + 60 + said.length * said.pause / 1000
     while time.monotonic() < until:
         try:
-            async with asked(place.port, "GET", f"/v1/responses/{response_id}") as answer:
+            async with place.connections.asked("GET", f"/v1/responses/{response_id}") as answer:
                 response = await answer.json()
                 if answer.status == 404:
                     return Result("lost", first, "a response that was begun is not there", response_id)
@@ -258,50 +313,51 @@ async def cancel(place: Place, said: Said) -> Result:
         return queued
     await asyncio.sleep(place.chance.uniform(0.0, said.length * said.pause / 1000))
     try:
-        async with asked(place.port, "POST", f"/v1/responses/{queued.response_id}/cancel") as answer:
+        async with place.connections.asked("POST", f"/v1/responses/{queued.response_id}/cancel") as answer:
             await answer.body()
     except Broken:
         pass
     return await _polled(place, said, queued)
 
 
-async def leave(place: Place, said: Said) -> Result:
+async def leave(place: Place, said: Said) -> Result | Recording:
     """A stream that is not stored, of which the client leaves at any point."""
-    events = Events(said)
+    recorder = Recorder(said)
     after = place.chance.randrange(said.length + 3)
     body = _responses(said, stream=True, store=False)
-    async with asked(place.port, "POST", "/v1/responses", body) as answer:
+    async with place.connections.asked("POST", "/v1/responses", body) as answer:
         if answer.status != 200:
             return _refused(answer.status)
         async for data in answer.pieces():
-            events.feed(data)
-            if events.last >= after:
+            recorder.feed(data)
+            if recorder.count > after:
                 break
-    found = events.result()
-    return found if events.status else found._replace(outcome="left")
+    return recorder.recording(has_left=True)
 
 
-async def websocket(place: Place, said: Said) -> Result:
+async def websocket(place: Place, said: Said) -> Result | Recording:
     """A turn over a WebSocket."""
-    events = Events(said)
+    recorder = Recorder(said, is_framed=False)
     try:
         async with connect(
-            f"ws://127.0.0.1:{place.port}/v1/responses",
+            f"ws://127.0.0.1:{place.connections.port}/v1/responses",
             additional_headers={"authorization": "Bearer load"},
             compression=None,
             open_timeout=60,
             close_timeout=1,
+            ping_interval=None,
         ) as socket:
             await socket.send(json.dumps({"type": "response.create", **_responses(said, store=False)}))
-            while not events.status:
-                message = await asyncio.wait_for(socket.recv(decode=True), 60)
+            while True:
+                message = await asyncio.wait_for(socket.recv(decode=False), TIMEOUT)
                 event = json.loads(message)
                 if event["type"] == "error":
                     return Result(f"refused {event.get('status')}")
-                events.feed_event(str(message))
+                recorder.feed_event(message)
+                if event["type"].removeprefix("response.") in _TERMINAL:
+                    return recorder.recording(is_whole=True)
     except (WebSocketException, OSError):
-        pass
-    return events.result()
+        return recorder.recording()
 
 
 async def chat(place: Place, said: Said) -> Result:
@@ -350,7 +406,7 @@ async def vscode(place: Place, said: Said) -> Result:
     ends: list[str] = []
     begun, first, rest = time.monotonic(), 0.0, b""
     try:
-        async with asked(place.port, "POST", "/vscode/v1/chat?errors=line", body) as answer:
+        async with place.connections.asked("POST", "/vscode/v1/chat?errors=line", body) as answer:
             if answer.status != 200:
                 return _refused(answer.status)
             async for data in answer.pieces():
@@ -383,7 +439,7 @@ async def _other(
     frames = SSEDecoder()
     begun, first = time.monotonic(), 0.0
     try:
-        async with asked(place.port, "POST", path, body) as answer:
+        async with place.connections.asked("POST", path, body) as answer:
             if answer.status != 200:
                 return _refused(answer.status)
             async for data in answer.pieces():
@@ -420,7 +476,7 @@ KINDS: Final[dict[str, Client]] = {
 }
 
 
-async def run(kind: str, place: Place, said: Said) -> Result:
+async def run(kind: str, place: Place, said: Said) -> Result | Recording:
     """One request of this kind; what breaks at its beginning is `broken`."""
     try:
         return await KINDS[kind](place, said)

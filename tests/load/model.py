@@ -9,16 +9,18 @@ import asyncio
 import json
 import re
 import sys
-from contextlib import suppress
-from typing import Final, NamedTuple
+from collections.abc import Iterator
+from typing import Any, Final, NamedTuple
 
 import uvloop
 
-from tests.support.upstream import chunk, frame
+from tests.support.upstream import DONE, chunk, frame
 
 _ASKED: Final = re.compile(r"say (\d{1,9}) (\d{1,6}) (\d{1,6})")
 _LENGTH: Final = re.compile(rb"(?i)content-length: (\d{1,9})")
 _HEAD: Final = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
+_MARK: Final = "-"
+_BEFORE_TOKEN, _AFTER_TOKEN = chunk(content=_MARK).split(f'"{_MARK}"'.encode())
 
 
 class Said(NamedTuple):
@@ -43,47 +45,75 @@ class Said(NamedTuple):
         return "".join(self.tokens())
 
 
-def said(body: bytes) -> Said:
-    """What a request asks for, by its last words that ask. Raises ValueError."""
-    found = _ASKED.findall(json.dumps(json.loads(body)["messages"]))
+def said(body: dict[str, object]) -> Said:
+    """What a request asks for, by its last words that ask. Raises ValueError and LookupError."""
+    found = _ASKED.findall(json.dumps(body["messages"]))
     if not found:
         raise ValueError("nothing to say")
     return Said(*map(int, found[-1]))
 
 
-async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Answer one request after the other."""
-    with suppress(OSError, RuntimeError, asyncio.IncompleteReadError):  # uvloop's, of a closed transport
-        while True:
-            head = await reader.readuntil(b"\r\n\r\n")
-            length = _LENGTH.search(head)
-            body = await reader.readexactly(int(length[1]) if length else 0)
-            try:
-                asked = said(body)
-            except (ValueError, LookupError):
-                writer.write(_whole(400, b'{"error":{"message":"what?","type":"invalid_request_error"}}'))
-                continue
-            if json.loads(body).get("stream"):
-                await _stream(asked, writer)
-            else:
-                await asyncio.sleep(asked.length * asked.pause / 1000)
-                writer.write(_whole(200, _completion(asked)))
-            await writer.drain()
-    writer.close()
+class Connection(asyncio.Protocol):
+    """Answers one request after the other."""
 
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._received = b""
+        self._timer: asyncio.TimerHandle | None = None
 
-async def _stream(asked: Said, writer: asyncio.StreamWriter) -> None:
-    loop = asyncio.get_running_loop()
-    writer.write(_HEAD + _piece(chunk(role="assistant", content="")))
-    begun = loop.time()
-    for number, token in enumerate(asked.tokens()):
+    def connection_made(self, transport: Any) -> None:
+        """Whom to answer."""
+        self._transport: asyncio.Transport = transport
+
+    def connection_lost(self, _error: Exception | None) -> None:
+        """Say nothing more."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def data_received(self, data: bytes) -> None:
+        """Answer the request once it is whole."""
+        self._received += data
+        head, found, rest = self._received.partition(b"\r\n\r\n")
+        length = _LENGTH.search(head)
+        size = int(length[1]) if length else 0
+        if not found or len(rest) < size:
+            return
+        self._received = rest[size:]
+        try:
+            body = json.loads(rest[:size])
+            asked = said(body)
+        except (ValueError, LookupError):
+            self._write(_whole(400, b'{"error":{"message":"what?","type":"invalid_request_error"}}'))
+            return
+        if body.get("stream"):
+            self._begin(asked)
+        else:
+            whole = _whole(200, _completion(asked))
+            self._timer = self._loop.call_later(asked.length * asked.pause / 1000, self._write, whole)
+
+    def _write(self, data: bytes) -> None:
+        if not self._transport.is_closing():
+            self._transport.write(data)
+
+    def _begin(self, asked: Said) -> None:
+        pieces = [_piece(_BEFORE_TOKEN + b'"%b"' % token.encode() + _AFTER_TOKEN) for token in asked.tokens()]
+        end = chunk("stop") + frame(choices=[], usage=_usage(asked)) + DONE
+        pieces[-1] += _piece(end) + b"0\r\n\r\n"
+        self._write(_HEAD + _piece(chunk(role="assistant", content="")))
         if asked.pause:
-            await asyncio.sleep(begun + (number + 1) * asked.pause / 1000 - loop.time())
-        writer.write(_piece(chunk(content=token)))
-        await writer.drain()
-    writer.write(
-        _piece(chunk("stop") + frame(choices=[], usage=_usage(asked)) + b"data: [DONE]\n\n") + b"0\r\n\r\n"
-    )
+            self._continue(iter(pieces), self._loop.time(), asked.pause / 1000)
+        else:
+            self._write(b"".join(pieces))
+
+    def _continue(self, pieces: Iterator[bytes], before: float, pause: float) -> None:
+        """Write the next of the pieces so long after the one `before`, and all that follow."""
+        if (piece := next(pieces, None)) is not None:
+            at = before + pause
+            self._timer = self._loop.call_at(at, self._write_one, piece, pieces, at, pause)
+
+    def _write_one(self, piece: bytes, pieces: Iterator[bytes], at: float, pause: float) -> None:
+        self._write(piece)
+        self._continue(pieces, at, pause)
 
 
 def _usage(asked: Said) -> dict[str, int]:
@@ -107,7 +137,8 @@ def _whole(status: int, body: bytes) -> bytes:
 
 
 async def _main() -> None:
-    server = await asyncio.start_server(serve, "127.0.0.1", 0, backlog=4096)
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(Connection, "127.0.0.1", 0, backlog=4096)
     print(server.sockets[0].getsockname()[1], flush=True)
     await server.serve_forever()
 

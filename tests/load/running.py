@@ -8,14 +8,16 @@ import random
 import tempfile
 import time
 from collections import Counter
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from statistics import median
-from typing import Any, Final, NamedTuple
+from typing import Any, BinaryIO, Final, NamedTuple
 
+import msgspec
 import psycopg
 import redis
+from msgspec import Struct
 
 from tests.load import clients
 from tests.load.model import Said
@@ -23,7 +25,7 @@ from tests.load.report import ANYTIME, Asked, Report
 from tests.load.returning import Standing, differences, held, stored
 from tests.load.scene import CORRUPTS, FAULTS, Scene, standing
 from tests.load.watch import watching
-from tests.load.wire import Broken, asked
+from tests.load.wire import Broken, Connections
 from tests.support.serving import output_text
 
 _RAMP: Final = 20.0  # seconds in which the open streams begin
@@ -36,10 +38,12 @@ _LOOKED_AT: Final = 5_000  # stored responses that are looked at after all
 async def run(given: Asked) -> Report:
     """Start all, lean on it, and look at what is left."""
     report = Report(given)
-    with tempfile.TemporaryDirectory(prefix="orb-load-") as name:
-        folder = Path(name)
+    with ExitStack() as kept:
+        folder = Path(kept.enter_context(tempfile.TemporaryDirectory(prefix="orb-load-")))
         async with standing(given.workers, folder, faults=given.every is not None) as scene:
-            load = _Load(given, report, scene.port)
+            connections = Connections(scene.port, keeps=given.every is None)
+            recordings = kept.enter_context((folder / "recordings").open("w+b"))
+            load = _Load(given, report, connections, Recordings(recordings))
             await load.when_idle()
             report.start = await _until_returned(scene, {})
             begun, spent = time.monotonic(), time.process_time()
@@ -54,6 +58,7 @@ async def run(given: Asked) -> Report:
                     await load.run()
                 report.seconds = time.monotonic() - begun
                 report.cpu = {**found.cpu, "the clients and proxies": time.process_time() - spent}
+                await asyncio.to_thread(load.judge)
                 await load.look_again()
                 report.end = await _until_returned(scene, report.start)
             report.samples = found.samples
@@ -138,13 +143,42 @@ class _Acknowledged(NamedTuple):
     text: str
 
 
+class _Recorded(Struct, frozen=True):
+    """What came, and during which fault, of a request of this kind."""
+
+    fault: str
+    kind: str
+    recording: clients.Recording
+
+
+class Recordings:
+    """What came of requests until it is judged, in a file, since it is more than should be held."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+
+    def add(self, recorded: _Recorded) -> None:
+        """Keep it."""
+        data = msgspec.msgpack.encode(recorded)
+        self._file.write(len(data).to_bytes(4, "big") + data)
+
+    def __iter__(self) -> Iterator[_Recorded]:
+        """All of them."""
+        self._file.seek(0)
+        while size := self._file.read(4):
+            yield msgspec.msgpack.decode(self._file.read(int.from_bytes(size, "big")), type=_Recorded)
+
+
 class _Load:
     """The clients. A request counts for the fault that was on at any time of it."""
 
-    def __init__(self, given: Asked, report: Report, port: int) -> None:
+    def __init__(
+        self, given: Asked, report: Report, connections: Connections, recordings: Recordings
+    ) -> None:
         self._given = given
         self._report = report
-        self._port = port
+        self._connections = connections
+        self._recordings = recordings
         self._chance = random.Random(f"load {given.seed}")
         self._number = 0
         self._stored: dict[str, _Acknowledged] = {}
@@ -159,6 +193,8 @@ class _Load:
             firsts = []
             for _ in range(_IDLE):
                 found = await clients.run(kind, self._place(), self._said(5, 10))
+                if isinstance(found, clients.Recording):
+                    found = found.judged()
                 if found.wrong:
                     self._report.wrong[f"{kind}, idle: {found.wrong}"] += 1
                 firsts.append(found.first)
@@ -200,11 +236,24 @@ class _Load:
         fault = self.fault
         found = await clients.run(kind, self._place(), said)
         fault = fault if fault != ANYTIME else self.fault
+        if isinstance(found, clients.Recording):
+            self._recordings.add(_Recorded(fault, kind, found))
+            has_failed = not (found.is_whole or found.has_left)
+        else:
+            self._add(fault, kind, found)
+            has_failed = found.outcome == "broken" or found.outcome.startswith("refused")
+        if has_failed:
+            await asyncio.sleep(0.5)
+
+    def _add(self, fault: str, kind: str, found: clients.Result) -> None:
         self._report.add(fault, kind, found, corrupted=fault == CORRUPTS)
         if found.is_stored:
             self._stored[found.response_id] = _Acknowledged(found.outcome, found.text)
-        if found.outcome == "broken" or found.outcome.startswith("refused"):
-            await asyncio.sleep(0.5)
+
+    def judge(self) -> None:
+        """Judge all that was recorded."""
+        for each in self._recordings:
+            self._add(each.fault, each.kind, each.recording.judged())
 
     async def look_again(self) -> None:
         """Everything that a client was sent the end of is there afterwards, as it was."""
@@ -220,7 +269,8 @@ class _Load:
         """What there is of a stored response; None if there is nothing, or nobody says so."""
         for _ in range(20):
             with suppress(Broken):
-                async with asked(self._port, "GET", f"/v1/responses/{response_id}") as answer:
+                path = f"/v1/responses/{response_id}"
+                async with self._connections.asked("GET", path) as answer:
                     body = await answer.json()
                     if answer.status == 200:
                         return _Acknowledged(body["status"], output_text(body))
@@ -234,7 +284,7 @@ class _Load:
         return Said(self._number, count, pause)
 
     def _place(self) -> clients.Place:
-        return clients.Place(self._port, random.Random(self._chance.random()), self._sealed)
+        return clients.Place(self._connections, random.Random(self._chance.random()), self._sealed)
 
 
 def _shown(there: _Acknowledged | None, seen: _Acknowledged) -> str:

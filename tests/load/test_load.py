@@ -21,6 +21,7 @@ from tests.load.returning import TOLERATED, Standing, differences
 from tests.load.running import run
 from tests.load.scene import FAULTS, clock_of, set_clock
 from tests.load.watch import cpu_seconds, tree, watching
+from tests.load.wire import Connections
 from tests.support.listening import listening
 from tests.support.shared import REPOSITORY
 
@@ -197,9 +198,10 @@ def test_what_an_answer_misreports_is_found(status: str, text: str, wrong: str) 
 async def test_a_client_says_when_nothing_answers() -> None:
     async with listening(echo) as port:
         pass
-    place = clients.Place(port, random.Random(1), [])
+    place = clients.Place(Connections(port, keeps=True), random.Random(1), [])
     for kind in clients.KINDS:
-        assert (await clients.run(kind, place, Said(1, 2, 0))).outcome == "broken"
+        found = await clients.run(kind, place, Said(1, 2, 0))
+        assert (found.judged() if isinstance(found, clients.Recording) else found).outcome == "broken"
 
 
 async def test_the_commands_of_the_page_can_be_given() -> None:

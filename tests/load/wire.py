@@ -1,33 +1,71 @@
-"""HTTP as the clients of a load speak it: one request a connection, read as it arrives."""
+"""HTTP as the clients of a load speak it: answers are read as they arrive, and connections kept."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
 import httptools
 
-_READ: Final = 65_536
 TIMEOUT: Final = 60.0
 """Seconds in which something has to arrive."""
+_KEPT: Final = 5.0  # seconds that a connection is kept, as SDKs do
 
 
 class Broken(Exception):
     """The connection ended before the answer did."""
 
 
-class Answer:
-    """The head of an answer, and its body as it arrives."""
+class Connection(asyncio.Protocol):
+    """A connection for one request after the other, and the answer to the last."""
 
-    def __init__(self, reader: asyncio.StreamReader) -> None:
-        self._reader = reader
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._ended: str | None = None
+        self._waiter: asyncio.Future[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self.kept_at = 0.0
+        self._begin()
+
+    def _begin(self) -> None:
         self._parser = httptools.HttpResponseParser(self)
         self._pieces: list[bytes] = []
-        self._has_head = self._complete = False
+        self._has_head = self._complete = self._may_be_kept = False
+        self._arrived_at = self._loop.time()
         self.headers: dict[str, str] = {}
+
+    # --- from the transport
+
+    def connection_made(self, transport: Any) -> None:
+        """Write to it."""
+        self._transport: asyncio.Transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        """A part of the answer."""
+        self._arrived_at = self._loop.time()
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserError as error:
+            self._end(type(error).__name__)
+        self._wake()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """Nothing more will arrive."""
+        self._end("closed" if error is None else type(error).__name__)
+
+    def _end(self, why: str) -> None:
+        self._ended = self._ended or why
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    # --- from the parser
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """One field of the head."""
@@ -44,27 +82,37 @@ class Answer:
     def on_message_complete(self) -> None:
         """The answer has arrived."""
         self._complete = True
+        self._may_be_kept = self._parser.should_keep_alive()
+
+    # --- to clients
 
     @property
     def status(self) -> int:
-        """Its status."""
+        """That of the answer."""
         found: int = self._parser.get_status_code()
         return found
 
-    async def head(self) -> None:
-        """Read until the head is there. Raises Broken."""
+    @property
+    def can_be_kept(self) -> bool:
+        """Whether another request may follow."""
+        return self._may_be_kept and self._ended is None
+
+    async def send(self, request: bytes) -> None:
+        """Send it, and read the head of its answer. Raises Broken and TimeoutError."""
+        self._begin()
+        self._transport.write(request)
         while not self._has_head:
-            await self._feed()
+            await self._wait()
 
     async def pieces(self) -> AsyncIterator[bytes]:
-        """The body. Raises Broken if it is cut."""
+        """The body. Raises Broken if it is cut, and TimeoutError."""
         while True:
             taken, self._pieces = self._pieces, []
             for piece in taken:
                 yield piece
             if self._complete:
                 return
-            await self._feed()
+            await self._wait()
 
     async def body(self) -> bytes:
         """All of the body."""
@@ -77,37 +125,80 @@ class Answer:
         except ValueError as error:
             raise Broken("no JSON") from error
 
-    async def _feed(self) -> None:
+    def close(self) -> None:
+        """Leave."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._transport.abort()
+
+    async def _wait(self) -> None:
+        """Until something arrives, or nothing will."""
+        if self._ended is not None:
+            raise Broken(self._ended)
+        if self._timer is None:
+            self._timer = self._loop.call_later(TIMEOUT, self._look)
+        self._waiter = self._loop.create_future()
+        await self._waiter
+
+    def _look(self) -> None:
+        """One timer for a whole answer: setting one for each wait would cost more than the wait."""
+        self._timer = None
+        left = self._arrived_at + TIMEOUT - self._loop.time()
+        if self._waiter is None or self._waiter.done():
+            return
+        if left > 0:
+            self._timer = self._loop.call_later(left, self._look)
+        else:
+            self._waiter.set_exception(TimeoutError())
+
+
+class Connections:
+    """The connections of clients to one port. With `keeps` those whose answer was read are used again."""
+
+    def __init__(self, port: int, *, keeps: bool) -> None:
+        self.port = port
+        self._keeps = keeps
+        self._kept: list[Connection] = []
+
+    @asynccontextmanager
+    async def asked(
+        self, method: str, path: str, body: Any = None, key: str = "load"
+    ) -> AsyncIterator[Connection]:
+        """The answer to a request, from its head on; leaving early leaves the server without its client.
+        Raises Broken when there is none, and TimeoutError."""
+        data = b"" if body is None else json.dumps(body).encode()
+        head = (
+            f"{method} {path} HTTP/1.1\r\nhost: 127.0.0.1:{self.port}\r\nauthorization: Bearer {key}\r\n"
+            f"content-type: application/json\r\nanthropic-version: 2023-06-01\r\n"
+            f"connection: {'keep-alive' if self._keeps else 'close'}\r\ncontent-length: {len(data)}\r\n\r\n"
+        )
+        connection = await self._connection()
         try:
-            async with asyncio.timeout(TIMEOUT):
-                data = await self._reader.read(_READ)
-            if not data:
-                raise Broken("closed")
-            self._parser.feed_data(data)
-        except (OSError, httptools.HttpParserError) as error:
+            await connection.send(head.encode() + data)
+            yield connection
+        finally:
+            if connection.can_be_kept:
+                connection.kept_at = time.monotonic()
+                self._kept.append(connection)
+            else:
+                connection.close()
+
+    async def _connection(self) -> Connection:
+        while self._kept:
+            connection = self._kept.pop()
+            if connection.can_be_kept and connection.kept_at + _KEPT > time.monotonic():
+                return connection
+            connection.close()
+        try:
+            loop = asyncio.get_running_loop()
+            _, made = await loop.create_connection(Connection, "127.0.0.1", self.port)
+        except OSError as error:
             raise Broken(type(error).__name__) from error
+        return made
 
 
 @asynccontextmanager
-async def asked(
-    port: int, method: str, path: str, body: Any = None, key: str = "load"
-) -> AsyncIterator[Answer]:
-    """The answer to a request, from its head on; leaving early leaves the server without its client. Raises
-    Broken when there is none."""
-    data = b"" if body is None else json.dumps(body).encode()
-    head = (
-        f"{method} {path} HTTP/1.1\r\nhost: 127.0.0.1:{port}\r\nauthorization: Bearer {key}\r\n"
-        f"content-type: application/json\r\nanthropic-version: 2023-06-01\r\nconnection: close\r\n"
-        f"content-length: {len(data)}\r\n\r\n"
-    )
-    try:
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    except OSError as error:
-        raise Broken(type(error).__name__) from error
-    try:
-        writer.write(head.encode() + data)
-        answer = Answer(reader)
-        await answer.head()
+async def asked(port: int, method: str, path: str, body: Any = None) -> AsyncIterator[Connection]:
+    """The answer to one request, as `Connections.asked`."""
+    async with Connections(port, keeps=False).asked(method, path, body) as answer:
         yield answer
-    finally:
-        writer.transport.abort()
