@@ -8,11 +8,11 @@ import subprocess
 import sys
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, TypeVar
 
-from sqlalchemy import URL, Connection, inspect, select, text
+from sqlalchemy import URL, CompoundSelect, Connection, Select, Update, inspect, select, text
 from sqlalchemy.exc import DBAPIError
 
 from openresponses_bridge.errors import WireError
@@ -20,8 +20,10 @@ from openresponses_bridge.protocol.codec import decode_json, encode
 from openresponses_server.isolated import isolated_command
 from openresponses_server.store.base import StoreError
 from openresponses_server.store.presence import Presence
+from openresponses_server.store.records import Row
 from openresponses_server.store.sql.failures import FAILURES, outdated, store_error
 from openresponses_server.store.sql.grouping import GroupedWrites
+from openresponses_server.store.sql.record_rows import input_of, row_in
 from openresponses_server.store.sql.sqlite_file import REVISION, VERSION_TABLE
 from openresponses_server.store.sql.tables import usable
 from openresponses_server.store.sql.writes import Write
@@ -29,6 +31,10 @@ from openresponses_server.store.sql.writes import Write
 T = TypeVar("T")
 W = TypeVar("W")
 Work = Callable[[Connection], T]
+Values = Mapping[str, Any]
+"""Parameters of a statement."""
+Record = tuple[Row, Sequence[bytes]]
+"""A response's row and the JSON of its input items."""
 
 TIMEOUT: Final = 10.0
 """Seconds to wait for a connection or a lock."""
@@ -67,6 +73,15 @@ class Database(ABC):
         """Run single statements, each by itself."""
         return await self._run(self._reading, work)
 
+    async def rows(self, statement: Select[Any] | CompoundSelect[Any], values: Values) -> list[Any]:
+        """The rows of a statement that is built once, named as their columns. Raises StoreError."""
+        return await self._run(partial(self._selecting, statement), values)
+
+    async def record(self, statement: Select[Any] | Update, values: Values) -> Record | None:
+        """The row of a response that a statement, built once, selects or changes and returns, with the JSON
+        of its input; None without one. Raises StoreError."""
+        return await self._run(partial(self._recording, statement), values)
+
     async def write(self, work: Work[T]) -> T:
         """Run one transaction: afterwards all of it is durable, or nothing is."""
         return await self._run(self._writing, work)
@@ -93,6 +108,16 @@ class Database(ABC):
 
     @abstractmethod
     async def _writing(self, work: Work[T]) -> T: ...
+
+    async def _selecting(self, statement: Select[Any] | CompoundSelect[Any], values: Values) -> list[Any]:
+        return await self._reading(lambda connection: list(connection.execute(statement, values)))
+
+    async def _recording(self, statement: Select[Any] | Update, values: Values) -> Record | None:
+        def work(connection: Connection) -> Record | None:
+            found = connection.execute(statement, values).one_or_none()
+            return None if found is None else (row_in(found), input_of(connection, found.id))
+
+        return await (self._reading(work) if isinstance(statement, Select) else self._writing(work))
 
     @abstractmethod
     async def _executing(self, writes: Sequence[Write]) -> list[bool]: ...

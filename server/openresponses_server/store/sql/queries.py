@@ -55,7 +55,6 @@ USE_ONCE: Final = text("INSERT INTO used_once (name, until) VALUES (:name, :unti
 """Literal, since the dialects' own inserts have this condition under different types."""
 EVICT_USED: Final = delete(used_once).where(used_once.c.until <= bindparam("now"))
 GET: Final = select(*responses.c).where(_OWNED, READABLE)
-GET_ANY: Final = select(*responses.c).where(_ID)
 _KEPT_FOR_OWNER: Final = responses.c.owner.in_(
     (bindparam("of_owner", type_=Text), literal(HIDDEN, Text) + bindparam("of_owner", type_=Text))
 )
@@ -69,7 +68,13 @@ INPUT: Final = (
 OWNER: Final = select(responses.c.owner, responses.c.lease_until).where(_ID)
 DELETE_OWN: Final = delete(responses).where(_OWNED)
 ENDED: Final = select(responses.c.id).where(_HELD, responses.c.lease_until.is_(None))
-ACQUIRE: Final = update(responses).where(_ID, _RUNNING).where(or_(_WAITS, _OVER))
+ACQUIRE: Final = (
+    update(responses)
+    .where(_ID, _RUNNING)
+    .where(or_(_WAITS, _OVER))
+    .values(lease_worker=bindparam("lease_worker"), lease_until=bindparam("lease_until"))
+    .returning(*responses.c)
+)
 
 
 def portions(ids: Iterable[T]) -> Iterator[list[T]]:

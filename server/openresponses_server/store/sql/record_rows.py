@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any, Final
 
 import structlog
@@ -16,13 +16,12 @@ from openresponses_server.store.sql import queries
 
 def row_in(found: Any) -> Row:
     """The columns that a query found."""
-    return Row(**found._mapping)
+    return Row(**found._asdict())
 
 
-def read_record(connection: Connection, row: Row) -> StoredResponse:
-    """The record with its input. Raises UnreadableRecord."""
-    found = connection.execute(queries.INPUT, {"of_id": row.id})
-    return record_of(row, found.scalars().all())
+def input_of(connection: Connection, response_id: str) -> Sequence[bytes]:
+    """The JSON of a response's input items."""
+    return connection.execute(queries.INPUT, {"of_id": response_id}).scalars().all()
 
 
 _log = structlog.get_logger(__name__)
@@ -37,34 +36,25 @@ def renew_leases(
     return connection.execute(statement, values).scalars().all()
 
 
-def acquire_run(connection: Connection, response_id: str, lease: Lease, now: float) -> StoredResponse | None:
-    """As `ResponseStore.acquire`."""
-    values = {"of_id": response_id, "now": now, "lease_worker": lease.worker, "lease_until": lease.until}
-    if not connection.execute(queries.ACQUIRE, values).rowcount:
-        return None
-    found = connection.execute(queries.GET_ANY, {"of_id": response_id})
-    return next(iter(_claimed(connection, found)), None)
-
-
 def claim_runs(
     connection: Connection, statement: Update, lease: Lease, most: int, **named: Any
 ) -> list[StoredResponse]:
     """Acquire the runs that the statement and `named` select."""
     values = {"most": most, "lease_worker": lease.worker, "lease_until": lease.until, **named}
-    return _claimed(connection, connection.execute(statement, values).all())
-
-
-def _claimed(connection: Connection, found: Iterable[Any]) -> list[StoredResponse]:
-    """The records just acquired. An unreadable one is ended, so that it neither blocks the others nor is
-    acquired again."""
     records = []
-    for row in map(row_in, found):
+    for row in map(row_in, connection.execute(statement, values).all()):
         try:
-            records.append(read_record(connection, row))
+            records.append(record_of(row, input_of(connection, row.id)))
         except UnreadableRecord as error:
-            connection.execute(queries.GIVE_UP, {"of_id": row.id})
-            _log.error("store.unreadable", response_id=row.id, code=error.code, cause=str(error.__cause__))
+            give_up(connection, error, row.id)
     return records
+
+
+def give_up(connection: Connection, error: UnreadableRecord, response_id: str) -> None:
+    """End a run that was acquired and can't be read, so that it neither blocks others nor is acquired
+    again."""
+    connection.execute(queries.GIVE_UP, {"of_id": response_id})
+    _log.error("store.unreadable", response_id=response_id, code=error.code, cause=str(error.__cause__))
 
 
 # A row of frames is one checkpoint, possibly a whole record; the part beyond one piece has rows of its own.

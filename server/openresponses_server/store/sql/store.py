@@ -27,11 +27,12 @@ from openresponses_server.store.base import (
     StoredResponse,
     StoredTurn,
     StoreError,
+    UnreadableRecord,
 )
 from openresponses_server.store.frames import Frames, Piece
 from openresponses_server.store.lookups import output_names
 from openresponses_server.store.presence import Presence
-from openresponses_server.store.records import HIDDEN, Row, can_be_id, input_rows, lease_of, row_of
+from openresponses_server.store.records import HIDDEN, Row, can_be_id, input_rows, lease_of, record_of, row_of
 from openresponses_server.store.sql import queries
 from openresponses_server.store.sql.conversation_rows import (
     SqlConversations,
@@ -45,12 +46,10 @@ from openresponses_server.store.sql.key_rows import SqlKeys
 from openresponses_server.store.sql.locations import is_sqlite, name_of
 from openresponses_server.store.sql.lookup_rows import SqlListing, find_items, read_page, turns_of
 from openresponses_server.store.sql.record_rows import (
-    acquire_run,
     claim_runs,
+    give_up,
     read_frames,
-    read_record,
     renew_leases,
-    row_in,
 )
 from openresponses_server.store.sql.usage_rows import SqlUsage
 from openresponses_server.store.sql.writes import RunChanges, Write, execute
@@ -140,18 +139,13 @@ class SqlStore:
     async def get(self, response_id: str, owner: str = "") -> StoredResponse | None:
         if not can_be_id(response_id):
             return None
-        values = self._read_by(response_id, owner)
-
-        def work(connection: Connection) -> StoredResponse | None:
-            row = connection.execute(queries.GET, values).one_or_none()
-            return None if row is None else read_record(connection, row_in(row))
-
-        return await self._database.read(work)
+        found = await self._database.record(queries.GET, self._read_by(response_id, owner))
+        return None if found is None else record_of(*found)
 
     async def standing(self, response_id: str, owner: str = "") -> ResponseProgress | None:
         if not can_be_id(response_id):
             return None
-        rows = await self._rows(queries.STANDING, self._read_by(response_id, owner))
+        rows = await self._database.rows(queries.STANDING, self._read_by(response_id, owner))
         return next(
             (ResponseProgress(row.id, row.owner, lease_of(row), row.last_sequence) for row in rows), None
         )
@@ -220,13 +214,19 @@ class SqlStore:
             ended = await self._database.write(work)
         if ended:
             return
-        if not await self._rows(queries.ENDED, {"of_id": response_id, "of_worker": worker}):
+        if not await self._database.rows(queries.ENDED, {"of_id": response_id, "of_worker": worker}):
             raise LeaseLost(response_id, worker)
 
     async def acquire(self, response_id: str, lease: Lease, now: float) -> StoredResponse | None:
         if not can_be_id(response_id):
             return None
-        return await self._database.write(partial(acquire_run, response_id=response_id, lease=lease, now=now))
+        values = {"of_id": response_id, "now": now, "lease_worker": lease.worker, "lease_until": lease.until}
+        found = await self._database.record(queries.ACQUIRE, values)
+        try:
+            return None if found is None else record_of(*found)
+        except UnreadableRecord as error:
+            await self._database.write(partial(give_up, error=error, response_id=response_id))
+            return None
 
     async def claim_orphans(
         self, lease: Lease, now: float, limit: int = 100, *, waiting: bool = True
@@ -253,30 +253,30 @@ class SqlStore:
         return self._database.presence(process, lease, self.name)
 
     async def waiting(self, owner: str, most: int) -> tuple[int, int]:
-        (found,) = await self._rows(queries.COUNT_WAITING, {"of_owner": owner, "most": most})
+        (found,) = await self._database.rows(queries.COUNT_WAITING, {"of_owner": owner, "most": most})
         return found.of_all, found.of_owner
 
     async def frames(self, response_id: str, owner: str = "", after: int = -1) -> AsyncIterator[Piece]:
         if can_be_id(response_id):
             whose = self._read_by(response_id, owner)
-            async for piece in read_frames(self._rows, whose, min(after, _HIGHEST)):
+            async for piece in read_frames(self._database.rows, whose, min(after, _HIGHEST)):
                 yield piece
 
     async def chain(self, response_id: str, owner: str = "") -> list[StoredTurn]:
         rows: Iterable[Any] = ()
         if can_be_id(response_id):
-            rows = await self._rows(queries.CHAIN, self._read_by(response_id, owner))
+            rows = await self._database.rows(queries.CHAIN, self._read_by(response_id, owner))
         return turns_of(response_id, rows)
 
     async def size(self, response_id: str, owner: str = "") -> int:
         if not can_be_id(response_id):
             return 0
-        ((size,),) = await self._rows(queries.SIZE, self._read_by(response_id, owner))
+        ((size,),) = await self._database.rows(queries.SIZE, self._read_by(response_id, owner))
         return int(size)
 
     async def stock(self) -> dict[str, int]:
         held: Counter[str] = Counter()
-        for owner, size in await self._rows(queries.STOCK, {}):
+        for owner, size in await self._database.rows(queries.STOCK, {}):
             held[owner.removeprefix(HIDDEN)] += int(size)
         return held
 
@@ -288,7 +288,7 @@ class SqlStore:
             found: set[str] = set()
             for some in queries.portions(filter(can_be_id, wanted)):
                 values = {"of_ids": some, "of_owner": owner, "at": self._clock()}
-                found.update(row.id for row in await self._rows(statement, values))
+                found.update(row.id for row in await self._database.rows(statement, values))
             gone |= set(wanted) - found
         return gone
 
@@ -340,17 +340,11 @@ class SqlStore:
         return total
 
     def export(self) -> AsyncIterator[bytes]:
-        return exported(self._rows)
+        return exported(self._database.rows)
 
     def _read_by(self, response_id: str, owner: str) -> dict[str, Any]:
         """The parameters of a look-up: the response, its owner, and the time."""
         return {"of_id": response_id, "of_owner": owner, "at": self._clock()}
-
-    async def _rows(self, statement: Any, values: dict[str, Any]) -> list[Any]:
-        def work(connection: Connection) -> list[Any]:
-            return list(connection.execute(statement, values).all())
-
-        return await self._database.read(work)
 
     def _changes(
         self, response_id: str, worker: str, response: Response | None, lease_until: float | None

@@ -8,7 +8,8 @@ one, nothing is written.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import cache
 from typing import Any, Final
 
 import msgspec
@@ -132,104 +133,141 @@ def _array(parameter: str, column: str) -> str:
     return f"%({parameter})s::{_TYPES[type(responses.c[column].type)]}[]"
 
 
-_CHANGED: Final = ("response", "status", "updated_at", "last_sequence", "lease_until")
+_CHANGES: Final = ("response", "status", "updated_at", "last_sequence", "lease_until")
 _HELD: Final = "responses.id = given.id AND lease_worker = given.worker AND responses.lease_until IS NOT NULL"
 
 # `held` is the row that was found, or those of several writes. Rows are locked in the order of their ids, as
 # by the renewal of leases: neither waits for the other then. Every part has the condition that selects a row,
 # since another transaction may have changed it meanwhile.
-_ONE_ADDED: Final = f"WITH held AS ({_insert('%({})s')} RETURNING id"
-_ONE_CHANGED: Final = f"WITH held AS ({_update('%({})s')} RETURNING id"
-_SEVERAL: Final = f"""WITH added AS (
+_ONE_ADDED: Final = f"held AS ({_insert('%({})s')} RETURNING id)"
+_ONE_CHANGED: Final = f"held AS ({_update('%({})s')} RETURNING id)"
+_ADDED: Final = f"""added AS (
   INSERT INTO responses ({", ".join(_COLUMNS)})
    SELECT * FROM unnest({", ".join(_array(name, name) for name in _COLUMNS)})
    ON CONFLICT (id) DO NOTHING RETURNING id
-), given AS (
+)"""
+_CHANGED: Final = f"""given AS (
   SELECT * FROM unnest(%(of_id)s::text[], %(of_worker)s::text[],
-   {", ".join(_array(f"new_{name}", name) for name in _CHANGED)})
-   AS given (id, worker, {", ".join(_CHANGED)})
+   {", ".join(_array(f"new_{name}", name) for name in _CHANGES)})
+   AS given (id, worker, {", ".join(_CHANGES)})
 ), locked AS (
   SELECT responses.id FROM responses JOIN given ON {_HELD} ORDER BY responses.id FOR UPDATE OF responses
 ), changed AS (
   UPDATE responses SET
-   {", ".join(f"{name} = coalesce(given.{name}, responses.{name})" for name in _CHANGED[:-1])},
+   {", ".join(f"{name} = coalesce(given.{name}, responses.{name})" for name in _CHANGES[:-1])},
    lease_until = given.lease_until
    FROM given JOIN locked USING (id) WHERE {_HELD} RETURNING responses.id
-), held AS (
-  SELECT id FROM added UNION ALL SELECT id FROM changed"""
-_REST: Final = f"""
-), of_input AS (
+)"""
+_INPUT: Final = f"""of_input AS (
   {_INTO_INPUT} SELECT id, given.position, given.item_id, given.item FROM held JOIN
    unnest(%(input_of)s::text[], %(positions)s::int[], %(item_ids)s::bytea[], %(items)s::bytea[])
    AS given (id, position, item_id, item) USING (id)
-), of_frames AS (
+)"""
+_FRAMES: Final = f"""of_frames AS (
   {_INTO_FRAMES} SELECT id, given.first, given.last, given.data, given.pieces FROM held JOIN
    unnest(%(frames_of)s::text[], %(firsts)s::bigint[], %(lasts)s::bigint[], %(datas)s::bytea[],
     %(pieces)s::int[]) AS given (id, first, last, data, pieces) USING (id){_OR_REPLACE_FRAMES}
-), of_pieces AS (
+)"""
+_PIECES: Final = f"""of_pieces AS (
   {_INTO_PIECES} SELECT id, given.first, given.piece, given.data FROM held JOIN
    unnest(%(more_of)s::text[], %(more_after)s::bigint[], %(numbers)s::int[], %(more)s::bytea[])
    AS given (id, first, piece, data) USING (id){_OR_REPLACE_PIECES}
-), of_output AS (
+)"""
+_OUTPUT: Final = f"""of_output AS (
   {_INTO_OUTPUT} SELECT id, given.item_id FROM held JOIN
    unnest(%(output_of)s::text[], %(output)s::bytea[]) AS given (id, item_id) USING (id)
    ON CONFLICT DO NOTHING
-) SELECT id FROM held"""
+)"""
+
+
+@cache
+def _joined(*parts: str) -> str:
+    return f"WITH {', '.join(parts)} SELECT id FROM held"
 
 
 def postgres_statement(writes: Sequence[Write]) -> tuple[str, dict[str, Any]]:
     """The statement of writes of different responses, which returns the ids of the rows that it found, and
-    its parameters. What it takes for several costs twice as much for one, so that one has its own."""
-    values = _of_rest(writes)
-    if len(writes) > 1:
-        return _SEVERAL + _REST, values | _of_several(writes)
-    (write,) = writes
-    values |= msgspec.structs.asdict(write.response)
+    its parameters. It has the parts that these writes need: one that adds no row costs about as much as one
+    that does. What it takes for several costs twice as much for one, so that one has its own."""
+    parts, values = _of_several(writes) if len(writes) > 1 else _of_one(writes[0])
+    for part, more in _parts(writes):
+        parts.append(part)
+        values |= more
+    return _joined(*parts), values
+
+
+def _of_one(write: Write) -> tuple[list[str], dict[str, Any]]:
+    values = msgspec.structs.asdict(write.response)
     if isinstance(write.response, Row):
-        return _ONE_ADDED + _REST, values
+        return [_ONE_ADDED], values
     values["last"] = None if write.frames is None else write.frames.last
-    return _ONE_CHANGED + _REST, values
+    return [_ONE_CHANGED], values
 
 
-def _of_several(writes: Sequence[Write]) -> dict[str, list[Any]]:
+def _of_several(writes: Sequence[Write]) -> tuple[list[str], dict[str, Any]]:
     added = [write.response for write in writes if isinstance(write.response, Row)]
     changed = [(write.response, write) for write in writes if isinstance(write.response, RunChanges)]
-    lasts = [None if write.frames is None else write.frames.last for _, write in changed]
-    return {
-        **{name: [getattr(row, name) for row in added] for name in _COLUMNS},
-        "of_id": [run.of_id for run, _ in changed],
-        "of_worker": [run.of_worker for run, _ in changed],
-        "new_response": [run.response for run, _ in changed],
-        "new_status": [run.status for run, _ in changed],
-        "new_updated_at": [run.updated_at for run, _ in changed],
-        "new_lease_until": [run.lease_until for run, _ in changed],
-        "new_last_sequence": lasts,
-    }
+    parts, held, values = list[str](), list[str](), dict[str, Any]()
+    if added:
+        parts.append(_ADDED)
+        held.append("SELECT id FROM added")
+        values |= {name: [getattr(row, name) for row in added] for name in _COLUMNS}
+    if changed:
+        parts.append(_CHANGED)
+        held.append("SELECT id FROM changed")
+        values |= {
+            "of_id": [run.of_id for run, _ in changed],
+            "of_worker": [run.of_worker for run, _ in changed],
+            "new_response": [run.response for run, _ in changed],
+            "new_status": [run.status for run, _ in changed],
+            "new_updated_at": [run.updated_at for run, _ in changed],
+            "new_lease_until": [run.lease_until for run, _ in changed],
+            "new_last_sequence": [
+                None if write.frames is None else write.frames.last for _, write in changed
+            ],
+        }
+    return [*parts, f"held AS ({' UNION ALL '.join(held)})"], values
 
 
-def _of_rest(writes: Sequence[Write]) -> dict[str, Any]:
-    """What is added to the rows, each list one column."""
-    items = [(w.response_id, *each) for w in writes for each in enumerate(w.input)]
+def _parts(writes: Sequence[Write]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """What is added to the rows: the part of the statement, and its parameters, each list one column."""
+    if items := [(write.response_id, *each) for write in writes for each in enumerate(write.input)]:
+        yield (
+            _INPUT,
+            {
+                "input_of": [of for of, _, _ in items],
+                "positions": [position for _, position, _ in items],
+                "item_ids": [item.item_id for _, _, item in items],
+                "items": [item.item for _, _, item in items],
+            },
+        )
     frames = [(w.response_id, w.frames, _pieces(w.frames)) for w in writes if w.frames is not None]
-    more = [(of, each.first, *piece) for of, each, pieces in frames for piece in enumerate(pieces[1:], 1)]
-    output = [(w.response_id, item_id) for w in writes for item_id in w.output]
-    return {
-        "input_of": [of for of, _, _ in items],
-        "positions": [position for _, position, _ in items],
-        "item_ids": [item.item_id for _, _, item in items],
-        "items": [item.item for _, _, item in items],
-        "frames_of": [of for of, _, _ in frames],
-        "firsts": [each.first for _, each, _ in frames],
-        "lasts": [each.last for _, each, _ in frames],
-        "datas": [pieces[0] for _, _, pieces in frames],
-        "pieces": [len(pieces) - 1 for _, _, pieces in frames],
-        "more_of": [of for of, _, _, _ in more],
-        "more_after": [first for _, first, _, _ in more],
-        "numbers": [number for _, _, number, _ in more],
-        "more": [data for _, _, _, data in more],
-        "output_of": [of for of, _ in output],
-        "output": [item_id for _, item_id in output],
-    }
+    if frames:
+        yield (
+            _FRAMES,
+            {
+                "frames_of": [of for of, _, _ in frames],
+                "firsts": [each.first for _, each, _ in frames],
+                "lasts": [each.last for _, each, _ in frames],
+                "datas": [pieces[0] for _, _, pieces in frames],
+                "pieces": [len(pieces) - 1 for _, _, pieces in frames],
+            },
+        )
+    if more := [(of, each.first, *piece) for of, each, all_ in frames for piece in enumerate(all_[1:], 1)]:
+        yield (
+            _PIECES,
+            {
+                "more_of": [of for of, _, _, _ in more],
+                "more_after": [first for _, first, _, _ in more],
+                "numbers": [number for _, _, number, _ in more],
+                "more": [data for _, _, _, data in more],
+            },
+        )
+    if output := [(write.response_id, item_id) for write in writes for item_id in write.output]:
+        yield (
+            _OUTPUT,
+            {"output_of": [of for of, _ in output], "output": [item_id for _, item_id in output]},
+        )
 
 
 def _pieces(frames: Frames) -> list[bytes]:
