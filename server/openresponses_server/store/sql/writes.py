@@ -126,11 +126,31 @@ def execute_on_sqlite(driver: Any, write: Write) -> bool:
 
 # --- PostgreSQL ------------------------------------------------------------------------------------------
 
-_TYPES: Final = {Text: "text", Double: "float8", BigInteger: "bigint", LargeBinary: "bytea"}
+
+class Texts(list[str | None]):
+    """An array of `text`. That each array says its type spares the driver to look for it in the elements."""
 
 
-def _array(parameter: str, column: str) -> str:
-    return f"%({parameter})s::{_TYPES[type(responses.c[column].type)]}[]"
+class Blobs(list[bytes | None]):
+    """An array of `bytea`."""
+
+
+class Integers(list[int | None]):
+    """An array of `int8`."""
+
+
+class Doubles(list[float | None]):
+    """An array of `float8`."""
+
+
+Array = Texts | Blobs | Integers | Doubles
+_ARRAYS: Final[dict[type, type[Array]]] = {
+    Text: Texts,
+    Double: Doubles,
+    BigInteger: Integers,
+    LargeBinary: Blobs,
+}
+_OF: Final = {name: _ARRAYS[type(column.type)] for name, column in responses.c.items()}
 
 
 _CHANGES: Final = ("response", "status", "updated_at", "last_sequence", "lease_until")
@@ -143,12 +163,11 @@ _ONE_ADDED: Final = f"held AS ({_insert('%({})s')} RETURNING id)"
 _ONE_CHANGED: Final = f"held AS ({_update('%({})s')} RETURNING id)"
 _ADDED: Final = f"""added AS (
   INSERT INTO responses ({", ".join(_COLUMNS)})
-   SELECT * FROM unnest({", ".join(_array(name, name) for name in _COLUMNS)})
+   SELECT * FROM unnest({", ".join(f"%({name})s" for name in _COLUMNS)})
    ON CONFLICT (id) DO NOTHING RETURNING id
 )"""
 _CHANGED: Final = f"""given AS (
-  SELECT * FROM unnest(%(of_id)s::text[], %(of_worker)s::text[],
-   {", ".join(_array(f"new_{name}", name) for name in _CHANGES)})
+  SELECT * FROM unnest(%(of_id)s, %(of_worker)s, {", ".join(f"%(new_{name})s" for name in _CHANGES)})
    AS given (id, worker, {", ".join(_CHANGES)})
 ), locked AS (
   SELECT responses.id FROM responses JOIN given ON {_HELD} ORDER BY responses.id FOR UPDATE OF responses
@@ -160,22 +179,22 @@ _CHANGED: Final = f"""given AS (
 )"""
 _INPUT: Final = f"""of_input AS (
   {_INTO_INPUT} SELECT id, given.position, given.item_id, given.item FROM held JOIN
-   unnest(%(input_of)s::text[], %(positions)s::int[], %(item_ids)s::bytea[], %(items)s::bytea[])
+   unnest(%(input_of)s, %(positions)s, %(item_ids)s, %(items)s)
    AS given (id, position, item_id, item) USING (id)
 )"""
 _FRAMES: Final = f"""of_frames AS (
   {_INTO_FRAMES} SELECT id, given.first, given.last, given.data, given.pieces FROM held JOIN
-   unnest(%(frames_of)s::text[], %(firsts)s::bigint[], %(lasts)s::bigint[], %(datas)s::bytea[],
-    %(pieces)s::int[]) AS given (id, first, last, data, pieces) USING (id){_OR_REPLACE_FRAMES}
+   unnest(%(frames_of)s, %(firsts)s, %(lasts)s, %(datas)s,
+    %(pieces)s) AS given (id, first, last, data, pieces) USING (id){_OR_REPLACE_FRAMES}
 )"""
 _PIECES: Final = f"""of_pieces AS (
   {_INTO_PIECES} SELECT id, given.first, given.piece, given.data FROM held JOIN
-   unnest(%(more_of)s::text[], %(more_after)s::bigint[], %(numbers)s::int[], %(more)s::bytea[])
+   unnest(%(more_of)s, %(more_after)s, %(numbers)s, %(more)s)
    AS given (id, first, piece, data) USING (id){_OR_REPLACE_PIECES}
 )"""
 _OUTPUT: Final = f"""of_output AS (
   {_INTO_OUTPUT} SELECT id, given.item_id FROM held JOIN
-   unnest(%(output_of)s::text[], %(output)s::bytea[]) AS given (id, item_id) USING (id)
+   unnest(%(output_of)s, %(output)s) AS given (id, item_id) USING (id)
    ON CONFLICT DO NOTHING
 )"""
 
@@ -211,20 +230,20 @@ def _of_several(writes: Sequence[Write]) -> tuple[list[str], dict[str, Any]]:
     if added:
         parts.append(_ADDED)
         held.append("SELECT id FROM added")
-        values |= {name: [getattr(row, name) for row in added] for name in _COLUMNS}
+        values |= {name: _OF[name](getattr(row, name) for row in added) for name in _COLUMNS}
     if changed:
         parts.append(_CHANGED)
         held.append("SELECT id FROM changed")
         values |= {
-            "of_id": [run.of_id for run, _ in changed],
-            "of_worker": [run.of_worker for run, _ in changed],
-            "new_response": [run.response for run, _ in changed],
-            "new_status": [run.status for run, _ in changed],
-            "new_updated_at": [run.updated_at for run, _ in changed],
-            "new_lease_until": [run.lease_until for run, _ in changed],
-            "new_last_sequence": [
+            "of_id": Texts(run.of_id for run, _ in changed),
+            "of_worker": Texts(run.of_worker for run, _ in changed),
+            "new_response": Blobs(run.response for run, _ in changed),
+            "new_status": Texts(run.status for run, _ in changed),
+            "new_updated_at": Doubles(run.updated_at for run, _ in changed),
+            "new_lease_until": Doubles(run.lease_until for run, _ in changed),
+            "new_last_sequence": Integers(
                 None if write.frames is None else write.frames.last for _, write in changed
-            ],
+            ),
         }
     return [*parts, f"held AS ({' UNION ALL '.join(held)})"], values
 
@@ -235,10 +254,10 @@ def _parts(writes: Sequence[Write]) -> Iterator[tuple[str, dict[str, Any]]]:
         yield (
             _INPUT,
             {
-                "input_of": [of for of, _, _ in items],
-                "positions": [position for _, position, _ in items],
-                "item_ids": [item.item_id for _, _, item in items],
-                "items": [item.item for _, _, item in items],
+                "input_of": Texts(of for of, _, _ in items),
+                "positions": Integers(position for _, position, _ in items),
+                "item_ids": Blobs(item.item_id for _, _, item in items),
+                "items": Blobs(item.item for _, _, item in items),
             },
         )
     frames = [(w.response_id, w.frames, _pieces(w.frames)) for w in writes if w.frames is not None]
@@ -246,27 +265,27 @@ def _parts(writes: Sequence[Write]) -> Iterator[tuple[str, dict[str, Any]]]:
         yield (
             _FRAMES,
             {
-                "frames_of": [of for of, _, _ in frames],
-                "firsts": [each.first for _, each, _ in frames],
-                "lasts": [each.last for _, each, _ in frames],
-                "datas": [pieces[0] for _, _, pieces in frames],
-                "pieces": [len(pieces) - 1 for _, _, pieces in frames],
+                "frames_of": Texts(of for of, _, _ in frames),
+                "firsts": Integers(each.first for _, each, _ in frames),
+                "lasts": Integers(each.last for _, each, _ in frames),
+                "datas": Blobs(pieces[0] for _, _, pieces in frames),
+                "pieces": Integers(len(pieces) - 1 for _, _, pieces in frames),
             },
         )
     if more := [(of, each.first, *piece) for of, each, all_ in frames for piece in enumerate(all_[1:], 1)]:
         yield (
             _PIECES,
             {
-                "more_of": [of for of, _, _, _ in more],
-                "more_after": [first for _, first, _, _ in more],
-                "numbers": [number for _, _, number, _ in more],
-                "more": [data for _, _, _, data in more],
+                "more_of": Texts(of for of, _, _, _ in more),
+                "more_after": Integers(first for _, first, _, _ in more),
+                "numbers": Integers(number for _, _, number, _ in more),
+                "more": Blobs(data for _, _, _, data in more),
             },
         )
     if output := [(write.response_id, item_id) for write in writes for item_id in write.output]:
         yield (
             _OUTPUT,
-            {"output_of": [of for of, _ in output], "output": [item_id for _, item_id in output]},
+            {"output_of": Texts(of for of, _ in output), "output": Blobs(item_id for _, item_id in output)},
         )
 
 
