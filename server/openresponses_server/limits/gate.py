@@ -79,14 +79,23 @@ class ConcurrencyLimit:
         return self._held.get(owner, 0)
 
     @property
+    def free(self) -> int:
+        """How many slots are not in use."""
+        return max(self._total - self.count, 0)
+
+    @property
     def full(self) -> bool:
         """All slots are in use."""
-        return self.count >= self._total
+        return not self.free
 
     def has_free_slot(self, owner: str) -> bool:
         """Whether this owner may have one more."""
-        mine = owner == WITHOUT_KEY or self.of(owner) < self.most_of(owner)
-        return mine and not self.full and owner not in self._suspended
+        return self.may_have(owner, 1)
+
+    def may_have(self, owner: str, more: int) -> bool:
+        """Whether this owner may have so many more."""
+        mine = owner == WITHOUT_KEY or self.of(owner) + more <= self.most_of(owner)
+        return mine and more <= self.free and owner not in self._suspended
 
     def check(self, owner: str, more: int = 1, *, elsewhere: tuple[int, int] = (0, 0)) -> None:
         """Raises HttpError 429 that names the limit if this owner may not have so many more. `elsewhere` is

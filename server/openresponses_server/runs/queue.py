@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Collection
 from typing import Any, Final
 
@@ -130,22 +131,36 @@ class RunQueue:
         return entries
 
     async def _claim_next(self, claim: Claim, gate: Gate) -> bool:
-        """Claim what is in the queue, waiting a little for an entry; whether there was one."""
+        """Claim what is in the queue, waiting a little for an entry; whether there was one. Of a long queue
+        some are claimed side by side, since each waits for the store."""
         entries = await self._abandoned()
         if not entries:
+            most = min(max(gate.runs.free, 1), _AT_ONCE)
             read: Any = await self._redis.xreadgroup(
-                _GROUP, self._worker, {self._key: ">"}, count=1, block=round(_BLOCK * 1000)
+                _GROUP, self._worker, {self._key: ">"}, count=most, block=round(_BLOCK * 1000)
             )
             entries = [entry for _, found in read or () for entry in found]
+        of: Counter[str] = Counter()
+        chosen: dict[bytes, str] = {}
         for entry_id, fields in entries:
-            if fields and gate.leaving:  # this worker was asked to leave meanwhile
+            if not fields:
+                continue
+            if gate.leaving:  # this worker was asked to leave meanwhile
                 await self._redis.xadd(self._key, fields)
-            elif fields and gate.runs.has_free_slot(fields.get(_OWNER, b"").decode()):
-                await claim(fields[_FIELD].decode())
+                continue
+            owner = fields.get(_OWNER, b"").decode()
+            if len(chosen) < gate.runs.free and gate.runs.may_have(owner, of[owner] + 1):
+                of[owner] += 1
+                chosen[entry_id] = fields[_FIELD].decode()
+        ended = await asyncio.gather(*map(claim, chosen.values()), return_exceptions=True)
+        failed = {each: end for each, end in zip(chosen, ended, strict=True) if isinstance(end, Exception)}
+        if done := [entry_id for entry_id, _ in entries if entry_id not in failed]:
             async with self._redis.pipeline(transaction=False) as pipe:
-                pipe.xack(self._key, _GROUP, entry_id)
-                pipe.xdel(self._key, entry_id)
+                pipe.xack(self._key, _GROUP, *done)
+                pipe.xdel(self._key, *done)
                 await pipe.execute()
+        for failure in failed.values():
+            raise failure
         return bool(entries)
 
 

@@ -16,7 +16,7 @@ from openresponses_server.runs.settle import Settler
 from openresponses_server.runs.signals import RedisSignals
 from openresponses_server.runs.support import RunSupport
 from openresponses_server.settings import Limits, Settings
-from openresponses_server.store.base import NOBODY, Lease, StoredResponse
+from openresponses_server.store.base import NOBODY, Lease, StoredResponse, StoreError
 from openresponses_server.store.logs.base import LogError
 from openresponses_server.store.logs.memory import MemoryLog
 from openresponses_server.store.memory import MemoryStore
@@ -273,3 +273,30 @@ async def test_s8_a_key_at_its_limit_does_not_hold_up_those_behind_it(server: Ow
     assert worker.taken == [*ids[:2], ids[-1]]
     assert await store.waiting("greedy", 10) == (4, 4)
     assert not await worker.settler.resume_waiting(["greedy"])
+
+
+async def test_a_long_queue_is_claimed_side_by_side(server: OwnRedis) -> None:
+    """A claim waits for the store: one that has to wait does not hold up those behind it, and one that fails
+    is made again."""
+    store = MemoryStore()
+    worker = Worker(server.url, store, places=4)
+    slow, *others = await put_waiting(store, 4, since=0.0)
+    released = asyncio.Event()
+    failures = [StoreError(StoreError.UNAVAILABLE, "down")]
+
+    async def claim(response_id: str) -> None:
+        if response_id == slow:
+            await released.wait()
+        elif response_id == others[-1] and failures:
+            raise failures.pop()
+        await worker._take(response_id)
+
+    for response_id in (slow, *others):
+        await worker.queue.put(response_id, "")
+    worker.queue._idle = 100  # ms
+    serving = asyncio.create_task(worker.queue.serve(claim, worker.settler.resume_waiting, worker.gate))
+    await until(lambda: worker.taken == others[:-1])
+    released.set()
+    await until(lambda: sorted(worker.taken) == sorted([slow, *others]))
+    await end_tasks([serving])
+    await worker.queue.close()
