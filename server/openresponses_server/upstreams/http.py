@@ -96,6 +96,7 @@ class HttpReply:
     def close(self) -> None:
         """Stop feeding the sink."""
         self._close()
+        self._content.start(_DISCARD)  # it keeps no reference to this object
         self._content.pause()
 
     def _close(self) -> Sink | None:
@@ -129,6 +130,9 @@ class HttpReply:
 
 def _ignore(_data: bytes) -> None:
     return None
+
+
+_DISCARD: Final = Discard()
 
 
 # A whole JSON answer to a request for a stream, as servers and gateways send that can't stream. It becomes a

@@ -114,7 +114,6 @@ class ResponseBody:
         "_ended",
         "_error",
         "_flow",
-        "_given_end",
         "_is_accepting",
         "_is_scheduled",
         "_paused",
@@ -136,7 +135,6 @@ class ResponseBody:
         self._size = 0
         self._paused = False  # the connection is
         self._ended = False
-        self._given_end = False
         self._error: BaseException | None = None
 
     def feed(self, data: bytes) -> None:
@@ -188,7 +186,7 @@ class ResponseBody:
 
     def start(self, sink: Sink) -> None:
         self._sink = sink
-        self._is_accepting = self._given_end = False
+        self._is_accepting = False
         self.resume()
 
     def pause(self) -> None:
@@ -215,9 +213,11 @@ class ResponseBody:
         while self._is_accepting:
             data = self._read_buffered(PIECE)
             if not data:
-                if self._ended and not self._given_end:
-                    self._given_end = True
-                    self._sink.end(self._error)  # type: ignore[union-attr, arg-type]
+                if self._ended:
+                    # else it and this object refer to each other until the next garbage collection
+                    sink, self._sink = self._sink, None
+                    self._is_accepting = False
+                    sink.end(self._error)  # type: ignore[union-attr, arg-type]
                 return
             self._sink.feed(data)  # type: ignore[union-attr]
             if len(data) == PIECE and self._scheduler.must_wait(PIECE):
