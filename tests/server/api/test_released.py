@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import json
+import random
 import weakref
 from typing import Any
 
@@ -10,7 +11,11 @@ import pytest
 
 from openresponses_server.api.app import create_app
 from openresponses_server.runs.run import Run
-from openresponses_server.settings import Settings
+from openresponses_server.settings import Settings, UpstreamSettings
+from tests.load import clients
+from tests.load.model import Connection, Said
+from tests.load.wire import Connections
+from tests.support.serving import serving
 
 
 async def answered(app: Any, **asked: Any) -> bytes:
@@ -34,11 +39,8 @@ async def answered(app: Any, **asked: Any) -> bytes:
     return b"".join(message["body"] for message in sent[1:])
 
 
-@pytest.mark.parametrize("store", [True, False])
-@pytest.mark.parametrize("stream", [True, False])
-async def test_s4_nothing_of_a_response_stays_when_it_was_answered(
-    monkeypatch: pytest.MonkeyPatch, store: bool, stream: bool
-) -> None:
+def noted_runs(monkeypatch: pytest.MonkeyPatch) -> list[weakref.ref[Any]]:
+    """Of each run from now on, and what belongs to it alone."""
     made: list[weakref.ref[Any]] = []
     begin = Run.__init__
 
@@ -47,6 +49,15 @@ async def test_s4_nothing_of_a_response_stays_when_it_was_answered(
         made.extend(map(weakref.ref, (run, run.translation)))
 
     monkeypatch.setattr(Run, "__init__", noted)
+    return made
+
+
+@pytest.mark.parametrize("store", [True, False])
+@pytest.mark.parametrize("stream", [True, False])
+async def test_s4_nothing_of_a_response_stays_when_it_was_answered(
+    monkeypatch: pytest.MonkeyPatch, store: bool, stream: bool
+) -> None:
+    made = noted_runs(monkeypatch)
     app = create_app(Settings(checkpoint_interval=0.05))
     async with app.router.lifespan_context(app):
         gc.disable()
@@ -58,3 +69,28 @@ async def test_s4_nothing_of_a_response_stays_when_it_was_answered(
         finally:
             gc.enable()
     assert len(made) == 2
+
+
+@pytest.mark.parametrize("kind", clients.KINDS)
+async def test_s4_nothing_stays_of_a_response_to_any_kind_of_client(
+    monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """Nor to one that leaves or cancels, over an upstream."""
+    made = noted_runs(monkeypatch)
+    upstream = await asyncio.get_running_loop().create_server(Connection, "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{upstream.sockets[0].getsockname()[1]}/v1"
+    with serving(Settings(upstreams=[UpstreamSettings(url=url)], checkpoint_interval=0.05)) as base:
+        connections = Connections(int(base.rpartition(":")[2]), keeps=False)
+        gc.collect()
+        gc.disable()
+        try:
+            found = await clients.run(kind, clients.Place(connections, random.Random(1), []), Said(1, 20, 10))
+            ended = found.judged() if isinstance(found, clients.Recording) else found
+            assert ended.outcome in ("completed", "incomplete", "left")
+            async with asyncio.timeout(20):
+                while any(each() is not None for each in made):
+                    await asyncio.sleep(0.01)
+        finally:
+            gc.enable()
+    upstream.close()
+    assert made

@@ -2,7 +2,9 @@
 is given nothing."""
 
 import asyncio
+import gc
 import time
+import weakref
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -78,6 +80,30 @@ async def test_a_sink_that_is_closed_is_given_nothing_more() -> None:
     body.feed(b"b")
     body.end()
     assert (notes.pieces, notes.ends) == ([b"a"], [])
+
+
+class Headers(dict[str, str]):
+    """Can be referred to weakly."""
+
+
+@pytest.mark.parametrize("ends", [False, True])
+async def test_s4_a_body_keeps_nothing_of_who_read_it(ends: bool) -> None:
+    """Of two that refer to each other a process keeps megabytes until it is idle."""
+    body, headers = ResponseBody(Connection(), FairScheduler()), Headers()
+    source = HttpReply("one", cast(Any, SimpleNamespace(content=body, headers=headers)), 10.0, "")
+    kept = weakref.ref(headers)
+    gc.disable()
+    try:
+        source.start(Discard())
+        body.feed(b"a")
+        if ends:
+            body.end()
+        else:
+            source.close()
+        del source, headers
+        assert kept() is None
+    finally:
+        gc.enable()
 
 
 async def test_s4_what_is_kept_for_a_sink_that_pauses_is_bounded() -> None:

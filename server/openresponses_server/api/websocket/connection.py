@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import anyio
 import msgspec
+from anyio import CancelScope
 from anyio.abc import TaskGroup
 from msgspec import Struct
 from starlette.requests import Request
@@ -237,6 +238,8 @@ class Lanes:
         self._active = anyio.Semaphore(ACTIVE, fast_acquire=True)
         self._lanes: OrderedDict[str | None, Lane] = OrderedDict()
         self._answers = 0
+        self._scopes: set[CancelScope] = set()
+        self._has_left = False
 
     @property
     def busy(self) -> bool:
@@ -264,6 +267,7 @@ class Lanes:
         """The client has left."""
         for lane in self._lanes.values():
             await lane.close()
+        self._lanes.clear()  # what they send with refers to this object
 
     def _cancel(self, name: str | None, head: MessageHead) -> None:
         """Cancel the lane's current turn. When there is none, nothing is sent: the message may have crossed
@@ -327,10 +331,10 @@ class Lanes:
         steers, lane.steers = lane.steers, []
         ended = lane.turns.ended
         if ended is None or ended.status != "completed":
-            turns.start_soon(self._give_back, lane, steers, _NOT_ACTIVE)
+            self._start(turns, self._give_back, lane, steers, _NOT_ACTIVE)
         elif required := required_input(ended.output):
             lane.held = steers
-            turns.start_soon(self._announce, lane, required)
+            self._start(turns, self._announce, lane, required)
         else:
             lane.sent = steers
             lane.waiting.appendleft((None, self._service.available.budget.reserve(self._owner)))
@@ -395,7 +399,29 @@ class Lanes:
             self._settle(lane, turns)
         if lane.waiting and not lane.turns.busy:
             lane.turns.begin(partial(self._start_next, lane, turns))
-            turns.start_soon(self._turn, lane, *lane.waiting.popleft())
+            self._start(turns, self._turn, lane, *lane.waiting.popleft())
+
+    def _start(self, turns: TaskGroup, work: Callable[..., Awaitable[object]], *args: Any) -> None:
+        scope = CancelScope()
+        if self._has_left:
+            scope.cancel()
+        self._scopes.add(scope)
+        turns.start_soon(self._run, scope, partial(work, *args))
+
+    async def _run(self, scope: CancelScope, work: Callable[[], Awaitable[object]]) -> None:
+        try:
+            with scope:
+                await work()
+        finally:
+            self._scopes.discard(scope)
+
+    def cancel_turns(self) -> None:
+        """Cancel what runs, and what is started from now on. Each task has a scope of its own, in which it
+        ends without an error: of a task that a group cancels, all that it had in hand stays until the next
+        garbage collection."""
+        self._has_left = True
+        for scope in self._scopes:
+            scope.cancel()
 
     async def _turn(self, lane: Lane, given: str | bytes | None, reservation: Reservation) -> None:
         async with self._active:  # first in, first out
@@ -511,7 +537,7 @@ class ResponsesWebSocket:
         )
         self._gate = service.gate
         self._deadline = anyio.current_time() + service.settings.websocket_limit
-        self._receiving = anyio.CancelScope()
+        self._receiving = CancelScope()
         self._expired = False
         self._ended = False
         self._reason = limit_reached(service.settings.websocket_limit)
@@ -523,9 +549,9 @@ class ResponsesWebSocket:
             with self._gate.on_leaving(self._leave):
                 async with anyio.create_task_group() as turns:
                     await self._listen(turns)
-                    turns.cancel_scope.cancel()
+                    self._lanes.cancel_turns()
         finally:
-            with anyio.CancelScope(shield=True):
+            with CancelScope(shield=True):
                 await self._lanes.close()
 
     async def _listen(self, turns: TaskGroup) -> None:
@@ -544,7 +570,7 @@ class ResponsesWebSocket:
         """The next message, None when the connection's time is over."""
         if self._expired:
             return await self._socket.receive()
-        with anyio.CancelScope(deadline=self._deadline) as self._receiving:
+        with CancelScope(deadline=self._deadline) as self._receiving:
             return await self._socket.receive()
         self._expired = True
         return None

@@ -56,6 +56,7 @@ from openresponses_server.runs.run import Run
 from openresponses_server.store.base import StoredResponse
 from openresponses_server.store.frames import Frames
 from openresponses_server.store.history import Conversation, own_input
+from openresponses_server.tasks import end_tasks
 
 # The events of one turn are sent as messages, from its run or, to a client that fell behind, from the store.
 
@@ -319,21 +320,14 @@ class TurnRunner:
             self._finish,
         )
         write_directly = self._service.traces is None  # the trace is in the context of the turn's task
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._send_keepalives, run, stream)
-            failure: BridgeError | None = None
-            try:
-                deliver = stream.deliver_now if write_directly else stream.deliver
-                await run.generate(deliver, may_fall_behind=True)
-                if run.client.is_behind:
-                    await stream.catch_up(
-                        remaining_stream(run, self._service.gate, self._service.runs.follower)
-                    )
-            except BridgeError as error:
-                failure = error  # raised below, not within an ExceptionGroup
-            tasks.cancel_scope.cancel()
-        if failure is not None:
-            raise failure
+        keepalives = asyncio.create_task(self._send_keepalives(run, stream))
+        try:
+            deliver = stream.deliver_now if write_directly else stream.deliver
+            await run.generate(deliver, may_fall_behind=True)
+            if run.client.is_behind:
+                await stream.catch_up(remaining_stream(run, self._service.gate, self._service.runs.follower))
+        finally:
+            await end_tasks([keepalives])
 
     def _remember(self, run: Run, request: CreateResponse, before: Conversation) -> None:
         """Before the last event leaves, because the next turn may follow it at once."""
