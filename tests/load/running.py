@@ -60,15 +60,15 @@ async def run(given: Asked) -> Report:
                 report.cpu = {**found.cpu, "the clients and proxies": time.process_time() - spent}
                 await asyncio.to_thread(load.judge)
                 await load.look_again()
-                report.end = await _until_returned(scene, report.start)
+                report.end = await _until_returned(scene, report.start, given.open)
             report.samples = found.samples
-            for each in differences(report.start, report.end):
+            for each in differences(report.start, report.end, given.open):
                 report.wrong[f"not as at the start: {each}"] += 1
         report.log = _logged(folder / "log")
     return report
 
 
-async def _until_returned(scene: Scene, start: Standing) -> Standing:
+async def _until_returned(scene: Scene, start: Standing, streams: int = 0) -> Standing:
     """What there is when it is as at the `start`, or at last. Without a start: once nothing runs."""
     begun = time.monotonic()
     found: Standing = {}
@@ -77,7 +77,7 @@ async def _until_returned(scene: Scene, start: Standing) -> Standing:
         await asyncio.sleep(pause)
         with suppress(Broken, psycopg.Error, redis.RedisError):
             found = await _standing(scene)
-            if not differences(start or {**found, "leased responses": 0, "running": 0}, found):
+            if not differences(start or {**found, "leased responses": 0, "running": 0}, found, streams):
                 break
     assert found, "nothing answers"
     return found

@@ -125,6 +125,9 @@ def test_what_does_not_return_to_its_start_is_found(name: str, value: float) -> 
 def test_what_is_tolerated_has_returned() -> None:
     tolerated = {"memory": 300 + 3 * TOLERATED["memory"].each, "files": 80.0}
     assert differences(AT_FIRST, AT_FIRST | tolerated) == []
+    of_streams = {"memory": tolerated["memory"] + 2_000 * TOLERATED["memory"].of_stream}
+    assert differences(AT_FIRST, AT_FIRST | of_streams) != []
+    assert differences(AT_FIRST, AT_FIRST | of_streams, 2_000) == []
 
 
 def test_what_a_report_holds_to_be_wrong() -> None:
