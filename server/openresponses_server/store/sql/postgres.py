@@ -54,6 +54,7 @@ from openresponses_server.store.sql.database import (
 from openresponses_server.store.sql.failures import FAILURES
 from openresponses_server.store.sql.sqlite_file import REVISION
 from openresponses_server.store.sql.writes import (
+    Array,
     Blobs,
     Doubles,
     Integers,
@@ -244,21 +245,18 @@ class _BinaryCursor(AsyncCursor[Any]):
         self.format = pq.Format.BINARY
 
 
-def _array_dumper(element: str, encode: Callable[[Any], bytes]) -> type[Dumper]:
-    """Of arrays whose elements are of this type: the driver's own looks for the type of each element, and
-    that takes longer than the rest of a write."""
-    info = adapters.types[element]
-    head = struct.Struct("!iiIii")
-    empty, length, null = head.pack(0, 0, info.oid, 0, 0)[:12], struct.Struct("!i").pack, b"\xff" * 4
+def _array_dumper(kind: Array, encode: Callable[[Any], bytes]) -> type[Dumper]:
+    """Arrays in the binary format of PostgreSQL (`array_recv`): a head, then each value behind its
+    length."""
+    info = adapters.types[kind.of]
+    head, length, null = struct.Struct("!iiIii").pack, struct.Struct("!i").pack, b"\xff" * 4
 
     class ArrayDumper(Dumper):
         format = pq.Format.BINARY
         oid = info.array_oid
 
         def dump(self, values: Sequence[Any]) -> bytes:
-            if not values:
-                return empty
-            parts = [head.pack(1, None in values, info.oid, len(values), 1)]
+            parts = [head(1, None in values, info.oid, len(values), 1)]
             for value in values:
                 if value is None:
                     parts.append(null)
@@ -277,13 +275,14 @@ class _Context:
     connection = None
 
 
-for _kind, _element, _encode in (
-    (Texts, "text", str.encode),
-    (Blobs, "bytea", bytes),
-    (Integers, "int8", struct.Struct("!q").pack),
-    (Doubles, "float8", struct.Struct("!d").pack),
-):
-    _Context.adapters.register_dumper(_kind, _array_dumper(_element, _encode))
+_ENCODERS: Final[dict[Array, Callable[[Any], bytes]]] = {
+    Texts: str.encode,
+    Blobs: bytes,
+    Integers: struct.Struct("!q").pack,
+    Doubles: struct.Struct("!d").pack,
+}
+for _kind, _encode in _ENCODERS.items():
+    _Context.adapters.register_dumper(_kind, _array_dumper(_kind, _encode))
 
 _CONNECT: Final[dict[str, Any]] = {
     "context": _Context,

@@ -127,30 +127,41 @@ def execute_on_sqlite(driver: Any, write: Write) -> bool:
 # --- PostgreSQL ------------------------------------------------------------------------------------------
 
 
+# That each array says its type spares the driver to look for it in the elements, which took longer than all
+# else of a write (`postgres`). The casts are for connections that do not know these classes.
+
+
 class Texts(list[str | None]):
-    """An array of `text`. That each array says its type spares the driver to look for it in the elements."""
+    """An array of `text`."""
+
+    of = "text"
 
 
 class Blobs(list[bytes | None]):
     """An array of `bytea`."""
 
+    of = "bytea"
+
 
 class Integers(list[int | None]):
     """An array of `int8`."""
+
+    of = "int8"
 
 
 class Doubles(list[float | None]):
     """An array of `float8`."""
 
+    of = "float8"
 
-Array = Texts | Blobs | Integers | Doubles
-_ARRAYS: Final[dict[type, type[Array]]] = {
-    Text: Texts,
-    Double: Doubles,
-    BigInteger: Integers,
-    LargeBinary: Blobs,
-}
+
+Array = type[Texts] | type[Blobs] | type[Integers] | type[Doubles]
+_ARRAYS: Final[dict[type, Array]] = {Text: Texts, Double: Doubles, BigInteger: Integers, LargeBinary: Blobs}
 _OF: Final = {name: _ARRAYS[type(column.type)] for name, column in responses.c.items()}
+
+
+def _array(parameter: str, column: str) -> str:
+    return f"%({parameter})s::{_OF[column].of}[]"
 
 
 _CHANGES: Final = ("response", "status", "updated_at", "last_sequence", "lease_until")
@@ -163,11 +174,12 @@ _ONE_ADDED: Final = f"held AS ({_insert('%({})s')} RETURNING id)"
 _ONE_CHANGED: Final = f"held AS ({_update('%({})s')} RETURNING id)"
 _ADDED: Final = f"""added AS (
   INSERT INTO responses ({", ".join(_COLUMNS)})
-   SELECT * FROM unnest({", ".join(f"%({name})s" for name in _COLUMNS)})
+   SELECT * FROM unnest({", ".join(_array(name, name) for name in _COLUMNS)})
    ON CONFLICT (id) DO NOTHING RETURNING id
 )"""
 _CHANGED: Final = f"""given AS (
-  SELECT * FROM unnest(%(of_id)s, %(of_worker)s, {", ".join(f"%(new_{name})s" for name in _CHANGES)})
+  SELECT * FROM unnest(%(of_id)s::text[], %(of_worker)s::text[],
+   {", ".join(_array(f"new_{name}", name) for name in _CHANGES)})
    AS given (id, worker, {", ".join(_CHANGES)})
 ), locked AS (
   SELECT responses.id FROM responses JOIN given ON {_HELD} ORDER BY responses.id FOR UPDATE OF responses
@@ -179,22 +191,22 @@ _CHANGED: Final = f"""given AS (
 )"""
 _INPUT: Final = f"""of_input AS (
   {_INTO_INPUT} SELECT id, given.position, given.item_id, given.item FROM held JOIN
-   unnest(%(input_of)s, %(positions)s, %(item_ids)s, %(items)s)
+   unnest(%(input_of)s::text[], %(positions)s::int8[], %(item_ids)s::bytea[], %(items)s::bytea[])
    AS given (id, position, item_id, item) USING (id)
 )"""
 _FRAMES: Final = f"""of_frames AS (
   {_INTO_FRAMES} SELECT id, given.first, given.last, given.data, given.pieces FROM held JOIN
-   unnest(%(frames_of)s, %(firsts)s, %(lasts)s, %(datas)s,
-    %(pieces)s) AS given (id, first, last, data, pieces) USING (id){_OR_REPLACE_FRAMES}
+   unnest(%(frames_of)s::text[], %(firsts)s::int8[], %(lasts)s::int8[], %(datas)s::bytea[],
+    %(pieces)s::int8[]) AS given (id, first, last, data, pieces) USING (id){_OR_REPLACE_FRAMES}
 )"""
 _PIECES: Final = f"""of_pieces AS (
   {_INTO_PIECES} SELECT id, given.first, given.piece, given.data FROM held JOIN
-   unnest(%(more_of)s, %(more_after)s, %(numbers)s, %(more)s)
+   unnest(%(more_of)s::text[], %(more_after)s::int8[], %(numbers)s::int8[], %(more)s::bytea[])
    AS given (id, first, piece, data) USING (id){_OR_REPLACE_PIECES}
 )"""
 _OUTPUT: Final = f"""of_output AS (
   {_INTO_OUTPUT} SELECT id, given.item_id FROM held JOIN
-   unnest(%(output_of)s, %(output)s) AS given (id, item_id) USING (id)
+   unnest(%(output_of)s::text[], %(output)s::bytea[]) AS given (id, item_id) USING (id)
    ON CONFLICT DO NOTHING
 )"""
 
