@@ -176,7 +176,7 @@ IDENTIFIERS = {
     "greet": "print_startup",
     "hand_over": "release",
     "has_all": "is_complete",
-    "has_room": "has_free_slot",
+    "has_room": "may_have",
     "heard_at": "last_message_at",
     "in_lane": "with_stream_id",
     "in_line": "is_queued",

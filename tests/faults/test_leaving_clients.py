@@ -144,7 +144,7 @@ async def returned(worker: Worker, start: Standing, seconds: float = 60.0) -> li
     """What has not returned to its start after this time."""
     found: list[str] = []
     for _ in range(int(seconds / 0.25)):
-        found = differences(start, await held(worker.pid, port_of(worker.base)), FEWER)
+        found = differences(start, await held(worker.pid, port_of(worker.base)), tolerated=FEWER)
         if not found:
             break
         await asyncio.sleep(0.25)

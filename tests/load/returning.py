@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 import psycopg
@@ -58,13 +59,15 @@ def stored(postgres: str, server: str) -> Standing:
     return {"leased responses": row[0], "Redis keys without expiry": keys}
 
 
-def differences(start: Standing, now: Standing, streams: int = 0) -> list[str]:
+def differences(
+    start: Standing, now: Standing, streams: int = 0, tolerated: Mapping[str, Tolerance] = TOLERATED
+) -> list[str]:
     """What has not returned to its start, in words, after a load with so many streams at once."""
     found = []
     for name, value in now.items():
         allowed = 0.0
-        if name in TOLERATED:
-            allowed = TOLERATED[name].each * start["processes"] + TOLERATED[name].of_stream * streams
+        if name in tolerated:
+            allowed = tolerated[name].each * start["processes"] + tolerated[name].of_stream * streams
         if value > start[name] + allowed:
             found.append(f"{name}: {value:,.0f}, {start[name]:,.0f} at the start")
     if now["processes"] < start["processes"]:

@@ -72,7 +72,7 @@ class ConcurrencyLimit:
 
     def at_their_limit(self) -> list[str]:
         """The owners that may not have one more, though not all slots are in use."""
-        return [owner for owner in {*self._held, *self._suspended} if not self.has_free_slot(owner)]
+        return [owner for owner in {*self._held, *self._suspended} if not self.may_have(owner)]
 
     def of(self, owner: str) -> int:
         """How many this owner has."""
@@ -86,16 +86,12 @@ class ConcurrencyLimit:
     @property
     def full(self) -> bool:
         """All slots are in use."""
-        return not self.free
+        return self.count >= self._total
 
-    def has_free_slot(self, owner: str) -> bool:
-        """Whether this owner may have one more."""
-        return self.may_have(owner, 1)
-
-    def may_have(self, owner: str, more: int) -> bool:
+    def may_have(self, owner: str, more: int = 1) -> bool:
         """Whether this owner may have so many more."""
         mine = owner == WITHOUT_KEY or self.of(owner) + more <= self.most_of(owner)
-        return mine and more <= self.free and owner not in self._suspended
+        return mine and self.count + more <= self._total and owner not in self._suspended
 
     def check(self, owner: str, more: int = 1, *, elsewhere: tuple[int, int] = (0, 0)) -> None:
         """Raises HttpError 429 that names the limit if this owner may not have so many more. `elsewhere` is
@@ -317,7 +313,7 @@ class Gate:
 
     async def _acquire(self, owner: str, *, first: bool = False) -> None:
         """Acquire a slot, after the owner's other waiters, or as the `first` of them."""
-        if self.runs.has_free_slot(owner) and not self.cut.is_set():
+        if self.runs.may_have(owner) and not self.cut.is_set():
             self.runs.acquire(owner)
             return
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -346,7 +342,7 @@ class Gate:
         """Give free slots to the waiting runs, one owner after the other, so that a long queue of one owner
         does not delay the others."""
         while self._queue and not self.cut.is_set() and not self.runs.full:
-            owner = next(filter(self.runs.has_free_slot, self._queue), None)
+            owner = next(filter(self.runs.may_have, self._queue), None)
             if owner is None:
                 return
             waiter = next(iter(self._queue[owner]))

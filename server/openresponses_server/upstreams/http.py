@@ -73,7 +73,8 @@ class HttpReply:
         self.losses = losses
         self.headers = answer.headers
         self._name = name
-        self._content = content = answer.content
+        content = answer.content
+        self._content: Content = content
         self._sink: Sink | None = None
         # the content's and the sink's own methods: one call less for each token
         self.pause, self.resume = content.pause, content.resume
@@ -96,8 +97,10 @@ class HttpReply:
     def close(self) -> None:
         """Stop feeding the sink."""
         self._close()
-        self._content.start(_DISCARD)  # it keeps no reference to this object
         self._content.pause()
+        # which refers to this object, and they to each other until the next garbage collection
+        self._content = _CLOSED
+        self.pause = self.resume = _CLOSED.pause
 
     def _close(self) -> Sink | None:
         self._timer.cancel()
@@ -132,7 +135,26 @@ def _ignore(_data: bytes) -> None:
     return None
 
 
-_DISCARD: Final = Discard()
+class _ClosedContent:
+    """What a closed reply has left of its content."""
+
+    has_received = False
+    is_waiting = False
+
+    def start(self, sink: Sink) -> None:
+        return None
+
+    def pause(self) -> None:
+        return None
+
+    def resume(self) -> None:
+        return None
+
+    def end(self, error: Exception) -> None:
+        return None
+
+
+_CLOSED: Final = _ClosedContent()
 
 
 # A whole JSON answer to a request for a stream, as servers and gateways send that can't stream. It becomes a

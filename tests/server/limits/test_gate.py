@@ -50,7 +50,7 @@ def test_s8_without_keys_only_the_sum_counts() -> None:
         for _ in range(4):
             held.enter_context(limit.held(""))
         assert limit.full
-        assert not limit.has_free_slot("")
+        assert not limit.may_have("")
 
 
 def test_s8_what_is_counted_leaves_nothing_behind() -> None:

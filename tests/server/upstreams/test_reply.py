@@ -87,8 +87,8 @@ class Headers(dict[str, str]):
 
 
 @pytest.mark.parametrize("ends", [False, True])
-async def test_s4_a_body_keeps_nothing_of_who_read_it(ends: bool) -> None:
-    """Of two that refer to each other a process keeps megabytes until it is idle."""
+async def test_s4_a_reply_and_its_body_do_not_keep_each_other(ends: bool) -> None:
+    """Of those that do a busy process keeps megabytes."""
     body, headers = ResponseBody(Connection(), FairScheduler()), Headers()
     source = HttpReply("one", cast(Any, SimpleNamespace(content=body, headers=headers)), 10.0, "")
     kept = weakref.ref(headers)
@@ -100,7 +100,7 @@ async def test_s4_a_body_keeps_nothing_of_who_read_it(ends: bool) -> None:
             body.end()
         else:
             source.close()
-        del source, headers
+        del body, source, headers
         assert kept() is None
     finally:
         gc.enable()
