@@ -305,6 +305,7 @@ class Postgres(Database):
         super().__init__(_CONNECTIONS // 2)
         self._url = url
         self._writer, self._reader, self._direct = _engines(url)
+        self._disposing = asyncio.Lock()
         self._clock = ServerClock()
 
     async def now(self) -> float:
@@ -353,6 +354,7 @@ class Postgres(Database):
     async def _directly(self, engine: AsyncEngine, statement: str, values: Values) -> list[Any]:
         """The rows of one statement, a transaction by itself. The driver runs it: what SQLAlchemy does for a
         statement takes twice as long as the driver."""
+        pool = engine.pool
         try:
             connection = await engine.raw_connection()
         except DriverError as error:
@@ -363,11 +365,15 @@ class Postgres(Database):
             return await (await cursor.execute(statement, values)).fetchall()
         except DriverError as error:
             if driver.closed:
-                await engine.dispose()  # the other connections were lost with it
+                async with self._disposing:
+                    # the other connections were lost with it, but not those of a pool that was made since
+                    if engine.pool is pool:
+                        await engine.dispose()
             raise _translated(error, lost=driver.closed) from error
         finally:
             is_idle = driver.info.transaction_status == pq.TransactionStatus.IDLE
-            await greenlet_spawn(connection.close if is_idle else connection.invalidate)
+            can_be_kept = is_idle and engine.pool is pool
+            await greenlet_spawn(connection.close if can_be_kept else connection.invalidate)
 
     async def _in_time(self, call: Coroutine[Any, Any, T]) -> T:
         return await in_time(call, CALL_SECONDS)

@@ -1,6 +1,7 @@
 """Databases that fail, recover, are of another version or are shared (laws S1, S2, S9)."""
 
 import asyncio
+import gc
 import sqlite3
 import stat
 import time
@@ -327,6 +328,7 @@ async def test_postgres_down_is_reported_and_recovered_from(server: OwnPostgres)
     server.start()
     await asyncio.gather(*(store.get("r") for _ in range(8)))  # without a failure in between
     await store.close()
+    gc.collect()  # complains of a connection that is not closed
 
 
 async def test_postgres_that_is_not_there_is_reported_without_its_address() -> None:
