@@ -114,7 +114,7 @@ class Position:
 
 class Recorder:
     """Takes the events of one response as they come. They are judged when the load is over: during it that
-    would take the server a third of what all clients take."""
+    would be a third of what all clients take of the server's cores."""
 
     def __init__(self, said: Said, *, is_stored: bool = False, is_framed: bool = True) -> None:
         self._said = said

@@ -233,7 +233,7 @@ class ServerClock:
         return self._ahead + time.monotonic()
 
 
-_CONNECTIONS: Final = 10  # to read, and as many to write, half of them for `execute`
+_CONNECTIONS: Final = 10  # to read and to acquire, and as many to write, half of them for `execute`
 _RECYCLED_AFTER: Final = 1800  # seconds
 
 
@@ -390,8 +390,8 @@ class Postgres(Database):
 
 
 def _engines(url: URL) -> tuple[AsyncEngine, AsyncEngine, AsyncEngine]:
-    """One engine for writes, in transactions; one for reads and one for `execute`, each statement by
-    itself."""
+    """One engine for writes, in transactions; one for reads and acquired runs and one for `execute`, each
+    statement by itself."""
 
     def engine(connections: int, *, transactions: bool) -> AsyncEngine:
         single = {} if transactions else {"isolation_level": "AUTOCOMMIT", "pool_reset_on_return": None}
