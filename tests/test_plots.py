@@ -17,8 +17,8 @@ from tests.benchmarks.served import report
 from tests.benchmarks.served.__main__ import arguments as of_served
 from tests.benchmarks.served.subjects import SUBJECTS
 from tests.benchmarks.served.works import works
-from tests.load.clients import Result
 from tests.load.report import Asked, Report
+from tests.load.results import Result
 from tests.load.watch import Sample
 from tests.support.documents import blocks_of, commands_of
 from tests.support.shared import REPOSITORY

@@ -8,7 +8,7 @@ from statistics import median
 from typing import Any, Final, NamedTuple
 
 from tests.benchmarks.served.report import machine
-from tests.load import clients
+from tests.load.results import Result
 from tests.load.returning import Standing
 from tests.load.watch import Sample
 
@@ -54,7 +54,7 @@ class Report:
         self.looked_at = 0
         self.log: Counter[str] = Counter()
 
-    def add(self, fault: str, kind: str, found: clients.Result, *, corrupted: bool) -> None:
+    def add(self, fault: str, kind: str, found: Result, *, corrupted: bool) -> None:
         """One more request has ended."""
         outcome, wrong = found.outcome, found.wrong
         if wrong and corrupted:

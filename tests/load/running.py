@@ -22,6 +22,7 @@ from msgspec import Struct
 from tests.load import clients
 from tests.load.model import Said
 from tests.load.report import ANYTIME, Asked, Report
+from tests.load.results import Recording, Result
 from tests.load.returning import Standing, differences, held, stored
 from tests.load.scene import CORRUPTS, FAULTS, Scene, standing
 from tests.load.watch import watching
@@ -148,7 +149,7 @@ class _Recorded(Struct, frozen=True):
 
     fault: str
     kind: str
-    recording: clients.Recording
+    recording: Recording
 
 
 class Recordings:
@@ -193,7 +194,7 @@ class _Load:
             firsts = []
             for _ in range(_IDLE):
                 found = await clients.run(kind, self._place(), self._said(5, 10))
-                if isinstance(found, clients.Recording):
+                if isinstance(found, Recording):
                     found = found.judged()
                 if found.wrong:
                     self._report.wrong[f"{kind}, idle: {found.wrong}"] += 1
@@ -236,7 +237,7 @@ class _Load:
         fault = self.fault
         found = await clients.run(kind, self._place(), said)
         fault = fault if fault != ANYTIME else self.fault
-        if isinstance(found, clients.Recording):
+        if isinstance(found, Recording):
             self._recordings.add(_Recorded(fault, kind, found))
             has_failed = not (found.is_whole or found.has_left)
         else:
@@ -245,7 +246,7 @@ class _Load:
         if has_failed:
             await asyncio.sleep(0.5)
 
-    def _add(self, fault: str, kind: str, found: clients.Result) -> None:
+    def _add(self, fault: str, kind: str, found: Result) -> None:
         self._report.add(fault, kind, found, corrupted=fault == CORRUPTS)
         if found.is_stored:
             self._stored[found.response_id] = _Acknowledged(found.outcome, found.text)

@@ -17,6 +17,7 @@ from tests.load.__main__ import parsed
 from tests.load.faults import BREAKING, HARMLESS, FaultProxy, Kind, Schedule
 from tests.load.model import Said
 from tests.load.report import ANYTIME, Asked, Report
+from tests.load.results import Recording, Result, misreported
 from tests.load.returning import TOLERATED, Standing, differences
 from tests.load.running import run
 from tests.load.scene import FAULTS, clock_of, set_clock
@@ -132,13 +133,13 @@ def test_what_is_tolerated_has_returned() -> None:
 
 def test_what_a_report_holds_to_be_wrong() -> None:
     report = Report(Asked(1, 1, 1, 2, None, 1))
-    failed = clients.Result("failed")
+    failed = Result("failed")
     report.add("upstream breaks", "stream", failed, corrupted=False)
-    report.add(ANYTIME, "leave", clients.Result("left"), corrupted=False)
-    report.add("upstream corrupts", "stream", clients.Result("completed", wrong="other"), corrupted=True)
+    report.add(ANYTIME, "leave", Result("left"), corrupted=False)
+    report.add("upstream corrupts", "stream", Result("completed", wrong="other"), corrupted=True)
     assert not report.wrong
     report.add(ANYTIME, "stream", failed, corrupted=False)
-    report.add("slow upstream", "whole", clients.Result("completed", wrong="other"), corrupted=False)
+    report.add("slow upstream", "whole", Result("completed", wrong="other"), corrupted=False)
     assert list(report.wrong) == [
         "stream during no fault: failed without a fault",
         "whole during slow upstream: other",
@@ -193,7 +194,7 @@ def test_a_clock_is_off_and_the_monotonic_one_is_not(tmp_path: Path, seconds: in
     ],
 )
 def test_what_an_answer_misreports_is_found(status: str, text: str, wrong: str) -> None:
-    found = clients.misreported(status, text, Said(5, 2, 0))
+    found = misreported(status, text, Said(5, 2, 0))
     assert found.startswith(wrong)
     assert bool(found) == bool(wrong)
 
@@ -204,7 +205,7 @@ async def test_a_client_says_when_nothing_answers() -> None:
     place = clients.Place(Connections(port, keeps=True), random.Random(1), [])
     for kind in clients.KINDS:
         found = await clients.run(kind, place, Said(1, 2, 0))
-        assert (found.judged() if isinstance(found, clients.Recording) else found).outcome == "broken"
+        assert (found.judged() if isinstance(found, Recording) else found).outcome == "broken"
 
 
 async def test_the_commands_of_the_page_can_be_given() -> None:

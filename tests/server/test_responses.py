@@ -7,7 +7,7 @@ import pytest
 
 from tests.support.schema import event_violations
 from tests.support.schema import violations as schema_violations
-from tests.support.serving import Reply, call, output_text, respond, stream
+from tests.support.serving import Reply, call, output_text, ready, respond, stream
 from tests.support.upstream import DONE, Script, ScriptedUpstream, chunk, frame, text
 from tests.support.upstream import call as tool_call
 
@@ -238,7 +238,7 @@ def test_api_key_goes_upstream_and_nowhere_else(
 
 def test_health_and_models(demo: str) -> None:
     assert call(demo, "GET", "/healthz").json == {"status": "ok"}
-    assert call(demo, "GET", "/readyz").json["status"] == "ready"
+    assert ready(demo).json["status"] == "ready"
     models = call(demo, "GET", "/v1/models").json["data"]
     capabilities = {"images": True, "reasoning": False, "tools": True}
     sent = {"id": "demo", "object": "model", "created": 0, "owned_by": "demo", "capabilities": capabilities}

@@ -118,6 +118,16 @@ def opened(
         connection.close()
 
 
+def ready(base: str, headers: dict[str, str] | None = None, path: str = "/readyz") -> Reply:
+    """What `/readyz` says once the server is ready: on a busy machine a write may take longer than the time
+    after which a store counts as out."""
+    deadline = time.monotonic() + 60
+    while (reply := call(base, "GET", path, headers=headers)).status != 200:
+        assert time.monotonic() < deadline, reply.body
+        time.sleep(0.02)
+    return reply
+
+
 def respond(base: str, headers: dict[str, str] | None = None, **request: Any) -> Reply:
     """`POST /v1/responses`."""
     return call(base, "POST", "/v1/responses", {"input": "Hello", **request}, headers)

@@ -13,7 +13,7 @@ from openresponses_server.settings import Limits, Settings, UpstreamSettings
 from openresponses_server.settings.files import hashed
 from tests.support import sdks
 from tests.support.chat_folds import Folded, chunks
-from tests.support.serving import Reply, call, opened, serving
+from tests.support.serving import Reply, call, opened, ready, serving
 from tests.support.upstream import CUT, HANG, Script, ScriptedUpstream, chunk, refusal, text
 from tests.support.upstream import call as tool_call
 
@@ -54,7 +54,7 @@ def eventually(check: Any) -> None:
 
 
 def running(base: str) -> int:
-    return int(call(base, "GET", "/readyz").json["running"])
+    return int(ready(base).json["running"])
 
 
 # ── the official SDK ───────────────────────────────────────────────────────────────────────────────────────

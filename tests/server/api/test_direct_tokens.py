@@ -20,7 +20,7 @@ from openresponses_server.runs.client import Batch
 from openresponses_server.settings import Limits, Settings, Tracing, UpstreamSettings
 from tests.support.pieces import Written
 from tests.support.raw import Raw, raw, request
-from tests.support.serving import Reply, call, serving, serving_app, violations
+from tests.support.serving import Reply, call, ready, serving, serving_app, violations
 from tests.support.upstream import Script, ScriptedUpstream, Step, chunk, paced, text
 from tests.support.waiting import wait_until
 
@@ -77,7 +77,7 @@ def text_of(body: bytes) -> str:
 
 
 def running(base: str) -> int:
-    return int(call(base, "GET", "/readyz").json["running"])
+    return int(ready(base).json["running"])
 
 
 def without_names(body: bytes) -> bytes:

@@ -14,6 +14,7 @@ from openresponses_server.runs.run import Run
 from openresponses_server.settings import Settings, UpstreamSettings
 from tests.load import clients
 from tests.load.model import Connection, Said
+from tests.load.results import Recording
 from tests.load.wire import Connections
 from tests.support.serving import serving
 
@@ -85,7 +86,7 @@ async def test_s4_nothing_stays_of_a_response_to_any_kind_of_client(
         gc.disable()
         try:
             found = await clients.run(kind, clients.Place(connections, random.Random(1), []), Said(1, 20, 10))
-            ended = found.judged() if isinstance(found, clients.Recording) else found
+            ended = found.judged() if isinstance(found, Recording) else found
             assert ended.outcome in ("completed", "incomplete", "left")
             async with asyncio.timeout(20):
                 while any(each() is not None for each in made):

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from openresponses_server.commands.cli import main
 from tests.support.readme import commands
-from tests.support.serving import call
+from tests.support.serving import ready
 from tests.support.shared import REPOSITORY
 
 PAGE = "docs/troubleshooting.md"
@@ -28,7 +28,7 @@ def test_its_commands_run(tmp_path: Path, demo: str, monkeypatch: pytest.MonkeyP
         program, *words = shlex.split(command.replace(ADDRESS, demo))
         ran.append(program)
         if program == "curl":
-            assert call(demo, "GET", words[-1].removeprefix(demo)).json["status"] == "ready"
+            assert ready(demo, path=words[-1].removeprefix(demo)).json["status"] == "ready"
             continue
         done = CliRunner().invoke(main, words)
         assert done.exit_code == 0, (command, done.output)

@@ -17,7 +17,7 @@ from openresponses_server.store.base import Lease, StoreError
 from openresponses_server.store.sql.store import SqlStore
 from openresponses_server.store.stores import open_store
 from tests.server.runs.test_withheld_runs import left_by, until
-from tests.support.serving import call, respond, serving, stream, violations, wait_for
+from tests.support.serving import call, ready, respond, serving, stream, violations, wait_for
 from tests.support.upstream import DONE, Received, Script, ScriptedUpstream, chunk, text
 from tests.support.upstream import call as tool_call
 from tests.support.workers import Reader
@@ -233,7 +233,7 @@ def test_s9_a_worker_that_has_lost_its_run_calls_nothing(
     with serving(settings) as base:
         reader = Reader(base, "POST", "/v1/responses", {"model": "m", "input": "x", **asked})
         reader.join()
-        until(lambda: call(base, "GET", "/readyz").json["running"] == 0)
+        until(lambda: ready(base).json["running"] == 0)
     assert not (tmp_path / "ran").exists()
     if "stream" in asked:
         assert b"response_lost" in reader.data

@@ -16,7 +16,7 @@ from openresponses_server.http.connection import HttpConnection
 from openresponses_server.settings import Limits, Settings, UpstreamSettings
 from openresponses_server.settings.files import hashed
 from tests.support.raw import Raw, answer, raw, request
-from tests.support.serving import call, respond, serving
+from tests.support.serving import call, ready, respond, serving
 from tests.support.upstream import HANG, Script, ScriptedUpstream, chunk
 
 HASTY = Limits(header_seconds=0.4, body_seconds=0.4, write_seconds=0.4, idle_seconds=0.6, header_bytes=20_000)
@@ -50,7 +50,7 @@ def parsed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def running(base: str) -> int:
-    number: int = call(base, "GET", "/readyz").json["running"]
+    number: int = ready(base).json["running"]
     return number
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from openresponses_server.settings import Settings, SettingsError, UpstreamSettings, load_settings
 from openresponses_server.settings.files import hashed
-from tests.support.serving import call, respond, serving
+from tests.support.serving import call, ready, respond, serving
 from tests.support.upstream import Script, ScriptedUpstream, refusal, text
 
 pytestmark = pytest.mark.timeout(120)
@@ -70,7 +70,7 @@ def test_s7_another_key_s_response_is_not_found(keyed: str) -> None:
 
 def test_health_asks_for_no_key_and_metrics_do(keyed: str) -> None:
     assert call(keyed, "GET", "/healthz").status == 200
-    assert call(keyed, "GET", "/readyz").status == 200
+    assert ready(keyed).json["status"] == "ready"
     assert call(keyed, "GET", "/metrics").status == 401
 
 

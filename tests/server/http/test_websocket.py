@@ -18,7 +18,7 @@ from openresponses_server.http.websocket import CompressedMessage, WebSocketConn
 from openresponses_server.settings import Limits, Settings, UpstreamSettings
 from openresponses_server.settings.files import hashed
 from tests.support.raw import HANDSHAKE, Raw, answer, deflated, raw, raw_socket, ws_frame
-from tests.support.serving import call, serving
+from tests.support.serving import call, ready, serving
 from tests.support.sockets import opened_socket
 from tests.support.upstream import HANG, Script, ScriptedUpstream, chunk
 
@@ -204,9 +204,9 @@ def test_s8_socket_that_is_not_read_is_cut_off(hasty: str, upstream: ScriptedUps
     with raw_socket(hasty, reads_little=True) as client:
         client.send(create())
         ends = time.monotonic() + TIMEOUT
-        while not call(hasty, "GET", "/readyz").json["running"]:
+        while not ready(hasty).json["running"]:
             assert time.monotonic() < ends
-        while call(hasty, "GET", "/readyz").json["running"]:
+        while ready(hasty).json["running"]:
             assert time.monotonic() < ends, "it still waits for its client"
             time.sleep(0.02)
         client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 22)

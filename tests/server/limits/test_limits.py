@@ -14,7 +14,7 @@ from openresponses_server.limits.gate import Gate
 from openresponses_server.limits.requests import check_json
 from openresponses_server.settings import Limits, Settings, UpstreamSettings
 from tests.support.in_process import InProcess
-from tests.support.serving import call, opened, respond, serving, stream
+from tests.support.serving import call, opened, ready, respond, serving, stream
 from tests.support.upstream import HANG, Script, ScriptedUpstream, chunk, text
 
 pytestmark = pytest.mark.timeout(120)
@@ -99,9 +99,9 @@ def test_s8_concurrent_responses(small: str, upstream: ScriptedUpstream) -> None
         ):
             reply = call(small, "POST", path, {"model": "m", **body})
             assert (reply.status, reply.headers["retry-after"]) == (429, "1")
-        assert call(small, "GET", "/readyz").json["running"] == 1
+        assert ready(small).json["running"] == 1
     deadline = time.monotonic() + 60
-    while call(small, "GET", "/readyz").json["running"]:
+    while ready(small).json["running"]:
         assert time.monotonic() < deadline, "the place is not free again"
     upstream.scripts["m"] = Script(text("a"))
     assert respond(small, model="m").status == 200

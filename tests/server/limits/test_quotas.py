@@ -12,7 +12,7 @@ from redis import Redis
 from openresponses_server.settings import Limits, Settings, UpstreamSettings
 from openresponses_server.settings.files import hashed
 from tests.support.services import own_redis
-from tests.support.serving import Reply, call, opened, respond, serving
+from tests.support.serving import Reply, call, opened, ready, respond, serving
 from tests.support.sockets import opened_socket
 from tests.support.upstream import HANG, Script, ScriptedUpstream, chunk, frame, text
 from tests.support.upstream import refusal as refusal_of
@@ -153,7 +153,7 @@ def test_s8_who_leaves_before_the_end_has_used_tokens_too(upstream: ScriptedUpst
         def refused() -> bool:
             return respond(base, ONE, model="m", background=True).status == 429
 
-        eventually(lambda: call(base, "GET", "/readyz", None, ONE).json["running"] == 0)
+        eventually(lambda: ready(base, ONE).json["running"] == 0)
         assert refused()
 
 

@@ -10,7 +10,7 @@ import pytest
 from openresponses_server.settings import Limits, Settings, UpstreamSettings
 from openresponses_server.settings.files import hashed
 from tests.support.services import own_redis
-from tests.support.serving import call, opened, respond, serving
+from tests.support.serving import call, opened, ready, respond, serving
 from tests.support.sockets import opened_socket
 from tests.support.upstream import HANG, Script, ScriptedUpstream, chunk, text
 
@@ -46,7 +46,7 @@ def held_runs(base: str, headers: dict[str, str], count: int) -> Iterator[None]:
 
 def counts(base: str, *names: str) -> list[int]:
     """What `/readyz` says of them."""
-    reply = call(base, "GET", "/readyz").json
+    reply = ready(base).json
     return [reply[name] for name in names]
 
 

@@ -23,7 +23,7 @@ from websockets.sync.client import connect
 from openresponses_server.store.endings import RESTARTED
 from tests.support.processes import base_of, started
 from tests.support.services import own_postgres
-from tests.support.serving import call, respond
+from tests.support.serving import call, ready, respond
 from tests.support.upstream import HANG, Script, ScriptedUpstream, text
 from tests.support.workers import Reader, type_of
 
@@ -129,7 +129,7 @@ def test_s8_a_background_stream_that_waits_at_the_cut_is_sent_what_became_of_it(
         slow_stream(base, 200)
         request = {"model": "demo", "input": "x", "stream": True, "background": True}
         waiting = Reader(base, "POST", "/v1/responses", request)
-        while call(base, "GET", "/readyz").json["waiting"] == 0:
+        while ready(base).json["waiting"] == 0:
             time.sleep(0.02)
         process.send_signal(INT)
         waiting.join()

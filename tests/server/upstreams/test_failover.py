@@ -17,7 +17,7 @@ from openresponses_server.settings.files import hashed
 from openresponses_server.upstreams.refusals import limit_seconds
 from openresponses_server.upstreams.refusals import refusal as refused
 from tests.support.logs import log_as_in_production
-from tests.support.serving import call, respond, serving, stream
+from tests.support.serving import call, ready, respond, serving, stream
 from tests.support.upstream import (
     CUT,
     DONE,
@@ -350,7 +350,7 @@ def test_a_failing_upstream_is_left_out_and_probed(upstream: ScriptedUpstream) -
             None,
         ]
         assert states(base) == [("first", 1, "open")]
-        assert call(base, "GET", "/readyz").json["routes_out"] == 1
+        assert ready(base).json["routes_out"] == 1
         deadline = time.monotonic() + 30
         while asked(upstream, "m") < 3 and time.monotonic() < deadline:
             assert respond(base, model="m").json["status"] == "completed"

@@ -23,7 +23,7 @@ from openresponses_server.runs import client as clients
 from openresponses_server.runs.client import Batch
 from openresponses_server.settings import Limits, Settings, UpstreamSettings
 from tests.support.services import own_redis, postgres_database
-from tests.support.serving import call, serving, wait_for
+from tests.support.serving import call, ready, serving, wait_for
 from tests.support.sockets import Socket, opened_socket
 from tests.support.upstream import CUT, HANG, Script, ScriptedUpstream, chunk, text
 
@@ -149,7 +149,7 @@ def test_s8_socket_that_falls_behind_counts_as_a_reader(server: str, upstream: S
 
 def readers(base: str) -> int:
     """Of what is stored, at this server; clients that fell behind are among them."""
-    return int(call(base, "GET", "/readyz").json["readers"])
+    return int(ready(base).json["readers"])
 
 
 def wait_until(true: Any) -> None:
