@@ -59,7 +59,7 @@ IDENTIFIERS = {
     "Noted": "Note",
     "OF_SOCKET": "SOCKET_RESERVATION",
     "OfTheRun": "CurrentRunPolicy",
-    "OneByOne": "SingleAcceptServer",
+    "OneByOne": "GradualAcceptServer",
     "Outlet": "ClientStream",
     "PartsAnswer": "PartsResponder",
     "Pinned": "PinnedDiagnostic",

@@ -29,7 +29,6 @@ _REPLACED: Final = 90.0  # seconds in which workers have been replaced
 _KEY_BYTES: Final = 32
 _LIMITS: Final = """
 [limits]
-concurrent = 10000
 concurrent_per_key = 10000
 background = 10000
 background_per_key = 10000

@@ -20,12 +20,14 @@ from openresponses_server.serving.shutdown import ShutdownMode
 from openresponses_server.settings import Settings, of_worker
 
 _RETRY_SECONDS: Final = 1.0  # after the process has reached its limit of open files
+_MOST_AT_ONCE: Final = 128
 
 
-class SingleAcceptServer:
-    """An asyncio server that accepts one connection in each iteration of the loop, so that a busy worker
-    leaves some to the others. The loop's own server accepts all that are pending: one of two workers got 24
-    to 32 of 32."""
+class GradualAcceptServer:
+    """An asyncio server that accepts one connection in an iteration of the loop, and one more in each further
+    iteration in which others are still pending. The loop's own server accepts all that are pending: one of
+    two workers got 24 to 32 of 32. With always one, a busy worker, whose iterations are long, would accept
+    fewer than come; what does not fit into the system's queue connects seconds later, or never."""
 
     def __init__(self, listener: socket.socket, connect: Callable[[], asyncio.Protocol]) -> None:
         self._loop = asyncio.get_running_loop()
@@ -33,6 +35,7 @@ class SingleAcceptServer:
         self._connect = connect
         self._connecting: set[asyncio.Task[None]] = set()
         self._retry: asyncio.TimerHandle | None = None
+        self._at_once = 1
         listener.setblocking(False)
         self._listen()
 
@@ -52,14 +55,22 @@ class SingleAcceptServer:
         self._loop.add_reader(self._listener, self._accept)
 
     def _accept(self) -> None:
-        try:
-            connection, _ = self._listener.accept()
-        except (BlockingIOError, InterruptedError, ConnectionError):
-            return  # another worker accepted it, or it was closed
-        except OSError:
-            self._loop.remove_reader(self._listener)
-            self._retry = self._loop.call_later(_RETRY_SECONDS, self._listen)
-            return
+        for accepted in range(self._at_once):
+            try:
+                connection, _ = self._listener.accept()
+            except BlockingIOError:
+                self._at_once = max(accepted, 1)  # no more are pending
+                return
+            except (InterruptedError, ConnectionError):
+                continue  # this one was closed
+            except OSError:
+                self._loop.remove_reader(self._listener)
+                self._retry = self._loop.call_later(_RETRY_SECONDS, self._listen)
+                return
+            self._connect_to(connection)
+        self._at_once = min(self._at_once + 1, _MOST_AT_ONCE)
+
+    def _connect_to(self, connection: socket.socket) -> None:
         connection.setblocking(False)
         task = self._loop.create_task(self._begin(connection))
         self._connecting.add(task)
@@ -115,7 +126,7 @@ class _WorkerServer(Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup([])
         if self.started:
-            self.servers = [cast(Any, SingleAcceptServer(each, self._connection)) for each in sockets or []]
+            self.servers = [cast(Any, GradualAcceptServer(each, self._connection)) for each in sockets or []]
         asyncio.get_running_loop().add_reader(self._control, self._read_commands)
         self._report(READY)
 

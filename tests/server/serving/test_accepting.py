@@ -5,12 +5,12 @@ import errno
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from openresponses_server.serving import worker
-from openresponses_server.serving.worker import SingleAcceptServer
+from openresponses_server.serving.worker import GradualAcceptServer
 
 COUNT = 32
 
@@ -59,7 +59,7 @@ async def test_connections_that_wait_are_taken_in_turns(listener: socket.socket)
     with ExitStack() as stack, listener.dup() as other:
         connected(listener, stack, COUNT)
         servers = [
-            SingleAcceptServer(each, lambda into=into: _Noted(into))  # type: ignore[misc]
+            GradualAcceptServer(each, lambda into=into: _Noted(into))  # type: ignore[misc]
             for each, into in zip((listener, other), made, strict=True)
         ]
         async with asyncio.timeout(60):
@@ -73,10 +73,49 @@ async def test_connections_that_wait_are_taken_in_turns(listener: socket.socket)
             transport.close()
 
 
+class _Pending:
+    """A listener at which so many connections are pending."""
+
+    def __init__(self) -> None:
+        self.pending = 0
+
+    def setblocking(self, _blocking: bool) -> None: ...
+    def fileno(self) -> int:
+        return -1
+
+    def accept(self) -> Any:
+        if not self.pending:
+            raise BlockingIOError
+        self.pending -= 1
+        accepted, client = socket.socketpair()
+        client.close()
+        return accepted, None
+
+
+async def test_s8_as_many_are_accepted_as_come_however_long_an_iteration_takes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """In each of them some have come meanwhile, far more than one."""
+    monkeypatch.setattr(GradualAcceptServer, "_listen", lambda _self: None)
+    made: list[asyncio.BaseTransport] = []
+    listener = _Pending()
+    server = GradualAcceptServer(cast(Any, listener), lambda: _Noted(made))
+    waited = []
+    for _ in range(60):
+        listener.pending += 6
+        server._accept()
+        waited.append(listener.pending)
+    assert waited.index(0) < 20
+    assert max(waited[20:]) == 0
+    await until(made, 360)
+    for transport in made:
+        transport.close()
+
+
 async def test_none_is_taken_when_it_is_closed(listener: socket.socket) -> None:
     made: list[asyncio.BaseTransport] = []
     with ExitStack() as stack:
-        server = SingleAcceptServer(listener, lambda: _Noted(made))
+        server = GradualAcceptServer(listener, lambda: _Noted(made))
         connected(listener, stack, 1)
         await until(made, 1)
         with listener.dup() as held:
@@ -94,7 +133,7 @@ async def test_a_process_that_may_open_no_more_files_tries_it_again(
     monkeypatch.setattr(worker, "_RETRY_SECONDS", 0.01)
     made: list[asyncio.BaseTransport] = []
     with ExitStack() as stack, _Full(fileno=listener.detach()) as full:
-        server = SingleAcceptServer(full, lambda: _Noted(made))
+        server = GradualAcceptServer(full, lambda: _Noted(made))
         connected(full, stack, 1)
         await until(made, 1)
         assert full.failed
