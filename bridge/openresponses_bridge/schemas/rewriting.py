@@ -161,23 +161,32 @@ _MOST_MEMBERS: Final = 20_000  # properties, names and alternatives that are loo
 def object_root(schema: Schema) -> Schema:
     """The schema of an object whose root has no alternatives, as some servers want it for a tool's
     parameters: it has the properties of all alternatives, and requires those that all of them require. It
-    takes what the schema takes, and more. The same schema if its root has none."""
+    takes what the schema takes, and more; only that a member which some alternatives name is as one of these
+    has it, whereas the others would take any. The same schema if its root has none."""
     if _NOT_AT_ROOT.isdisjoint(schema):
         return schema
     merged = _RootReader(schema).members(schema)
     found = {keyword: value for keyword, value in schema.items() if keyword not in _NOT_AT_ROOT}
-    found |= {"type": "object", "properties": merged.properties}
+    found |= {"type": "object", "properties": {name: each.schema for name, each in merged.properties.items()}}
     found.pop("required", None)
     if merged.required:
         found["required"] = list(merged.required)
     return found | ({"additionalProperties": False} if merged.closed else {})
 
 
+class _Member(NamedTuple):
+    """A member's schema; `binds`: in every object that has the member, not only in those of some
+    alternatives."""
+
+    schema: Any
+    binds: bool
+
+
 class _Members(NamedTuple):
-    """What a schema says of an object's members: name → schema, the required names, whether there may be no
+    """What a schema says of an object's members: by name, the required names, whether there may be no
     others."""
 
-    properties: dict[str, Any]
+    properties: dict[str, _Member]
     required: dict[str, None]
     closed: bool
 
@@ -197,7 +206,8 @@ class _RootReader:
     def members(self, schema: Schema, level: int = 0) -> _Members:
         """Those of a schema, in its own words and those of its alternatives."""
         given = schema.get("properties")
-        properties = dict(islice(given.items(), self._most())) if isinstance(given, dict) else {}
+        listed = islice(given.items(), self._most()) if isinstance(given, dict) else ()
+        properties = {name: _Member(each, binds=True) for name, each in listed}
         self._left -= len(properties)
         names = [each for each in self._listed(schema, "required") if isinstance(each, str)]
         own = _Members(properties, dict.fromkeys(names), schema.get("additionalProperties") is False)
@@ -247,25 +257,35 @@ def _may_be_object(schema: Schema) -> bool:
 
 def _all_of(parts: list[_Members]) -> _Members:
     """What holds where each of these does."""
+    properties = {}
+    for name, members in _by_name(parts).items():
+        binding = [each.schema for each in members if each.binds]
+        schema = _joined("allOf", binding) if binding else _joined("anyOf", [each.schema for each in members])
+        properties[name] = _Member(schema, bool(binding))
     required = {name: None for part in parts for name in part.required}
-    return _Members(_properties(parts, "allOf"), required, any(part.closed for part in parts))
+    return _Members(properties, required, any(part.closed for part in parts))
 
 
 def _any_of(parts: list[_Members]) -> _Members:
     """What holds where any of these does."""
     if not parts:
         return _ANY_MEMBERS
+    open_parts = [part for part in parts if not part.closed]
+    properties = {}
+    for name, members in _by_name(parts).items():
+        binds = all(name in part.properties and part.properties[name].binds for part in open_parts)
+        properties[name] = _Member(_joined("anyOf", [each.schema for each in members]), binds)
     required = {name: None for name in parts[0].required if all(name in each.required for each in parts)}
-    return _Members(_properties(parts, "anyOf"), required, all(part.closed for part in parts))
+    return _Members(properties, required, all(part.closed for part in parts))
 
 
-def _properties(parts: list[_Members], keyword: str) -> dict[str, Any]:
-    """Those of all parts; the schemas of one that several have are joined."""
-    schemas: dict[str, list[Any]] = {}
+def _by_name(parts: list[_Members]) -> dict[str, list[_Member]]:
+    """What the parts say of each member that any of them names."""
+    found: dict[str, list[_Member]] = {}
     for part in parts:
-        for name, schema in part.properties.items():
-            schemas.setdefault(name, []).append(schema)
-    return {name: _joined(keyword, each) for name, each in schemas.items()}
+        for name, member in part.properties.items():
+            found.setdefault(name, []).append(member)
+    return found
 
 
 def _joined(keyword: str, schemas: list[Any]) -> Any:

@@ -48,9 +48,20 @@ ROOTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         },
         {
             "type": "object",
-            "properties": {"a": TEXT, "b": {"allOf": [TEXT, {"minLength": 2}]}, "c": NUMBER},
+            "properties": {"a": TEXT, "b": TEXT, "c": NUMBER},
             "required": ["a"],
         },
+    ),
+    "what all alternatives say beside it": (
+        {
+            "properties": {"a": TEXT},
+            "anyOf": [{"properties": {"a": {"minLength": 2}}}, {"additionalProperties": False}],
+        },
+        {"type": "object", "properties": {"a": {"allOf": [TEXT, {"minLength": 2}]}}},
+    ),
+    "two that may be": (
+        {"allOf": [{"anyOf": [{}, {"properties": {"a": each}}]} for each in (TEXT, NUMBER)]},
+        {"type": "object", "properties": {"a": {"anyOf": [TEXT, NUMBER]}}},
     ),
     "all of several": (
         {"allOf": [{"properties": {"a": TEXT}, "required": ["a"]}, {"properties": {"b": TEXT}}]},
@@ -122,7 +133,29 @@ def takes(schema: dict[str, Any], value: object) -> bool:
     return Draft202012Validator(schema, registry=Registry()).is_valid(value)
 
 
+def named_in(schema: dict[str, Any]) -> set[str]:
+    """The members that a schema or any of its alternatives names."""
+    lists = [schema.get(keyword, ()) for keyword in ("anyOf", "oneOf", "allOf")]
+    return {
+        *schema.get("properties", ()),
+        *(name for each in lists for part in each for name in named_in(part)),
+    }
+
+
+def without_unnamed(schema: dict[str, Any]) -> dict[str, Any]:
+    """The schema, no alternative of which takes a member that only others name."""
+    found = dict(schema)
+    for keyword in {"anyOf", "oneOf", "allOf"} & schema.keys():
+        parts = schema[keyword]
+        names = set() if keyword == "allOf" else {name for part in parts for name in named_in(part)}
+        found[keyword] = [
+            {"allOf": [without_unnamed(part), {"properties": dict.fromkeys(names - named_in(part), False)}]}
+            for part in parts
+        ]
+    return found
+
+
 @given(SCHEMAS, VALUES)
 def test_what_the_schema_takes_its_one_object_takes(schema: dict[str, Any], value: dict[str, Any]) -> None:
-    if takes(schema, value):
+    if takes(schema, value) and takes(without_unnamed(schema), value):
         assert takes(object_root(schema), value)

@@ -70,7 +70,9 @@ _APP_SERVER: Final = {
         _IGNORED, "closed reverted name/updated section/changed attachment/updated goal/updated", "thread/"
     ),
     **_rows(_IGNORED, "prediction/updated goal/cleared queue/changed project/updated compacted", "thread/"),
-    **_rows(_IGNORED, "environment/connected environment/disconnected settings/updated", "thread/"),
+    **_rows(
+        _IGNORED, "environment/connected environment/disconnected settings/updated search/partial", "thread/"
+    ),
     **_rows(_IGNORED, "started itemAdded item/started item/completed sdp error closed", "thread/realtime/"),
     **_rows(_IGNORED, "item/transcript/delta transcript/delta transcript/done", "thread/realtime/"),
     **_rows(_IGNORED, "outputAudio/delta", "thread/realtime/"),
