@@ -190,9 +190,9 @@ async def _write(to: asyncio.StreamWriter, data: bytes, lasting: Fault | None) -
 
 def reset(writer: asyncio.StreamWriter) -> None:
     """End a connection with RST."""
-    found = writer.get_extra_info("socket")
-    with suppress(OSError):
-        found.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    if (found := writer.get_extra_info("socket")) is not None:  # it has none once it is closed
+        with suppress(OSError):
+            found.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     writer.transport.abort()
 
 

@@ -11,7 +11,14 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
+from openresponses_bridge.emitter.machine import ResponseStreamStateMachine
+from openresponses_bridge.protocol.codec import encode_sse
+from openresponses_bridge.protocol.events import ResponseFailed
+from openresponses_bridge.protocol.response import ResponseError
+from openresponses_bridge.sse import DONE
+from openresponses_server.store.endings import CUT_OFF, INTERRUPTED
 from tests.load import clients
 from tests.load.__main__ import parsed
 from tests.load.faults import BREAKING, HARMLESS, FaultProxy, Kind, Schedule
@@ -197,6 +204,21 @@ def test_what_an_answer_misreports_is_found(status: str, text: str, wrong: str) 
     found = misreported(status, text, Said(5, 2, 0))
     assert found.startswith(wrong)
     assert bool(found) == bool(wrong)
+
+
+@pytest.mark.parametrize(("error", "wrong"), [(CUT_OFF, ""), (INTERRUPTED, "seq.increment")])
+async def test_an_end_after_a_crash_may_lack_what_a_failing_log_lost_and_no_other(
+    error: ResponseError, wrong: str
+) -> None:
+    said = Said(5, 2, 0)
+    made, stored = ResponseStreamStateMachine("said"), ResponseStreamStateMachine("said")
+    sent = [*made.start(), *made.text(" 5.0"), *made.text(" 5.1")]
+    begun = [*stored.start(), *stored.text(" 5.0")]
+    ended = ResponseFailed(len(begun), replace(stored.snapshot, status="failed", error=error))
+    found = Recording(said, [encode_sse(sent), encode_sse([ended]) + DONE], is_whole=True).judged()
+    assert (found.outcome, found.text) == ("failed", said.text)
+    assert found.wrong.startswith(wrong)
+    assert bool(found.wrong) == bool(wrong)
 
 
 async def test_a_client_says_when_nothing_answers() -> None:

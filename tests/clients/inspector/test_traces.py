@@ -29,7 +29,7 @@ HOSTILE = "<img src=x onerror=\"document.title='owned'\"></script>\u202etxt.exe"
 @pytest.fixture(scope="module")
 def upstream() -> Iterator[ScriptedUpstream]:
     with ScriptedUpstream() as scripted:
-        said = [step for word in WORDS for step in (chunk(content=word), 0.06)]
+        said = [step for word in WORDS for step in (chunk(content=word), 0.4)]  # read one by one
         scripted.scripts["words"] = Script([0.1, *said, chunk("stop"), DONE])
         scripted.scripts["busy"] = refusal(503)
         scripted.scripts["spare"] = Script([chunk(content="From the spare."), DONE])
