@@ -29,7 +29,7 @@ from tests.load.watch import watching
 from tests.load.wire import Broken, Connections
 from tests.support.serving import output_text
 
-_RAMP: Final = 20.0  # seconds in which the open streams begin
+_RAMP: Final = 30.0  # seconds in which the open streams begin
 _IDLE: Final = 20  # requests of each kind to an idle server
 _SETTLES: Final = 180.0  # seconds: leases, connections that are kept, the memory of an idle process
 _QUIET: Final = 35.0  # seconds without a request, after which a worker has given its memory back

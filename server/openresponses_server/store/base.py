@@ -27,7 +27,7 @@ ANY_SIZE = 2**62
 """A bound that no size reaches."""
 NO_ID = "resp_0"
 """An id that no response has: looking it up shows whether the store answers."""
-WRITTEN_TOGETHER: Final = 32
+WRITTEN_TOGETHER: Final = 128
 """Writes that share a transaction, at most: beyond, each costs hardly less."""
 
 

@@ -26,7 +26,7 @@ from openresponses_server.store.frames import Frames, joined
 from openresponses_server.store.logs.base import CHUNK_BYTES, Appender, EventLog, LogError, LogGone
 from openresponses_server.store.records import linked
 
-_TIMEOUT: Final = 0.5  # seconds that a run waits for its log, once
+_TIMEOUT: Final = 2.0  # seconds that a run waits for its log, once
 _FIRST_PAUSE: Final = 0.5  # seconds until a log that failed is tried again, twice as many each time
 _LONGEST_PAUSE: Final = 10.0
 _TRIES_AFTER_END: Final = 6

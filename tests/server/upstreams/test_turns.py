@@ -216,3 +216,28 @@ async def test_a_turn_that_comes_after_the_end_leaves_the_connection_to_who_has_
         async with asyncio.timeout(60):
             found = await asyncio.gather(*(two(scripted.url, 0.2 + number * 0.005) for number in range(8)))
     assert {size for sizes in found for size in sizes} == {4 * len(chunk(content="x"))}
+
+
+async def test_of_long_iterations_the_rest_gets_a_part_of_what_all_else_took(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """In a millisecond of each, however long they are, less would be translated than arrives."""
+    now = 0.0
+    monkeypatch.setattr(turns_module, "perf_counter", lambda: now)
+    scheduler = FairScheduler()
+    done: list[int] = []
+
+    def translate() -> None:
+        nonlocal now
+        now += 0.0005
+        done.append(1)
+
+    for _ in range(400):
+        scheduler.schedule(10, translate)
+    counts = []
+    for others in (0.0, 0.0, 0.1, 60.0):
+        now += others
+        before = len(done)
+        await asyncio.sleep(0)
+        counts.append(len(done) - before)
+    assert counts == [pytest.approx(count, abs=2) for count in (2, 2, 50, 100)]

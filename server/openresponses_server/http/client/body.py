@@ -16,14 +16,17 @@ from openresponses_server.http.flow import Sink
 # Data is translated in the callback in which it arrives. If many upstreams send as fast as they can, all that
 # arrived since the last poll would be translated in one iteration of the event loop, and each step of a new
 # request would wait for that. So each iteration has a time budget; the rest is left to the next iterations,
-# small pieces before large ones.
+# small pieces before large ones. While some is left, the budget is a part of what all else took: long
+# iterations are few, and in a millisecond of each less would be translated than arrives.
 
 PIECE: Final = 32 * 1024
 """The most bytes that one callback translates: about half a millisecond of work."""
 
 _SMALL: Final = 2 * 1024  # the most bytes of a small piece
 _MOST_UNTIMED: Final = 15  # small pieces of an iteration before the clock is read
-_ITERATION_SECONDS: Final = 0.001  # the time budget of an iteration
+_ITERATION_SECONDS: Final = 0.001  # the time budget of an iteration, at least
+_SHARE: Final = 0.25  # of the time that all else took
+_MOST_SECONDS: Final = 0.05
 
 Callback = Callable[[], None]
 
@@ -41,6 +44,8 @@ class FairScheduler:
         self._began = 0.0  # when the clock was read
         self.is_timed = False
         """Whether the clock was read in this iteration."""
+        self._budget = _ITERATION_SECONDS
+        self._left_at: float | None = None  # when an iteration left something to the next
 
     def must_wait(self, size: int) -> bool:
         """Whether `size` bytes must wait for a later iteration."""
@@ -67,14 +72,18 @@ class FairScheduler:
 
     def _is_time_over(self) -> bool:
         """Whether the time budget of this iteration is spent."""
-        return perf_counter() - self._began > _ITERATION_SECONDS
+        return perf_counter() - self._began > self._budget
 
     def _run_scheduled(self) -> None:
         """Begin the next iteration: small pieces first, then at least one large one."""
         self.is_timed, self.untimed_count = False, 0
+        self._budget = _ITERATION_SECONDS
         if not self._small and not self._large:
             return
         self._read_clock()
+        if self._left_at is not None:
+            share = (self._began - self._left_at) * _SHARE
+            self._budget = min(max(share, _ITERATION_SECONDS), _MOST_SECONDS)
         for _ in range(len(self._small)):
             if self._is_time_over():
                 break
@@ -83,6 +92,7 @@ class FairScheduler:
             if number and self._is_time_over():
                 break
             self._large.popleft()()
+        self._left_at = perf_counter() if self._small or self._large else None
 
 
 # Buffered bytes at which reading from the socket is paused, and resumed: new requests would wait while the

@@ -32,7 +32,7 @@ from openresponses_server.store.logs.redis_reading import Pages, Tails
 
 _PAGING: Final = 7
 """Connections for all readers that have fallen behind."""
-_WRITING: Final = 8
+_WRITING: Final = 24
 """Connections for what is not appended over the shared one: logs are opened and closed, and appended to after
 a failure. Without a bound each run would open one when Redis stands still, and all of them would be kept."""
 
