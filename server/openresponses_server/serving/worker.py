@@ -20,7 +20,7 @@ from openresponses_server.serving.shutdown import ShutdownMode
 from openresponses_server.settings import Settings, of_worker
 
 _RETRY_SECONDS: Final = 1.0  # after the process has reached its limit of open files
-_MOST_AT_ONCE: Final = 128
+_MOST_AT_ONCE: Final = 128  # connections that an iteration of the loop accepts
 
 
 class GradualAcceptServer:

@@ -26,7 +26,7 @@ _SMALL: Final = 2 * 1024  # the most bytes of a small piece
 _MOST_UNTIMED: Final = 15  # small pieces of an iteration before the clock is read
 _ITERATION_SECONDS: Final = 0.001  # the time budget of an iteration, at least
 _SHARE: Final = 0.25  # of the time that all else took
-_MOST_SECONDS: Final = 0.05
+_MOST_SECONDS: Final = 0.05  # the time budget, at most: a loop that stood still is not made to stand longer
 
 Callback = Callable[[], None]
 
