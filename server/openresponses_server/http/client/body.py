@@ -25,7 +25,8 @@ PIECE: Final = 32 * 1024
 _SMALL: Final = 2 * 1024  # the most bytes of a small piece
 _MOST_UNTIMED: Final = 15  # small pieces of an iteration before the clock is read
 _ITERATION_SECONDS: Final = 0.001  # the time budget of an iteration, at least
-_SHARE: Final = 0.25  # of the time that all else took
+_SHARE: Final = 0.25  # of the time that all else took, if that was long
+_LONG: Final = 0.02  # seconds; below it the least budget is enough for all that arrives
 _MOST_SECONDS: Final = 0.05  # the time budget, at most: a loop that stood still is not made to stand longer
 
 Callback = Callable[[], None]
@@ -81,9 +82,8 @@ class FairScheduler:
         if not self._small and not self._large:
             return
         self._read_clock()
-        if self._left_at is not None:
-            share = (self._began - self._left_at) * _SHARE
-            self._budget = min(max(share, _ITERATION_SECONDS), _MOST_SECONDS)
+        if self._left_at is not None and (others := self._began - self._left_at) > _LONG:
+            self._budget = min(others * _SHARE, _MOST_SECONDS)
         for _ in range(len(self._small)):
             if self._is_time_over():
                 break
