@@ -14,6 +14,7 @@ from pathlib import Path
 from tests.support.shared import REPOSITORY
 
 SERVE = (sys.executable, "-m", "openresponses_server", "serve", "--port", "0")
+_PIPE = 1024 * 1024  # bytes; as much as Linux gives a user
 
 
 @contextmanager
@@ -24,13 +25,15 @@ def started(
     environment: Mapping[str, str] | None = None,
 ) -> Iterator[subprocess.Popen[str]]:
     """The process, ended with all its workers even after a failure. `folder` is its user's data folder, and
-    `errors` is where its log goes, as `subprocess` has it: a pipe that nobody reads stops it when full.
+    `errors` is where its log goes, as `subprocess` has it: a pipe that nobody reads stops it when full, which
+    the usual 64 KiB are after eight seconds in which a test asks `/readyz`.
     `environment` has variables beside those of this process."""
     process = subprocess.Popen(
         [*SERVE, *flags],
         cwd=REPOSITORY,
         stdout=subprocess.PIPE,
         stderr=errors,
+        pipesize=_PIPE,
         text=True,
         env={**os.environ, **({"XDG_DATA_HOME": str(folder)} if folder else {}), **(environment or {})},
     )

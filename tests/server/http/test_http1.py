@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import socket
+import threading
 import zlib
 from collections.abc import Awaitable, Callable
 from contextlib import closing, suppress
@@ -312,6 +313,36 @@ def test_an_answer_before_the_end_of_the_request_ends_it(run: Callable[..., Any]
         return statuses, upstream.connections
 
     assert run(say, ask) == ([413, 413], 2)
+
+
+def test_an_answer_that_arrived_before_its_connection_was_reset_is_given(run: Callable[..., Any]) -> None:
+    """The loop finds the reset when it writes, before it reads."""
+    closed = threading.Event()
+
+    def refuse(listener: socket.socket) -> None:
+        connection, _ = listener.accept()
+        with connection:
+            connection.recv(4)  # and leaves the rest unread, so that closing is a reset
+            connection.sendall(b"HTTP/1.1 413 Too Large\r\ncontent-length: 2\r\n\r\nno")
+        closed.set()
+
+    class Body(bytes):
+        def __getitem__(self, piece: Any) -> Any:
+            if piece.start:
+                assert closed.wait(30)  # between reading and writing
+            return super().__getitem__(piece)
+
+    async def ask(connections: ConnectionPool, _url: str, _upstream: Upstream) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            thread = threading.Thread(target=refuse, args=(listener,))
+            thread.start()
+            url = f"http://127.0.0.1:{listener.getsockname()[1]}/v1/x"
+            with closing(await connections.request("POST", url, headers={}, data=Body(MANY))) as answer:
+                assert (answer.status, await read(answer)) == (413, b"no")
+            thread.join()
+        assert not connections._open
+
+    run(saying(), ask)
 
 
 def test_an_answer_to_a_request_that_is_never_read_leaves_no_connection(run: Callable[..., Any]) -> None:

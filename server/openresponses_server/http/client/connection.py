@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import os
 from base64 import b64encode
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from enum import Enum, auto
 from functools import lru_cache
 from importlib.metadata import version
@@ -201,11 +203,23 @@ class ClientConnection(asyncio.Protocol):
             self._transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        if isinstance(exc, OSError):
+            self._read_rest()
         self._parser = None  # it refers to this object
         self._lost = exc
         self._closed(self)
         self.resume_writing()
         self._fail(exc, is_end=exc is None and self._ends_with_connection)
+
+    def _read_rest(self) -> None:
+        """Read the answer that had arrived when writing failed: a server that answers before it has read the
+        body, and closes, resets the connection, and the loop reads no more after a write that fails."""
+        if self._transport.get_extra_info("sslcontext") is not None:
+            return  # what the socket has is encrypted
+        connection = self._transport.get_extra_info("socket")
+        with suppress(OSError, ValueError):  # nothing is there, or it is closed
+            while self._response is not None and (data := os.read(connection.fileno(), _PIECE)):
+                self.data_received(data)
 
     def pause_writing(self) -> None:
         self._write_resumed = self._loop.create_future()
@@ -275,7 +289,7 @@ class ClientConnection(asyncio.Protocol):
         body, self._body = self._body, None
         self._stage, self._response = _ConnectionStage.IDLE, None
         is_sent = self._is_sent and not self._transport.get_write_buffer_size()
-        if is_sent and self._parser.should_keep_alive():
+        if is_sent and not self.is_closing and self._parser.should_keep_alive():
             self.resume()  # the body has buffered its rest
             self._free(self)
         else:

@@ -1,53 +1,54 @@
-"""Writes that wait at the same moment go to the database in one transaction: a commit, and with PostgreSQL a
-round trip and most of the work on both sides, costs about the same for one write as for many."""
+"""What waits at the same moment goes to the database together: writes in one transaction, look-ups in one
+round trip. A commit, and most of the work on both sides, cost about the same for one as for many; and a busy
+process is back at a connection late, so that with one at a time it gets the less done the busier it is."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Final, NamedTuple
+from typing import Final, Generic, NamedTuple, TypeVar
 
 from openresponses_server.store.base import WRITTEN_TOGETHER
 from openresponses_server.store.sql.writes import Write
 
-_BYTES: Final = 4 * 1024 * 1024  # of their data together, unless one alone has more
-
-Transaction = Callable[[Sequence[Write]], Awaitable[Sequence[bool]]]
-"""Runs these writes in one transaction; returns for each whether it found its row. Raises what it raises for
-any of them, and then none is written."""
+_BYTES: Final = 4 * 1024 * 1024  # of writes together, unless one alone has more
+Q = TypeVar("Q")
+R = TypeVar("R")
 
 
-class _Waiting(NamedTuple):
-    write: Write
-    done: asyncio.Future[bool]
+class _Waiting(NamedTuple, Generic[Q, R]):
+    asked: Q
+    done: asyncio.Future[R]
 
 
-class GroupedWrites:
-    """Groups of writes, each a transaction that `run` runs, `at_once` of them at a time."""
+class Grouped(Generic[Q, R]):
+    """Groups of at most `most`, of which `run` runs one together and returns what came of each, `at_once` of
+    them at a time. If `run` raises, none of the group was done, and each is run alone."""
 
-    def __init__(self, run: Transaction, at_once: int) -> None:
+    def __init__(self, run: Callable[[Sequence[Q]], Awaitable[Sequence[R]]], at_once: int, most: int) -> None:
         self._run = run
         self._at_once = at_once
-        self._waiting: deque[_Waiting] = deque()
+        self._most = most
+        self._waiting: deque[_Waiting[Q, R]] = deque()
         self._is_due = False
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def execute(self, write: Write) -> bool:
-        """Write it with what others write meanwhile; returns whether it found its row, and raises what is
-        wrong with it alone. A write whose caller is cancelled before its transaction begins is left out."""
+    async def execute(self, asked: Q) -> R:
+        """Run it with what others ask for meanwhile; returns what came of it, and raises what is wrong with
+        it alone. One whose caller is cancelled before its group begins is left out."""
         loop = asyncio.get_running_loop()
-        waiting = _Waiting(write, loop.create_future())
+        waiting = _Waiting[Q, R](asked, loop.create_future())
         self._waiting.append(waiting)
         if not self._is_due:
             self._is_due = True
-            loop.call_soon(self._begin)  # once all that run now have said what they write
+            loop.call_soon(self._begin)  # once all that run now have said what they want
         return await waiting.done
 
     def _begin(self) -> None:
         self._is_due = False
         while len(self._tasks) < self._at_once and (group := self._next_group()):
-            task = asyncio.create_task(self._write(group))
+            task = asyncio.create_task(self._run_group(group))
             self._tasks.add(task)
             task.add_done_callback(self._ended)
 
@@ -55,45 +56,69 @@ class GroupedWrites:
         self._tasks.discard(task)
         self._begin()
 
-    def _next_group(self) -> list[_Waiting]:
-        """The next writes that may share a transaction: not two of one response."""
-        group: dict[str, _Waiting] = {}
-        size = 0
-        while self._waiting and len(group) < WRITTEN_TOGETHER:
+    def _next_group(self) -> list[_Waiting[Q, R]]:
+        group: list[_Waiting[Q, R]] = []
+        may_join = self._joining()
+        while self._waiting and len(group) < self._most:
             each = self._waiting[0]
             if not each.done.done():
-                size += each.write.size
-                if group and (size > _BYTES or each.write.response_id in group):
+                if not may_join(each.asked):
                     break
-                group[each.write.response_id] = each
+                group.append(each)
             self._waiting.popleft()
-        return list(group.values())
+        return group
 
-    async def _write(self, group: list[_Waiting]) -> None:
+    def _joining(self) -> Callable[[Q], bool]:
+        """Says of one after the other whether it may join a new group, as the first of it may."""
+        return lambda _asked: True
+
+    async def _run_group(self, group: list[_Waiting[Q, R]]) -> None:
         task = asyncio.current_task()
         assert task is not None
 
-        def leave(_done: asyncio.Future[bool]) -> None:
+        def leave(_done: asyncio.Future[R]) -> None:
             if all(each.done.done() for each in group):
                 task.cancel()  # nobody waits for it any more
 
         for each in group:
             each.done.add_done_callback(leave)
         try:
-            await self._write_together(group)
+            await self._run_together(group)
         finally:
             for each in group:
                 each.done.cancel()  # those that have no result by now
 
-    async def _write_together(self, group: list[_Waiting]) -> None:
+    async def _run_together(self, group: list[_Waiting[Q, R]]) -> None:
         try:
-            found = await self._run([each.write for each in group])
+            found = await self._run([each.asked for each in group])
         except Exception as error:
             if len(group) > 1:  # one of them may be to blame
-                await asyncio.gather(*(self._write_together([each]) for each in group))
+                await asyncio.gather(*(self._run_together([each]) for each in group))
             elif not group[0].done.done():
                 group[0].done.set_exception(error)
             return
-        for each, was_found in zip(group, found, strict=True):
+        for each, came in zip(group, found, strict=True):
             if not each.done.done():
-                each.done.set_result(was_found)
+                each.done.set_result(came)
+
+
+class GroupedWrites(Grouped[Write, bool]):
+    """Writes, each group a transaction; what comes of a write is whether it found its row."""
+
+    def __init__(self, run: Callable[[Sequence[Write]], Awaitable[Sequence[bool]]], at_once: int) -> None:
+        super().__init__(run, at_once, WRITTEN_TOGETHER)
+
+    def _joining(self) -> Callable[[Write], bool]:
+        """Not two of one response."""
+        names: set[str] = set()
+        size = 0
+
+        def may_join(asked: Write) -> bool:
+            nonlocal size
+            size += asked.size
+            if names and (size > _BYTES or asked.response_id in names):
+                return False
+            names.add(asked.response_id)
+            return True
+
+        return may_join

@@ -8,7 +8,7 @@ import struct
 import time
 from bisect import bisect
 from collections.abc import Callable, Coroutine, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from functools import cache, partial
 from typing import Any, Final, NamedTuple
 
@@ -52,6 +52,7 @@ from openresponses_server.store.sql.database import (
     revision_of,
 )
 from openresponses_server.store.sql.failures import FAILURES
+from openresponses_server.store.sql.grouping import Grouped
 from openresponses_server.store.sql.sqlite_file import REVISION
 from openresponses_server.store.sql.writes import (
     Array,
@@ -233,6 +234,7 @@ class ServerClock:
         return self._ahead + time.monotonic()
 
 
+_READ_TOGETHER: Final = 16  # look-ups that share a round trip
 _CONNECTIONS: Final = 10  # to read and to acquire, and as many to write, half of them for `execute`
 _RECYCLED_AFTER: Final = 1800  # seconds
 
@@ -305,6 +307,7 @@ class Postgres(Database):
         super().__init__(_CONNECTIONS // 2)
         self._url = url
         self._writer, self._reader, self._direct = _engines(url)
+        self._reads = Grouped(partial(self._directly, self._reader), _CONNECTIONS, _READ_TOGETHER)
         self._disposing = asyncio.Lock()
         self._clock = ServerClock()
 
@@ -332,18 +335,23 @@ class Postgres(Database):
             return await connection.run_sync(work)
 
     async def _executing(self, writes: Sequence[Write]) -> list[bool]:
-        found = {row.id for row in await self._directly(self._direct, *postgres_statement(writes))}
+        (rows,) = await self._directly(self._direct, [_Asked(*postgres_statement(writes))])
+        found = {row.id for row in rows}
         return [write.response_id in found for write in writes]
 
     async def _selecting(self, statement: Select[Any] | CompoundSelect[Any], values: Values) -> list[Any]:
         if (plain := _plain(statement)) is None:
             return await super()._selecting(statement, values)
-        return await self._directly(self._reader, plain.text, {**plain.values, **values})
+        return await self._reads.execute(_Asked(plain.text, {**plain.values, **values}))
 
     async def _recording(self, statement: Select[Any] | Update, values: Values) -> Record | None:
         plain = _plain(statement)
         assert plain is not None, "takes no lists"
-        rows = await self._directly(self._reader, _WITH_INPUT % plain.text, {**plain.values, **values})
+        asked = _Asked(_WITH_INPUT % plain.text, {**plain.values, **values})
+        if isinstance(statement, Select):
+            rows = await self._reads.execute(asked)
+        else:
+            (rows,) = await self._directly(self._reader, [asked])
         if not rows:
             return None
         (row,) = rows
@@ -351,9 +359,9 @@ class Postgres(Database):
         given = columns.pop("input")
         return Row(**columns), given
 
-    async def _directly(self, engine: AsyncEngine, statement: str, values: Values) -> list[Any]:
-        """The rows of one statement, a transaction by itself. The driver runs it: what SQLAlchemy does for a
-        statement takes twice as long as the driver."""
+    async def _directly(self, engine: AsyncEngine, asked: Sequence[_Asked]) -> list[list[Any]]:
+        """The rows of each of these statements, in one round trip and one transaction. The driver runs them:
+        what SQLAlchemy does for a statement takes twice as long as the driver."""
         pool = engine.pool
         try:
             connection = await engine.raw_connection()
@@ -361,8 +369,11 @@ class Postgres(Database):
             raise _translated(error) from error
         driver: AsyncConnection[Any] = connection.driver_connection  # type: ignore[assignment]
         try:
-            cursor = driver.cursor(row_factory=namedtuple_row)
-            return await (await cursor.execute(statement, values)).fetchall()
+            cursors = [driver.cursor(row_factory=namedtuple_row) for _ in asked]
+            async with driver.pipeline() if len(asked) > 1 else nullcontext():
+                for cursor, each in zip(cursors, asked, strict=True):
+                    await cursor.execute(each.statement, each.values)
+            return [await cursor.fetchall() for cursor in cursors]
         except DriverError as error:
             if driver.closed:
                 async with self._disposing:
@@ -411,6 +422,13 @@ def _engines(url: URL) -> tuple[AsyncEngine, AsyncEngine, AsyncEngine]:
         engine(_CONNECTIONS, transactions=False),
         engine(half, transactions=False),
     )
+
+
+class _Asked(NamedTuple):
+    """A statement for the driver, and its values."""
+
+    statement: str
+    values: Values
 
 
 class _Plain(NamedTuple):

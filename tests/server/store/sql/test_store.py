@@ -5,7 +5,7 @@ import gc
 import sqlite3
 import stat
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,7 +16,7 @@ import pytest
 from sqlalchemy import create_engine, event
 
 from openresponses_server.settings import SettingsError
-from openresponses_server.store.base import Lease, ResponseStore, StoreError
+from openresponses_server.store.base import Lease, ResponseStore, StoredResponse, StoreError
 from openresponses_server.store.sql import postgres
 from openresponses_server.store.sql.locations import database_url
 from openresponses_server.store.sql.sqlite_file import REVISION, default_file
@@ -355,6 +355,38 @@ async def test_more_calls_than_connections(postgres_url: str, monkeypatch: pytes
     store = open_store(postgres_url)
     await asyncio.gather(*(store.put(record(f"many{number}")) for number in range(50)))
     assert all([await store.delete(f"many{number}") for number in range(50)])
+    await store.close()
+
+
+async def test_look_ups_of_one_moment_share_a_round_trip_and_each_has_its_own_outcome(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = open_store(postgres_url)
+    assert isinstance(store, SqlStore)
+    database = store._database
+    assert isinstance(database, postgres.Postgres)
+    names = [f"one{number}" for number in range(40)]
+    await asyncio.gather(*(store.put(record(name)) for name in names))
+    sizes: list[int] = []
+    run = database._reads._run
+
+    async def noted(asked: Sequence[Any]) -> Sequence[list[Any]]:
+        sizes.append(len(asked))
+        return await run(asked)
+
+    monkeypatch.setattr(database._reads, "_run", noted)
+    wrong = postgres._Asked("SELECT nothing FROM nowhere", {})
+    found = await asyncio.gather(
+        *(store.get(name) for name in [*names, "missing"]),
+        database._reads.execute(wrong),
+        return_exceptions=True,
+    )
+    assert [each.response.id for each in found[:40] if isinstance(each, StoredResponse)] == names
+    assert found[40] is None
+    assert isinstance(found[41], Exception)
+    assert sizes[:3] == [16, 16, 10]
+    assert await store.get("one7") is not None
+    assert all([await store.delete(name) for name in names])
     await store.close()
 
 
