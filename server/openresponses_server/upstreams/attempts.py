@@ -35,17 +35,41 @@ _FRAME_LIMITS: Final = Limits(depth=200, json_values=2_000_000)
 take far more memory than their text."""
 SHALLOW: Final = 2 * _FRAME_LIMITS.depth
 """The bytes of a frame that can't be nested deeper than that, and has few values."""
+_MOST_ELEMENTS: Final = 5_000
+"""Objects in the arrays of a frame, which is translated at once: each may be an item or a part of one, with
+several events (0.1 ms)."""
+_PASSED_ON: Final = frozenset({"args", "arguments", "input", "logprobs", "logprobsResult", "tools"})
+"""Fields whose values are not looked into, or cost little for each element."""
 _REFUSED: Final = 400  # the status of an error in a stream
 _FRAME_END: Final = b"\n\n"  # a stream with other line ends is read at once
 
 
 def check_frame(data: bytes) -> None:
-    """Raises UpstreamError if a frame's JSON is nested too deeply, or has too many values. For frames of more
-    than `SHALLOW` bytes."""
+    """Raises UpstreamError if a frame's JSON is nested too deeply, or has too many values or elements. For
+    frames of more than `SHALLOW` bytes."""
     try:
         check_json(data, _FRAME_LIMITS)
     except InvalidRequestError as error:
         raise unreadable(error.message) from error
+    if data.count(b"{") > _MOST_ELEMENTS and _elements_in(data) > _MOST_ELEMENTS:
+        raise unreadable(f"An event has more than {_MOST_ELEMENTS} objects in arrays.")
+
+
+def _elements_in(data: bytes) -> int:
+    """The objects in arrays of a frame, without those in `_PASSED_ON`; 0 for what is not JSON."""
+    try:
+        left = [decode_json(data)]
+    except WireError:
+        return 0
+    elements = 0
+    while left:
+        value = left.pop()
+        if isinstance(value, dict):
+            left += [each for name, each in value.items() if name not in _PASSED_ON]
+        elif isinstance(value, list):
+            elements += sum(isinstance(each, dict) for each in value)
+            left += value
+    return elements
 
 
 class Preamble:

@@ -3,6 +3,7 @@
 import pytest
 
 from openresponses_bridge.dialects.chat_completions import ChatOptions, Inbound
+from openresponses_bridge.protocol.codec import encode
 from openresponses_server.runs.pipeline import Translation
 from openresponses_server.settings import Limits
 from tests.support.machines import machine
@@ -43,3 +44,25 @@ def test_keep_alives_of_an_hour_are_no_output() -> None:
     for _ in range(36_000):
         translation.feed(b": keep-alive\n\n")
     assert not translation.ended
+
+
+@pytest.mark.parametrize(
+    ("field", "objects", "code"),
+    [
+        ("tool_calls", 5_001, "upstream_invalid_response"),
+        ("tool_calls", 100, None),
+        ("logprobs", 20_000, None),
+    ],
+)
+def test_a_frame_holds_the_loop_for_a_bounded_time(field: str, objects: int, code: str | None) -> None:
+    """Each object in an array may be an item with several events, and a frame is translated at once."""
+    calls = [
+        {"index": n, "id": f"c{n}", "function": {"name": "f", "arguments": "{}"}} for n in range(objects)
+    ]
+    delta = {"tool_calls": calls} if field == "tool_calls" else {"content": "one"}
+    choice = {"index": 0, "delta": delta, "logprobs": {"content": calls} if field == "logprobs" else None}
+    started = machine()
+    translation = Translation(started, Inbound(started))
+    events = translation.feed(b"data: " + encode({"choices": [choice]}) + b"\n\n")
+    assert (translation.failure.code if translation.failure else None) == code
+    assert len(events) < 1_000
