@@ -4,7 +4,7 @@ does not know about it does not open it again."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -16,7 +16,6 @@ from redis.exceptions import AuthenticationError, BusyLoadingError, ResponseErro
 from openresponses_server.redis_clients import REDIS_FAILURES, redis_client
 from openresponses_server.store.frames import Frames
 from openresponses_server.store.logs.base import LIFETIME, LINGER, MARKED, Appender, LogError, LogGone
-from openresponses_server.store.logs.redis_appends import Appends
 from openresponses_server.store.logs.redis_entries import (
     CLOSED,
     DATA,
@@ -29,12 +28,13 @@ from openresponses_server.store.logs.redis_entries import (
     fields_of,
 )
 from openresponses_server.store.logs.redis_reading import Pages, Tails
+from openresponses_server.store.logs.redis_shared import Command, SharedConnection
 
 _PAGING: Final = 7
 """Connections for all readers that have fallen behind."""
-_WRITING: Final = 24
-"""Connections for what is not appended over the shared one: logs are opened and closed, and appended to after
-a failure. Without a bound each run would open one when Redis stands still, and all of them would be kept."""
+_WRITING: Final = 8
+"""Connections for what failed over the shared one. Without a bound each run would open one when Redis fails,
+and all of them would be kept."""
 
 
 class RedisLog:
@@ -53,16 +53,16 @@ class RedisLog:
         max_entries: int = 100_000,
         timeout: float = 10.0,
     ) -> None:
-        shared: dict[str, Any] = {
+        options: dict[str, Any] = {
             "protocol": 2,
             "socket_connect_timeout": 5.0,
             "socket_timeout": 5.0,
             "health_check_interval": 30,
             "retry": Retry(NoBackoff(), 0),  # `Calls` does the retries
         }
-        self._writer: Redis = redis_client(url, connections=_WRITING, wait=timeout, **shared)
-        self._follower: Redis = redis_client(url, **shared)
-        self._pager: Redis = redis_client(url, connections=_PAGING, **shared)
+        self._writer: Redis = redis_client(url, connections=_WRITING, wait=timeout, **options)
+        self._follower: Redis = redis_client(url, **options)
+        self._pager: Redis = redis_client(url, connections=_PAGING, **options)
         self._stem = f"{prefix}:log:"
         self._linger = _milliseconds(linger)
         self._lifetime = _milliseconds(lifetime)
@@ -71,8 +71,7 @@ class RedisLog:
         """Open logs of this worker that Redis will expire; empty after an outage, as a restarted Redis has
         lost them."""
         self._persist = Calls(timeout, self._expiring.clear)
-        self._open = self._writer.register_script(OPEN)
-        self._appends = Appends(self._writer.connection_pool, self._expiring.clear, max_entries)
+        self._shared = SharedConnection(self._writer.connection_pool, self._expiring.clear, max_entries)
         self._pages = Pages(self._pager, self._persist)
         self._tails = Tails(self._follower, self._persist, self._pages)
 
@@ -87,19 +86,23 @@ class RedisLog:
             raise LogError from error
 
     async def open(self, run_id: str) -> None:
-        key = self._key(run_id)
+        # The whole script: by its hash, all runs would fail over to the client after a restart of Redis.
+        command = ("EVAL", OPEN, 1, self._key(run_id), self._lifetime)
 
-        if not await self._persist(lambda: self._open([key], [self._lifetime])):
+        async def begin() -> Any:
+            return await self._writer.execute_command(*command)  # type: ignore[no-untyped-call]
+
+        if not await self._call([command], begin):
             raise LogGone(run_id)
         self._expiring.add(run_id)
 
     def appender(self, run_id: str) -> Appender | None:
-        connection = self._appends.connection
+        connection = self._shared.connection
         return None if connection is None else partial(connection.add, self._key(run_id))
 
     async def append(self, run_id: str, frames: Frames) -> None:
         key = self._key(run_id)
-        if run_id in self._expiring and await self._appends.append(key, frames):
+        if run_id in self._expiring and await self._shared.append(key, frames):
             return
         entry, fields = entry_id(frames.last), fields_of(frames)
 
@@ -132,38 +135,56 @@ class RedisLog:
 
     async def close(self, run_id: str) -> None:
         key = self._key(run_id)
+        commands = (
+            ("XADD", key, "NOMKSTREAM", CLOSED, MARK, b""),
+            ("PEXPIRE", key, self._linger),
+        )
 
         async def end() -> None:
             async with self._writer.pipeline(transaction=False) as pipe:
-                pipe.xadd(key, MARK, id=CLOSED, nomkstream=True)
-                pipe.pexpire(key, self._linger)
+                for command in commands:
+                    pipe.execute_command(*command)
                 await pipe.execute(raise_on_error=False)
 
-        await self._persist(end)
+        await self._call(commands, end)
         self._expiring.discard(run_id)
 
     async def discard(self, run_id: str) -> None:
         key = self._key(run_id)
         self._expiring.discard(run_id)
+        commands = (
+            ("DEL", key),
+            ("XADD", key, CLOSED, DISCARD_MARK, b""),
+            ("PEXPIRE", key, _milliseconds(MARKED)),
+        )
 
         async def bury() -> None:
             async with self._writer.pipeline(transaction=True) as pipe:
-                pipe.delete(key)
-                pipe.xadd(key, DISCARD_MARK, id=CLOSED)
-                pipe.pexpire(key, _milliseconds(MARKED))
+                for command in commands:
+                    pipe.execute_command(*command)
                 try:
                     await pipe.execute()
                 except ResponseError:  # a full Redis that refuses to add refuses to delete too
                     await self._writer.delete(key)
 
-        await self._persist(bury)
+        await self._call([("MULTI",), *commands, ("EXEC",)], bury)
 
     async def shutdown(self) -> None:
         await self._tails.close()
-        self._appends.close()
+        self._shared.close()
         await self._writer.aclose()
         await self._follower.aclose()
         await self._pager.aclose(close_connection_pool=True)
+
+    async def _call(self, commands: Sequence[Command], again: Callable[[], Awaitable[Any]]) -> Any:
+        """The answer of the last of these commands, or what `again`, the same by the client, returns where
+        they fail. Raises LogError."""
+
+        async def once() -> Any:
+            answer = await self._shared.run(*commands)
+            return await again() if answer is False else answer
+
+        return await self._persist(once)
 
     def _key(self, run_id: str) -> str:
         return f"{self._stem}{run_id}"

@@ -26,22 +26,22 @@ OPENED: Final = b"0-1"
 CLOSED: Final = b"18446744073709551615-0"
 """Above every event: nothing can be appended after it."""
 
-_GONE: Final = b"g"
-_MARKED: Final = b"m"
-MARK: Final[dict[Any, Any]] = {_MARKED: b""}
-DISCARD_MARK: Final[dict[Any, Any]] = {_GONE: b""}
+MARK: Final = b"m"
+"""The field, without a value, of an entry that marks the log as open or closed."""
+DISCARD_MARK: Final = b"g"
+"""The same where the log was discarded."""
 
 OPEN: Final = f"""
 local last = redis.call('XREVRANGE', KEYS[1], '+', '-', 'COUNT', 1)[1]
 if last and last[1] ~= '{OPENED.decode()}' then
-  if last[2][1] == '{_GONE.decode()}' then
+  if last[2][1] == '{DISCARD_MARK.decode()}' then
     return 0
   end
   redis.call('DEL', KEYS[1])
   last = nil
 end
 if not last then
-  redis.call('XADD', KEYS[1], '{OPENED.decode()}', '{_MARKED.decode()}', '')
+  redis.call('XADD', KEYS[1], '{OPENED.decode()}', '{MARK.decode()}', '')
 end
 redis.call('PEXPIRE', KEYS[1], ARGV[1])
 return 1
@@ -77,7 +77,7 @@ def fields_of(frames: Frames) -> dict[Any, Any]:
 
 def is_discard_mark(entry: Entry) -> bool:
     """Whether the entry marks a discarded log."""
-    return _GONE in entry[1]
+    return DISCARD_MARK in entry[1]
 
 
 def frames_in(entries: Iterable[Entry]) -> list[Frames]:

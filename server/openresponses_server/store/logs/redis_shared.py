@@ -1,9 +1,9 @@
-"""Appends entries to logs in Redis over one connection, without waiting for each answer.
+"""One connection to Redis, over which commands leave without waiting for each answer.
 
-The entries of one moment, of all runs of this process, leave in one write, and answers are read as they
-arrive. A command of Redis' client takes several times the CPU, and a token waits for each. After any failure
-the caller repeats the call with the client, which handles the error: an entry that was added twice is
-recognised.
+The commands of one moment, of all runs of this process, leave in one write, and answers are read as they
+arrive. A command of Redis' client takes several times the CPU and three iterations of the event loop. After
+any failure the caller repeats the call with the client, which handles the error: these calls may be made
+twice.
 """
 
 from __future__ import annotations
@@ -24,11 +24,14 @@ from openresponses_server.store.logs.base import Failed
 from openresponses_server.store.logs.redis_entries import DATA, ENTRY_ID, FIRST
 
 _ANSWERED_WITHIN: Final = 5.0  # seconds, as with the client
-_MOST_UNSENT: Final = 16 * 1024 * 1024  # bytes; further entries are left to the client
+_MOST_UNSENT: Final = 16 * 1024 * 1024  # bytes; further commands are left to the client
+
+Command = tuple[Any, ...]
+"""Its name and its arguments: bytes, str or int."""
 
 
-class Appends:
-    """To the Redis that connections of `pool` are made to, in streams of about `most` entries. `on_lost` is
+class SharedConnection:
+    """To the Redis that connections of `pool` are made to; streams keep about `most` entries. `on_lost` is
     called when the connection was."""
 
     def __init__(self, pool: Any, on_lost: Callable[[], None], most: int) -> None:
@@ -37,22 +40,21 @@ class Appends:
         self._most = most
         self._connecting = asyncio.Lock()
         self._closed = False
-        self.connection: AppendConnection | None = None
+        self.connection: Connection | None = None
         """The last connection that was made."""
 
     async def append(self, key: str, frames: Frames) -> bool:
         """Add these to the stream there is at `key`, over a new connection if need be; whether they are known
         to be there."""
-        for _ in range(2):  # the connection may turn out to be lost
-            try:
-                connection = await self._connected()
-            except REDIS_FAILURES:
-                return False
-            if await connection.add(key, frames, _deny):
-                return True
-            if not connection.is_closing:
-                return False
-        return False
+        added: bool = await self._over(lambda connection: connection.add(key, frames, _deny))
+        return added
+
+    async def run(self, *commands: Command) -> Any:
+        """The answer of the last of these commands, as from `Connection.ask`, over a new connection if need
+        be; False also where none can be made. Raises TimeoutError where Redis stands still, for which the
+        client would wait as well."""
+        async with asyncio.timeout(_ANSWERED_WITHIN):
+            return await self._over(lambda connection: connection.ask(*commands))
 
     def close(self) -> None:
         """Close the connection. What waits for an answer gets none."""
@@ -60,16 +62,28 @@ class Appends:
         if self.connection is not None:
             self.connection.abort()
 
-    async def _connected(self) -> AppendConnection:
+    async def _over(self, call: Callable[[Connection], asyncio.Future[Any]]) -> Any:
+        """The result of the call, which is False where it failed."""
+        for _ in range(2):  # the connection may turn out to be lost
+            try:
+                connection = await self._connected()
+            except REDIS_FAILURES:
+                return False
+            answer = await call(connection)
+            if answer is not False or not connection.is_closing:
+                return answer
+        return False
+
+    async def _connected(self) -> Connection:
         async with self._connecting:
             if self.connection is None or self.connection.is_closing:
-                self.connection = await AppendConnection.connect(self._pool, self._on_lost, self._most)
+                self.connection = await Connection.connect(self._pool, self._on_lost, self._most)
                 if self._closed:  # meanwhile
                     self.connection.abort()
             return self.connection
 
 
-class AppendConnection(asyncio.Protocol):
+class Connection(asyncio.Protocol):
     """Commands to one Redis, and their answers in the same order."""
 
     _transport: asyncio.Transport
@@ -79,13 +93,17 @@ class AppendConnection(asyncio.Protocol):
         self._most = most
         self._loop = asyncio.get_running_loop()
         self._answers = hiredis.Reader()
-        self._asked: deque[tuple[asyncio.Future[bool], Failed, float]] = deque()
+        self._asked: deque[tuple[asyncio.Future[Any], Failed, float]] = deque()
+        self._nobody: asyncio.Future[Any] = self._loop.create_future()
+        """Is done: for answers that nobody waits for."""
+        self._nobody.set_result(None)
         self._ready: list[bytes] = []
         self._paused = False
 
     @classmethod
-    async def connect(cls, pool: Any, on_lost: Callable[[], None], most: int) -> AppendConnection:
-        """A new one, as the pool would connect. Raises one of `REDIS_FAILURES`."""
+    async def connect(cls, pool: Any, on_lost: Callable[[], None], most: int) -> Connection:
+        """A new one, as the pool would connect. Raises one of `REDIS_FAILURES`; ConnectionRefusedError where
+        Redis refuses it."""
         loop = asyncio.get_running_loop()
         given = pool.make_connection()
         made = partial(cls, on_lost, most)
@@ -93,11 +111,15 @@ class AppendConnection(asyncio.Protocol):
             tls = given.ssl_context.get() if isinstance(given, SSLConnection) else None
             _, connection = await loop.create_connection(made, given.host, given.port, ssl=tls)
             try:
+                first: list[Command] = []
                 if given.username or given.password:
                     named: Any = UsernamePasswordCredentialProvider(given.username, given.password)
-                    await connection._run("AUTH", *named.get_credentials())
+                    first.append(("AUTH", *named.get_credentials()))
                 if given.db:
-                    await connection._run("SELECT", given.db)
+                    first.append(("SELECT", given.db))
+                for command in first:
+                    if await connection.ask(command) is False:
+                        raise ConnectionRefusedError(command[0])
             except BaseException:
                 connection.abort()
                 raise
@@ -126,6 +148,26 @@ class AppendConnection(asyncio.Protocol):
         asked.append((answer, failed, now))
         return answer
 
+    def ask(self, *commands: Command) -> asyncio.Future[Any]:
+        """Send these with nothing between them. The answer of the last one, the others' are not looked at: an
+        int, a list, or True for a string; False where Redis refuses it, has nil, or where the answer will not
+        be known."""
+        loop, asked, ready = self._loop, self._asked, self._ready  # as in `add`, which a call would slow down
+        answer: asyncio.Future[Any] = loop.create_future()
+        now = loop.time()
+        if asked and now - asked[0][2] > _ANSWERED_WITHIN:
+            self._transport.abort()
+        if self._paused or self._transport.is_closing():
+            answer.set_result(False)
+            return answer
+        if not ready:
+            loop.call_soon(self._send)
+        for command in commands:
+            ready.append(hiredis.pack_command(command))
+            asked.append((self._nobody, _deny, now))
+        asked[-1] = (answer, _deny, now)
+        return answer
+
     def abort(self) -> None:
         self._transport.abort()
 
@@ -143,10 +185,13 @@ class AppendConnection(asyncio.Protocol):
             if answer is False:
                 return None
             waiting, failed, _ = self._asked.popleft()
-            if not isinstance(answer, bytes):  # an error of Redis, or there is no stream
+            if isinstance(answer, bytes):
+                if not waiting.done():  # it may have been cancelled
+                    waiting.set_result(True)
+            elif answer is None or isinstance(answer, hiredis.ReplyError):  # there is no stream, or an error
                 failed(waiting)
-            elif not waiting.done():  # it may have been cancelled
-                waiting.set_result(True)
+            elif not waiting.done():
+                waiting.set_result(answer)
         return None
 
     def pause_writing(self) -> None:
@@ -165,14 +210,6 @@ class AppendConnection(asyncio.Protocol):
         ready, self._ready = self._ready, []
         if not self._transport.is_closing():
             self._transport.write(b"".join(ready))
-
-    async def _run(self, *command: Any) -> None:
-        """A command before any entry is added. Raises OSError where it is refused."""
-        answer: asyncio.Future[bool] = self._loop.create_future()
-        self._asked.append((answer, _deny, self._loop.time()))
-        self._transport.write(hiredis.pack_command(command))
-        if not await answer:
-            raise ConnectionRefusedError(command[0])
 
 
 def _deny(waiting: asyncio.Future[bool]) -> None:

@@ -1,4 +1,4 @@
-"""What all runs of a process append to Redis over one connection (laws S2, S9)."""
+"""What all runs of a process ask of Redis over one connection (laws S2, S9)."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
@@ -9,7 +9,8 @@ import pytest
 import redis
 import uvloop
 
-from openresponses_server.store.logs import redis_appends
+from openresponses_server.store.logs import redis_shared
+from openresponses_server.store.logs.base import LogError, LogGone
 from openresponses_server.store.logs.redis import RedisLog
 from openresponses_server.store.writers import LogWriter
 from tests.support.certificates import Authority
@@ -151,8 +152,8 @@ async def test_connection_is_made_as_the_address_says(every_way: dict[str, str],
         await log.open(way)
         for number in range(4):
             await log.append(way, frames(number, number))
-        assert log._appends.connection is not None
-        assert not log._appends.connection.is_closing
+        assert log._shared.connection is not None
+        assert not log._shared.connection.is_closing
         assert await logged(log, way) == frames(0, 3).data
     finally:
         await log.shutdown()
@@ -163,7 +164,7 @@ def test_another_event_loop_has_the_connection_too(server: OwnRedis) -> None:
         log = RedisLog(server.url)
         try:
             await log.open("r")
-            assert await log._appends.append("openresponses-bridge:log:r", frames(0, 3))
+            assert await log._shared.append("openresponses-bridge:log:r", frames(0, 3))
             assert await logged(log) == frames(0, 3).data
         finally:
             await log.shutdown()
@@ -178,8 +179,8 @@ async def test_no_entry_is_sent_over_a_connection_that_is_refused(
 ) -> None:
     log = RedisLog(every_way[way])
     try:
-        assert not await log._appends.append("key", frames(0, 0))
-        assert log._appends.connection is None
+        assert not await log._shared.append("key", frames(0, 0))
+        assert log._shared.connection is None
     finally:
         await log.shutdown()
 
@@ -187,10 +188,10 @@ async def test_no_entry_is_sent_over_a_connection_that_is_refused(
 async def test_what_redis_does_not_take_is_not_gathered(
     server: OwnRedis, log: RedisLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(redis_appends, "_MOST_UNSENT", 1000)
+    monkeypatch.setattr(redis_shared, "_MOST_UNSENT", 1000)
     await log.open("r")
     await log.append("r", frames(0, 0))
-    connection = log._appends.connection
+    connection = log._shared.connection
     assert connection is not None
     entries = [frames(number, number, "x" * 1_000_000) for number in range(1, 20)]
     add = log.appender("r")
@@ -239,11 +240,11 @@ async def test_append_that_nobody_waits_for_any_more_disturbs_none_after_it(
 async def test_connection_without_answers_is_given_up(
     log: RedisLog, admin: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(redis_appends, "_ANSWERED_WITHIN", 0.1)
+    monkeypatch.setattr(redis_shared, "_ANSWERED_WITHIN", 0.1)
     await log.open("r")
     await log.open("s")
     await log.append("r", frames(0, 0))
-    first = log._appends.connection
+    first = log._shared.connection
     assert first is not None
     admin.client_pause(400, all=False)
     appending = asyncio.create_task(log.append("r", frames(1, 1)))
@@ -251,7 +252,7 @@ async def test_connection_without_answers_is_given_up(
     await log.append("s", frames(0, 3, "s"))
     await appending
     assert first.is_closing
-    assert log._appends.connection is not first
+    assert log._shared.connection is not first
     assert await logged(log) == frames(0, 1).data
     assert await logged(log, "s") == frames(0, 3, "s").data
 
@@ -262,3 +263,158 @@ async def test_error_of_redis_is_found_out_by_its_client(log: RedisLog, admin: A
     for _ in range(2):
         await log.append("r", frames(0, 3))
     assert await logged(log) == frames(0, 3).data
+
+
+def connections(log: RedisLog) -> int:
+    """Those of the client that calls are repeated with."""
+    pool: Any = log._writer.connection_pool
+    return len(pool._available_connections) + len(pool._in_use_connections)
+
+
+async def test_logs_are_opened_closed_and_discarded_over_the_connection(log: RedisLog, admin: Any) -> None:
+    names = [f"r{number}" for number in range(50)]
+    await log.open("first")  # makes the connection
+    before = admin.info("stats")["total_reads_processed"]
+    await asyncio.gather(*map(log.open, names))
+    await asyncio.gather(*(log.append(name, frames(0, 3, name)) for name in names))
+    await asyncio.gather(*map(log.close, names))
+    for name in names:
+        assert await logged(log, name) == frames(0, 3, name).data
+    await log.open("r0")
+    assert await logged(log, "r0") == b""
+    await asyncio.gather(*map(log.discard, names))
+    assert admin.info("stats")["total_reads_processed"] - before < 100
+    assert connections(log) == 0
+    for name in names:
+        with pytest.raises(LogGone):
+            await log.open(name)
+    assert connections(log) == 0
+    assert admin.xlen("openresponses-bridge:log:first") == 1
+
+
+async def test_what_was_sent_together_is_answered_by_the_last(log: RedisLog, admin: Any) -> None:
+    run = log._shared.run
+    admin.set("text", "a")
+    assert await run(("SET", "a", 1), ("INCR", "a")) == 2
+    assert await run(("MULTI",), ("DEL", "a"), ("EXEC",)) == [1]
+    assert await run(("INCR", "text"), ("EXISTS", "text")) == 1
+    assert await run(("EXISTS", "text"), ("GET", "text")) is True
+    assert await run(("EXISTS", "text"), ("INCR", "text")) is False
+    assert await run(("GET", "nothing")) is False
+    found = await asyncio.gather(
+        *(run(("ECHO", "x"), ("INCRBY", f"n{number}", number)) for number in range(50))
+    )
+    assert found == list(range(50))
+
+
+async def test_error_of_redis_for_a_log_is_found_out_by_its_client(log: RedisLog, admin: Any) -> None:
+    await log.open("r")
+    admin.set("openresponses-bridge:log:text", "no stream")
+    with pytest.raises(LogError):
+        await log.open("text")
+    assert connections(log) == 1
+    await log.close("text")
+    await log.open("r")  # it is the same connection
+    await log.discard("text")
+    with pytest.raises(LogGone):
+        await log.open("text")
+
+
+async def test_redis_that_forgot_its_scripts_opens_logs_over_the_connection(
+    log: RedisLog, admin: Any
+) -> None:
+    await log.open("r")
+    admin.script_flush()
+    await log.open("s")
+    assert connections(log) == 0
+
+
+async def test_client_takes_over_what_the_connection_does_not_take(
+    log: RedisLog, admin: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await log.open("r")
+    connection = log._shared.connection
+    assert connection is not None
+    connection.pause_writing()
+    await log.open("s")
+    await log.append("s", frames(0, 3))
+    await log.close("s")
+    assert await logged(log, "s") == frames(0, 3).data
+    await log.discard("s")
+    with pytest.raises(LogGone):
+        await log.open("s")
+    assert connections(log) == 1
+    assert log._shared.connection is connection
+    assert not connection.is_closing
+
+
+async def test_calls_that_nobody_waits_for_any_more_disturb_none_after_them(
+    server: OwnRedis, log: RedisLog
+) -> None:
+    """Each has another number of answers."""
+    await log.open("r")
+    await log.append("r", frames(0, 3))
+    connection = log._shared.connection
+    server.freeze()
+    try:
+        for call in (log.open("s"), log.close("t"), log.discard("u"), log.open("v")):
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.02):
+                    await call
+    finally:
+        server.thaw()
+    with pytest.raises(LogGone):
+        await log.open("u")
+    await log.open("s")
+    await log.append("s", frames(0, 3, "s"))
+    await log.append("r", frames(4, 5))
+    await log.close("r")
+    assert await logged(log) == frames(0, 5).data
+    assert await logged(log, "s") == frames(0, 3, "s").data
+    assert log._shared.connection is connection
+    assert connections(log) == 0
+
+
+async def test_redis_that_stands_still_is_an_error_and_works_again(
+    server: OwnRedis, admin: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Although nobody else asks it anything."""
+    log = RedisLog(server.url, timeout=0.3)
+    await log.open("r")
+    await log.append("r", frames(0, 3))
+    first = log._shared.connection
+    assert first is not None
+    monkeypatch.setattr(redis_shared, "_ANSWERED_WITHIN", 0.1)
+    server.freeze()
+    try:
+        for call in (log.open("s"), log.close("r"), log.discard("t")):
+            with pytest.raises(LogError):
+                await call
+        assert first.is_closing
+        opening = [asyncio.create_task(log.open(f"r{number}")) for number in range(20)]
+        found = await asyncio.gather(*opening, return_exceptions=True)
+        assert {type(each) for each in found} == {LogError}
+        assert connections(log) == 0  # which would stand still, too
+    finally:
+        server.thaw()
+        monkeypatch.undo()
+    await log.open("again")
+    await log.append("again", frames(0, 3))
+    await log.close("again")
+    assert await logged(log, "again") == frames(0, 3).data
+    await log.shutdown()
+
+
+async def test_calls_whose_connection_was_lost_go_over_the_next_one(log: RedisLog, admin: Any) -> None:
+    await log.open("r")
+    first = log._shared.connection
+    assert first is not None
+    opening = [asyncio.create_task(log.open(f"r{number}")) for number in range(20)]
+    discarding = asyncio.create_task(log.discard("r"))
+    await asyncio.sleep(0)
+    first.abort()
+    assert await asyncio.gather(*opening, discarding) == [None] * 21
+    assert log._shared.connection is not first
+    assert connections(log) == 0
+    with pytest.raises(LogGone):
+        await log.open("r")
