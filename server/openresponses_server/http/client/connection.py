@@ -203,6 +203,7 @@ class ClientConnection(asyncio.Protocol):
             self._transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._is_sent = False  # it is not used again
         if isinstance(exc, OSError):
             self._read_rest()
         self._parser = None  # it refers to this object
@@ -289,7 +290,7 @@ class ClientConnection(asyncio.Protocol):
         body, self._body = self._body, None
         self._stage, self._response = _ConnectionStage.IDLE, None
         is_sent = self._is_sent and not self._transport.get_write_buffer_size()
-        if is_sent and not self.is_closing and self._parser.should_keep_alive():
+        if is_sent and self._parser.should_keep_alive():
             self.resume()  # the body has buffered its rest
             self._free(self)
         else:
