@@ -26,7 +26,7 @@ _LONG_IDLE_TICKS: Final = 300  # after which idle connections to upstreams have 
 # thresholds of `gc.set_threshold`; the default of 700 objects is reached by a few fragments of one request
 _GENERATION_0: Final = 5_000
 _GENERATION_1: Final = 1  # a collection of generation 1 takes 5 ms then
-_GENERATION_2: Final = 500
+_GENERATION_2: Final = 50  # at most 500,000 objects in cycles wait for a collection
 
 
 def tune_gc() -> None:
