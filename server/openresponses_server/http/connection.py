@@ -133,7 +133,11 @@ class HttpConnection(HttpToolsProtocol):
             cycle.message_event.set()
             _stop_writing(cycle)
         super().connection_lost(exc)
-        self.app = self._application  # `_answer` refers to this object, which would stay for a while
+        self._clear()
+
+    def _clear(self) -> None:
+        """Drop what refers to this object, which would stay until the next garbage collection."""
+        self.app, self.parser = self._application, None  # type: ignore[assignment]
 
     def data_received(self, data: bytes) -> None:
         if self._stage is _RequestStage.REFUSED:
@@ -205,6 +209,7 @@ class HttpConnection(HttpToolsProtocol):
                 self._refuse(HttpError(400, "More was sent before the WebSocket's handshake was answered."))
             else:
                 self.handle_websocket_upgrade()
+                self._clear()
             return False
         if (method := self.parser.get_method()) == b"CONNECT":
             self._refuse(HttpError(400, "This server does not support CONNECT."))

@@ -178,6 +178,7 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
             withdraw(self._scope)  # it refers to this object
         if self._pause is not None:
             self._pause.cancel()
+        self.conn.parser.close()  # a generator that refers to its connection
         super().connection_lost(exc)
 
     def resume_writing(self) -> None:

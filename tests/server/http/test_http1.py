@@ -340,7 +340,9 @@ def test_an_answer_that_arrived_before_its_connection_was_reset_is_given(run: Ca
             with closing(await connections.request("POST", url, headers={}, data=Body(MANY))) as answer:
                 assert (answer.status, await read(answer)) == (413, b"no")
             thread.join()
-        assert not connections._open
+        async with asyncio.timeout(30):
+            while connections._open:
+                await asyncio.sleep(0.001)
 
     run(saying(), ask)
 

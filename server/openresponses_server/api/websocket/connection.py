@@ -553,6 +553,7 @@ class ResponsesWebSocket:
         finally:
             with CancelScope(shield=True):
                 await self._lanes.close()
+            del self._lanes  # which refers to this object
 
     async def _listen(self, turns: TaskGroup) -> None:
         while True:
