@@ -16,7 +16,7 @@ from syrupy.assertion import SnapshotAssertion
 
 from tests.support.normalised import Normalised
 from tests.support.processes import SERVE, free_port
-from tests.support.serving import call, opened, stream
+from tests.support.serving import opened, ready, stream
 from tests.support.shared import REPOSITORY
 from tests.support.snapshots import snapshots
 from tests.support.upstream import Script, ScriptedUpstream, chunk
@@ -102,17 +102,6 @@ class Terminal:
         os.close(self._master)
 
 
-def until_ready(base: str) -> None:
-    deadline = time.monotonic() + 60
-    while True:
-        try:
-            assert call(base, "GET", "/healthz").status == 200
-            return
-        except OSError:
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
-
-
 def demo(upstream: ScriptedUpstream, folder: Path) -> Terminal:
     return Terminal()
 
@@ -159,7 +148,7 @@ def test_terminal(snapshot: SnapshotAssertion, name: str, upstream: ScriptedUpst
     begin, act = SCENES[name]
     terminal = begin(upstream, tmp_path)
     try:
-        until_ready(terminal.base)
+        ready(terminal.base, path="/healthz")
         if act is not None:
             act(terminal, upstream)
         assert terminal.press_ctrl_c() == 0
@@ -177,7 +166,7 @@ def test_terminal(snapshot: SnapshotAssertion, name: str, upstream: ScriptedUpst
 def test_ctrl_c_ends_several_workers_with_0() -> None:
     terminal = Terminal("--workers", "2")
     try:
-        until_ready(terminal.base)
+        ready(terminal.base, path="/healthz")
         assert terminal.press_ctrl_c() == 0
     finally:
         terminal.close()

@@ -19,7 +19,7 @@ from openresponses_server.store.sql.locations import database_url
 from openresponses_server.store.sql.migrate import upgrade
 from tests.support.processes import base_of, started
 from tests.support.services import own_postgres, own_redis, postgres_database, redis_server
-from tests.support.serving import Reply, call, respond, serving
+from tests.support.serving import call, ready, respond, serving
 from tests.support.upstream import ScriptedUpstream
 
 pytestmark = pytest.mark.timeout(120)
@@ -33,20 +33,6 @@ def ended(folder: Path, *flags: str) -> tuple[int, str]:
         assert "Traceback" not in err
         assert "hunter2" not in err
         return process.returncode, err
-
-
-def until_ready(base: str, status: int) -> Reply:
-    """What `/readyz` says once it has this status."""
-    deadline = time.monotonic() + 60
-    while True:
-        try:
-            reply = call(base, "GET", "/readyz")
-            if reply.status == status:
-                return reply
-        except OSError:
-            pass  # its worker does not listen yet
-        assert time.monotonic() < deadline, f"/readyz is not {status}"
-        time.sleep(0.02)
 
 
 def _garbage(path: Path) -> None:
@@ -120,12 +106,12 @@ def test_postgres_that_may_come_back_is_waited_for(tmp_path: Path, workers: str)
         flags = ("--store", address.render_as_string(hide_password=False), "--workers", workers)
         process = stack.enter_context(started(*flags, folder=tmp_path))
         base = base_of(process)
-        out = until_ready(base, 503)
+        out = ready(base, status=503)
         assert out.error["message"] == "The session store can't be reached."
         assert respond(base, model="demo").status == 503
         assert respond(base, model="demo", store=False).status == 200
         postgres.start()
-        assert until_ready(base, 200).json["status"] == "ready"
+        assert ready(base).json["status"] == "ready"
         stored = respond(base, model="demo").json
         assert call(base, "GET", f"/v1/responses/{stored['id']}").json == stored
         process.send_signal(signal.SIGINT)
@@ -143,7 +129,7 @@ def test_store_that_a_newer_release_has_upgraded_is_warned_of_in_the_log_alone(t
         with psycopg.connect(store.replace("+psycopg", ""), autocommit=True) as admin:
             admin.execute("UPDATE openresponses_bridge_version SET version_num = '9999'")
         with started("--store", store, folder=tmp_path) as process:
-            assert until_ready(base_of(process), 200).json["status"] == "ready"
+            assert ready(base_of(process)).json["status"] == "ready"
             process.send_signal(signal.SIGINT)
             _out, said = process.communicate(timeout=60)
     assert json.loads(said.partition("\n")[0])["event"] == "store.other_revision"
@@ -155,10 +141,10 @@ def test_redis_that_is_out_is_reported_and_the_server_is_ready_all_the_same(tmp_
         redis.stop()
         process = stack.enter_context(started("--store", "memory://", "--event-log", redis.url))
         base = base_of(process)
-        assert until_ready(base, 200).json["event_log"] == "The event log can't be reached."
+        assert ready(base).json["event_log"] == "The event log can't be reached."
         redis.start()
         deadline = time.monotonic() + 60
-        while "event_log" in until_ready(base, 200).json:
+        while "event_log" in ready(base).json:
             assert time.monotonic() < deadline, "it is not noticed that the log is back"
             time.sleep(0.05)
 

@@ -118,14 +118,26 @@ def opened(
         connection.close()
 
 
-def ready(base: str, headers: dict[str, str] | None = None, path: str = "/readyz") -> Reply:
-    """What `/readyz` says once the server is ready: on a busy machine a write may take longer than the time
-    after which a store counts as out."""
+def ready(
+    base: str, headers: dict[str, str] | None = None, path: str = "/readyz", *, status: int = 200
+) -> Reply:
+    """What `/readyz` says once the server is ready, or has this status: it may not listen yet, and on a busy
+    machine a write may take longer than the time after which a store counts as out."""
     deadline = time.monotonic() + 60
-    while (reply := call(base, "GET", path, headers=headers)).status != 200:
-        assert time.monotonic() < deadline, reply.body
+    while True:
+        try:
+            if (reply := call(base, "GET", path, headers=headers)).status == status:
+                return reply
+            found = str(reply.body)
+        except OSError as error:
+            found = str(error)
+        assert time.monotonic() < deadline, f"{path} is not {status}: {found}"
         time.sleep(0.02)
-    return reply
+
+
+def running(base: str) -> int:
+    """The responses that are being made."""
+    return int(ready(base).json["running"])
 
 
 def respond(base: str, headers: dict[str, str] | None = None, **request: Any) -> Reply:

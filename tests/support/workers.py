@@ -11,7 +11,6 @@ import os
 import re
 import signal
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from multiprocessing.connection import Connection
@@ -22,7 +21,7 @@ from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
 from tests.support.services import postgres_database, redis_server
-from tests.support.serving import call
+from tests.support.serving import ready
 
 CONFIG = "checkpoint_interval = 0.2\nlease = 3.0\n"
 DONE = b"data: [DONE]\n\n"
@@ -61,7 +60,7 @@ class Worker:
         writing.close()
         try:
             self.base = self._greeting()
-            self._wait_until_ready()
+            ready(self.base)
         except BaseException:  # the time limit of a test among them
             self.kill()
             raise
@@ -105,17 +104,6 @@ class Worker:
         found = re.search(r"http://\S+", self._output.readline().decode())
         assert found is not None, self._log.read_text()
         return found[0]
-
-    def _wait_until_ready(self) -> None:
-        deadline = time.monotonic() + 60
-        while True:
-            try:
-                if call(self.base, "GET", "/readyz").status == 200:
-                    return
-            except OSError:
-                pass  # it does not listen yet
-            assert time.monotonic() < deadline, "the worker did not start"
-            time.sleep(0.02)
 
 
 def _serve(flags: list[str], environment: dict[str, str], output: Connection, log: Path) -> None:

@@ -13,7 +13,7 @@ from openresponses_server.settings import Limits, Settings, UpstreamSettings
 from openresponses_server.settings.files import hashed
 from tests.support import sdks
 from tests.support.chat_folds import Folded, chunks
-from tests.support.serving import Reply, call, opened, ready, serving
+from tests.support.serving import Reply, call, opened, running, serving
 from tests.support.upstream import CUT, HANG, Script, ScriptedUpstream, chunk, refusal, text
 from tests.support.upstream import call as tool_call
 
@@ -51,10 +51,6 @@ def eventually(check: Any) -> None:
     while not check():
         assert time.monotonic() < deadline
         time.sleep(0.02)
-
-
-def running(base: str) -> int:
-    return int(ready(base).json["running"])
 
 
 # ── the official SDK ───────────────────────────────────────────────────────────────────────────────────────

@@ -20,7 +20,7 @@ from openresponses_server.runs.client import Batch
 from openresponses_server.settings import Limits, Settings, Tracing, UpstreamSettings
 from tests.support.pieces import Written
 from tests.support.raw import Raw, raw, request
-from tests.support.serving import Reply, call, ready, serving, serving_app, violations
+from tests.support.serving import Reply, call, running, serving, serving_app, violations
 from tests.support.upstream import Script, ScriptedUpstream, Step, chunk, paced, text
 from tests.support.waiting import wait_until
 
@@ -74,10 +74,6 @@ def text_of(body: bytes) -> str:
     assert body.endswith(b"data: [DONE]\n\n")
     shown: str = reply.final["output"][0]["content"][0]["text"]
     return shown
-
-
-def running(base: str) -> int:
-    return int(ready(base).json["running"])
 
 
 def without_names(body: bytes) -> bytes:

@@ -16,7 +16,7 @@ from openresponses_server.http.connection import HttpConnection
 from openresponses_server.settings import Limits, Settings, UpstreamSettings
 from openresponses_server.settings.files import hashed
 from tests.support.raw import Raw, answer, raw, request
-from tests.support.serving import call, ready, respond, serving
+from tests.support.serving import call, respond, running, serving
 from tests.support.upstream import HANG, Script, ScriptedUpstream, chunk
 
 HASTY = Limits(header_seconds=0.4, body_seconds=0.4, write_seconds=0.4, idle_seconds=0.6, header_bytes=20_000)
@@ -47,11 +47,6 @@ def parsed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     monkeypatch.setattr(HttpConnection, "_parse", counting)
     return sizes
-
-
-def running(base: str) -> int:
-    number: int = ready(base).json["running"]
-    return number
 
 
 def no_longer_running(base: str) -> bool:

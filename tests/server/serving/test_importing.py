@@ -5,7 +5,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,7 +15,7 @@ from starlette.routing import Route
 
 from openresponses_server.api.app import _ROUTES
 from tests.support.processes import base_of
-from tests.support.serving import call
+from tests.support.serving import call, ready
 from tests.support.shared import REPOSITORY
 from tests.support.upstream import ScriptedUpstream
 
@@ -92,14 +91,6 @@ def served(folder: Path, *flags: str) -> Iterator[Served]:
             process.wait(60)
 
 
-def wait_until_ready(base: str) -> None:
-    """The store may be loading still, for longer than one request waits for it on a machine that is busy."""
-    deadline = time.monotonic() + 60
-    while (reply := call(base, "GET", "/readyz")).status != 200:
-        assert time.monotonic() < deadline, reply
-        time.sleep(0.05)
-
-
 @pytest.mark.parametrize("store", ["memory://", "sqlite:", "sqlite: in order"])
 @pytest.mark.parametrize("upstream_at", ["", "/v1"], ids=["demo", "chat"])
 def test_no_request_imports_anything(
@@ -111,7 +102,7 @@ def test_no_request_imports_anything(
         with served(tmp_path, "--store", address):
             pass
     with served(tmp_path, "--store", address, *flags) as server:
-        wait_until_ready(server.base)
+        ready(server.base)
         before = len(server.imported())
         assert before > 300
         for method, path, body in _REQUESTS:
@@ -140,7 +131,7 @@ def test_a_server_without_a_database_loads_none_and_no_colours(tmp_path: Path) -
 def test_a_server_does_not_load_alembic(tmp_path: Path) -> None:
     for _ in range(2):  # its tables are made in a process of their own, then they are there
         with served(tmp_path) as server:
-            wait_until_ready(server.base)
+            ready(server.base)
             loaded = server.imported()
         assert "sqlalchemy" in loaded
         assert not {"alembic", "sqlalchemy.orm", "sqlalchemy.ext.asyncio"} & set(loaded)
