@@ -127,9 +127,10 @@ def test_retries_failover_and_repairs_are_pinned_to_events(page: Any, base: str)
     open_stored(page, made(base, "busy"))
     open_trace(page)
     page.locator(".passage .pin.failover").wait_for()
-    passed = page.locator(".traced .events").inner_text()
-    assert passed.count("status 503") == 2
-    assert "second → server" in passed
+    traced = page.locator(".traced .events")
+    traced.filter(has_text=re.compile("status 503.*status 503")).wait_for()
+    traced.filter(has_text="second → server").wait_for()
+    assert traced.inner_text().count("status 503") == 2
     for kind in ("retry", "failover", "repair"):
         page.locator(f".list .event .pin.{kind}, .figures .pin.{kind}").first.wait_for()
     page.get_by_label("only with findings").check()
