@@ -110,32 +110,26 @@ class OutputEmitter:
     def __init__(self, machine: ResponseStreamStateMachine) -> None:
         self._machine = machine
         self._whole_calls = 0
-        self._methods: Final[dict[type, Callable[[Any], list[Event]]]] = {
-            str: machine.text,
-            ToolCall: self._call,
-            ToolCallDelta: self._call_delta,
-            Reasoning: lambda output: machine.reasoning(output.text),
-            ReasoningSummary: lambda output: machine.reasoning_summary(output.text),
-            Refusal: lambda output: machine.refusal(output.text),
-            Finish: self._finish,
-            UrlCitation: machine.annotation,
-            Usage: lambda output: machine.usage(counted(output, machine.diagnostics)),
-        }
 
     def emit(self, output: Output) -> list[Event]:
         """The events for one output. Raises LocalError, without any effect, for a value that is not an output
         or has a field of a wrong type."""
-        method = self._methods.get(type(output))
+        if type(output) is str:  # the common one first
+            return self._machine.text(output)
+        method = _METHODS.get(type(output))
         if method is not None:
-            return method(output)
+            return method(self, output)
         if isinstance(output, str):
             return self._machine.text(str(output))
         kind = type(output).__name__
         raise LocalError(
             "bridge.backend.invalid_output",
             f"a backend yielded {kind}, expected str or one of "
-            + ", ".join(known.__name__ for known in self._methods if known is not str),
+            + ", ".join(known.__name__ for known in _METHODS),
         )
+
+    def _usage(self, output: Usage) -> list[Event]:
+        return self._machine.usage(counted(output, self._machine.diagnostics))
 
     def _finish(self, output: Finish) -> list[Event]:
         reason: Any = output.reason
@@ -163,6 +157,18 @@ class OutputEmitter:
         if type(delta.index) is not int or delta.index < 0:
             raise _wrong("ToolCallDelta", "index is a whole number, 0 or above")
         return self._machine.tool_call(delta.index, delta.call_id, delta.name, delta.arguments)
+
+
+_METHODS: Final[dict[type, Callable[[OutputEmitter, Any], list[Event]]]] = {
+    ToolCall: OutputEmitter._call,
+    ToolCallDelta: OutputEmitter._call_delta,
+    Reasoning: lambda emitter, output: emitter._machine.reasoning(output.text),
+    ReasoningSummary: lambda emitter, output: emitter._machine.reasoning_summary(output.text),
+    Refusal: lambda emitter, output: emitter._machine.refusal(output.text),
+    Finish: OutputEmitter._finish,
+    UrlCitation: lambda emitter, output: emitter._machine.annotation(output),
+    Usage: OutputEmitter._usage,
+}
 
 
 def _wrong(kind: str, what: str) -> LocalError:

@@ -62,9 +62,9 @@ class OpenBlocks:
         self.calls: dict[int, ToolCallBlock] = {}
         self.waiting: dict[int, ToolCallBlock] = {}
         self._begun = 0
-        # those that got something since they were last asked if they are whole: `release` asks no others
-        self._grown_open: dict[ToolCallBlock, None] = {}
-        self._grown_waiting: dict[ToolCallBlock, None] = {}
+        # of those that got something since they were last asked if they are whole: `release` asks no others
+        self._grown_open: dict[int, None] = {}
+        self._grown_waiting: dict[int, None] = {}
         self.open: MessageBlock | ReasoningBlock | None = None
         self.text_part: OpenPart | None = None
         self.raw_part: OpenPart | None = None
@@ -205,11 +205,18 @@ class OpenBlocks:
         Calls with an explicit end stay open, since arguments that look whole may be cut."""
         if not self._grown_open and not self._grown_waiting:
             return []
-        ready = [] if waiting_only else _whole_ones(self._grown_open)
+        ready = [] if waiting_only else self._whole_ones(self._grown_open, BlockState.OPEN)
         ready.sort(key=attrgetter("output_index"))
-        waiting = [block for block in _whole_ones(self._grown_waiting) if block.waits]
+        held = self._whole_ones(self._grown_waiting, BlockState.ABSENT)
+        waiting = [block for block in held if block.waits]
         ready += sorted(waiting, key=attrgetter("number_begun"))
         return [event for block in ready for event in self._end_call(block, stopped=True)]
+
+    def _whole_ones(self, grown: dict[int, None], state: BlockState) -> list[ToolCallBlock]:
+        # another state: of a call that followed at the same index
+        asked = [block for block in map(self.calls.__getitem__, grown) if block.state is state]
+        grown.clear()
+        return [block for block in asked if not (block.ended or block.explicit_end) and block.is_whole()]
 
     def check_named(self) -> None:
         """Raises `bridge.stream.incomplete_tool_call` when a call never got a name (law E7)."""
@@ -272,7 +279,7 @@ class OpenBlocks:
 
     def _announce(self, block: ToolCallBlock, arguments: str = "") -> list[Event]:
         del self.waiting[block.index]
-        self._grown_waiting.pop(block, None)
+        self._grown_waiting.pop(block.index, None)
         block.grown = self._grown_open
         block.item_id = self._output.new_id(block.prefix)
         block.call_id = block.call_id or self._output.unique_call_id(block.upstream_id, self._diagnostics)
@@ -308,9 +315,3 @@ class OpenBlocks:
             events += self._end_call(block, stopped, abandoned)
         self.waiting.clear()
         return events
-
-
-def _whole_ones(grown: dict[ToolCallBlock, None]) -> list[ToolCallBlock]:
-    asked = [block for block in grown if not (block.ended or block.explicit_end)]
-    grown.clear()
-    return [block for block in asked if block.is_whole()]

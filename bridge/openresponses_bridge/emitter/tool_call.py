@@ -224,8 +224,8 @@ class ToolCallBlock(OpenItem):
     - `explicit_end`: the upstream says when the call ends, even if its arguments look whole before.
     - `prefix`: of the id of the item that it is announced as.
     - `plain`: it is open and active, and its arguments are sent unchanged.
-    - `grown` has the active calls in the same state, where somebody asks them: a fragment makes a call
-      active, `is_whole` inactive.
+    - `grown` has the indexes of the active calls in the same state, where somebody asks them: a fragment
+      makes a call active, `is_whole` inactive. It does not have the calls, which would refer to themselves.
     """
 
     __slots__ = (
@@ -257,7 +257,7 @@ class ToolCallBlock(OpenItem):
         number: Number,
         index: int,
         number_begun: int = 0,
-        grown: dict[ToolCallBlock, None] | None = None,
+        grown: dict[int, None] | None = None,
     ) -> None:
         super().__init__(number, "")
         self.number_begun = number_begun
@@ -329,7 +329,7 @@ class ToolCallBlock(OpenItem):
         self._inactive = False
         self.plain = self.state is BlockState.OPEN and type(self._shape) is JsonShape
         if self.grown is not None:
-            self.grown[self] = None
+            self.grown[self.index] = None
 
     def is_whole(self) -> bool:
         """Whether the arguments are complete JSON. Each character is read a bounded number of times, also for

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, ClassVar, Final
 
 from openresponses_bridge.dialects.codex.turn import TurnEmitter, fields_of, kind_of
 from openresponses_bridge.dialects.codex.types import (
-    Handler,
     Notification,
     count_of,
     list_of,
@@ -25,30 +24,10 @@ class AppServer:
 
     def __init__(self, turn: TurnEmitter) -> None:
         self._turn = turn
-        self.handlers: Mapping[str, Handler] = {
-            "item/agentMessage/delta": self._message,
-            "item/reasoning/textDelta": self._reasoning,
-            "item/reasoning/summaryTextDelta": self._summary,
-            "item/commandExecution/outputDelta": self._output,
-            "item/fileChange/outputDelta": self._output,
-            "item/started": self._started,
-            "item/completed": self._completed,
-            "thread/tokenUsage/updated": self._usage,
-            "turn/completed": self._end,
-            "error": self._error,
-        }
-        self._started_items: dict[str, Callable[[str, dict[str, Any]], list[Event]]] = {
-            "agentMessage": self._message_started,
-            "reasoning": lambda *_: [],
-        }
-        self._completed_items: dict[str, Callable[[str, dict[str, Any]], list[Event]]] = {
-            "agentMessage": self._message_done,
-            "reasoning": self._reasoning_done,
-        }
 
     def read(self, said: Notification) -> list[Event]:
         """One notification that has a handler."""
-        return self.handlers[said.name](said.body)
+        return self.handlers[said.name](self, said.body)
 
     def _message(self, body: dict[str, Any]) -> list[Event]:
         return self._turn.message(text_of(body.get("itemId")), text_of(body.get("delta")))
@@ -68,9 +47,9 @@ class AppServer:
         item_type, item_id = text_of(item.get("type")), text_of(item.get("id"))
         if not item_type or item_type in _SILENT_ITEMS:
             return []
-        handler = self._started_items.get(item_type)
+        handler = _STARTED.get(item_type)
         if handler is not None:
-            return handler(item_id, item)
+            return handler(self, item_id, item)
         return self._turn.hosted_begin(kind_of(item_type), item_id, fields_of(item))
 
     def _completed(self, body: dict[str, Any]) -> list[Event]:
@@ -78,9 +57,9 @@ class AppServer:
         item_type, item_id = text_of(item.get("type")), text_of(item.get("id"))
         if not item_type or item_type in _SILENT_ITEMS:
             return []
-        handler = self._completed_items.get(item_type)
+        handler = _COMPLETED.get(item_type)
         if handler is not None:
-            return handler(item_id, item)
+            return handler(self, item_id, item)
         outcome = snake(text_of(item.get("status"))) or "completed"
         return self._turn.hosted_done(kind_of(item_type), item_id, outcome, fields_of(item))
 
@@ -118,3 +97,26 @@ class AppServer:
             if item.get("type") == "agentMessage":
                 events += self._message_done(text_of(item.get("id")), item)
         return events + self._turn.finish()
+
+    handlers: ClassVar[Mapping[str, Callable[[AppServer, dict[str, Any]], list[Event]]]] = {
+        "item/agentMessage/delta": _message,
+        "item/reasoning/textDelta": _reasoning,
+        "item/reasoning/summaryTextDelta": _summary,
+        "item/commandExecution/outputDelta": _output,
+        "item/fileChange/outputDelta": _output,
+        "item/started": _started,
+        "item/completed": _completed,
+        "thread/tokenUsage/updated": _usage,
+        "turn/completed": _end,
+        "error": _error,
+    }
+
+
+_STARTED: Final[dict[str, Callable[[AppServer, str, dict[str, Any]], list[Event]]]] = {
+    "agentMessage": AppServer._message_started,
+    "reasoning": lambda _reader, _item_id, _item: [],
+}
+_COMPLETED: Final[dict[str, Callable[[AppServer, str, dict[str, Any]], list[Event]]]] = {
+    "agentMessage": AppServer._message_done,
+    "reasoning": AppServer._reasoning_done,
+}

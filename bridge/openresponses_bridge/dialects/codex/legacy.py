@@ -8,12 +8,11 @@ pair the spelling that comes first is believed.
 from __future__ import annotations
 
 import shlex
-from functools import partial
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
 
 from openresponses_bridge.dialects.codex.turn import SLUG, TurnEmitter, approval
 from openresponses_bridge.dialects.codex.types import (
-    Handler,
     Notification,
     count_of,
     list_of,
@@ -29,6 +28,12 @@ _MCP = SLUG + "mcp_tool_call"
 _SEARCH = SLUG + "web_search"
 
 _BOOKKEEPING = frozenset({"type", "call_id", "turn_id", "thread_id"})
+_Handler = Callable[["Legacy", dict[str, Any]], list[Event]]
+
+
+def _once(what: str, spelling: str, handler: _Handler) -> _Handler:
+    """A handler of something that is said in several spellings, in this one."""
+    return lambda legacy, body: handler(legacy, body) if legacy.is_first_spelling(what, spelling) else []
 
 
 class Legacy:
@@ -40,53 +45,13 @@ class Legacy:
         self._ids: dict[str, str] = {}
         self._part = 0
         self._said = False
-        self.handlers: dict[str, Handler] = {
-            "item_started": self._item_started,
-            "item_completed": self._item_completed,
-            "exec_command_begin": self._command_begin,
-            "exec_command_output_delta": self._output,
-            "exec_command_end": self._command_end,
-            "patch_apply_begin": self._patch_begin,
-            "patch_apply_end": self._patch_end,
-            "mcp_tool_call_begin": lambda body: self._begin(_MCP, body),
-            "mcp_tool_call_end": lambda body: self._done(_MCP, body, "completed"),
-            "web_search_begin": lambda body: self._begin(_SEARCH, body),
-            "web_search_end": lambda body: self._done(_SEARCH, body, "completed"),
-            "exec_approval_request": lambda body: self._approval("exec", body),
-            "apply_patch_approval_request": lambda body: self._approval("apply_patch", body),
-            "token_count": self._usage,
-            "agent_reasoning_section_break": self._section_break,
-            "error": self._turn.fail,
-            "stream_error": self._stream_error,
-            "turn_aborted": lambda _: self._turn.cancel(),
-            "task_complete": self._task_complete,
-        }
-        # spelling → (what is said in several spellings, who says it)
-        duplicated: dict[str, tuple[str, Handler]] = {
-            "agent_message_content_delta": ("text", self._message),
-            "agent_message_delta": ("text", self._message),
-            "agent_message": ("message", lambda body: self._whole("", text_of(body.get("message")))),
-            "reasoning_content_delta": ("summary", self._summary),
-            "agent_reasoning_delta": ("summary", self._summary),
-            "reasoning_raw_content_delta": ("raw", self._raw),
-            "agent_reasoning_raw_content_delta": ("raw", self._raw),
-            "agent_reasoning": (
-                "reasoning",
-                lambda body: self._reasoning_whole("", [text_of(body.get("text"))], []),
-            ),
-            "agent_reasoning_raw_content": ("reasoning", self._raw_whole),
-        }
-        for name, (what, handler) in duplicated.items():
-            self.handlers[name] = partial(self._read_once, what, name, handler)
 
     def read(self, said: Notification) -> list[Event]:
         """One notification that has a handler."""
-        return self.handlers[said.name](said.body)
+        return self.handlers[said.name](self, said.body)
 
-    def _read_once(self, what: str, spelling: str, handler: Handler, body: dict[str, Any]) -> list[Event]:
-        return handler(body) if self._is_first_spelling(what, spelling) else []
-
-    def _is_first_spelling(self, what: str, spelling: str) -> bool:
+    def is_first_spelling(self, what: str, spelling: str) -> bool:
+        """Whether this spelling of it came before the others."""
         return self._spellings.setdefault(what, spelling) == spelling
 
     # One message and one reasoning item are open at a time, each known by the first id that came for it.
@@ -102,6 +67,9 @@ class Legacy:
         item_id = self._id("message", given)
         del self._ids["message"]
         return self._turn.message_done(item_id, text)
+
+    def _message_whole(self, body: dict[str, Any]) -> list[Event]:
+        return self._whole("", text_of(body.get("message")))
 
     def _raw(self, body: dict[str, Any]) -> list[Event]:
         return self._turn.reasoning(self._id("reasoning", body.get("item_id")), text_of(body.get("delta")))
@@ -121,6 +89,9 @@ class Legacy:
         self._part = 0
         return self._turn.reasoning_done(item_id, summary, raw)
 
+    def _summary_whole(self, body: dict[str, Any]) -> list[Event]:
+        return self._reasoning_whole("", [text_of(body.get("text"))], [])
+
     def _raw_whole(self, body: dict[str, Any]) -> list[Event]:
         return self._reasoning_whole("", [], [text_of(body.get("text"))])
 
@@ -133,10 +104,10 @@ class Legacy:
     def _item_completed(self, body: dict[str, Any]) -> list[Event]:
         item = object_of(body.get("item"))
         kind = item.get("type")
-        if kind == "AgentMessage" and self._is_first_spelling("message", "item_completed"):
+        if kind == "AgentMessage" and self.is_first_spelling("message", "item_completed"):
             pieces = [text_of(object_of(part).get("text")) for part in list_of(item.get("content"))]
             return self._whole(item.get("id"), "".join(pieces) or text_of(item.get("text")))
-        if kind == "Reasoning" and self._is_first_spelling("reasoning", "item_completed"):
+        if kind == "Reasoning" and self.is_first_spelling("reasoning", "item_completed"):
             summary = [text_of(text) for text in list_of(item.get("summary_text"))]
             raw = [text_of(text) for text in list_of(item.get("raw_content"))]
             return self._reasoning_whole(item.get("id"), summary, raw)
@@ -179,6 +150,41 @@ class Legacy:
     def _task_complete(self, body: dict[str, Any]) -> list[Event]:
         last = "" if self._said else text_of(body.get("last_agent_message"))
         return self._turn.message("", last) + self._turn.finish()
+
+    handlers: ClassVar[Mapping[str, _Handler]] = {
+        "item_started": _item_started,
+        "item_completed": _item_completed,
+        "exec_command_begin": _command_begin,
+        "exec_command_output_delta": _output,
+        "exec_command_end": _command_end,
+        "patch_apply_begin": _patch_begin,
+        "patch_apply_end": _patch_end,
+        "mcp_tool_call_begin": lambda self, body: self._begin(_MCP, body),
+        "mcp_tool_call_end": lambda self, body: self._done(_MCP, body, "completed"),
+        "web_search_begin": lambda self, body: self._begin(_SEARCH, body),
+        "web_search_end": lambda self, body: self._done(_SEARCH, body, "completed"),
+        "exec_approval_request": lambda self, body: self._approval("exec", body),
+        "apply_patch_approval_request": lambda self, body: self._approval("apply_patch", body),
+        "token_count": _usage,
+        "agent_reasoning_section_break": _section_break,
+        "error": lambda self, body: self._turn.fail(body),
+        "stream_error": _stream_error,
+        "turn_aborted": lambda self, _body: self._turn.cancel(),
+        "task_complete": _task_complete,
+    } | {
+        spelling: _once(what, spelling, handler)
+        for spelling, what, handler in (
+            ("agent_message_content_delta", "text", _message),
+            ("agent_message_delta", "text", _message),
+            ("agent_message", "message", _message_whole),
+            ("reasoning_content_delta", "summary", _summary),
+            ("agent_reasoning_delta", "summary", _summary),
+            ("reasoning_raw_content_delta", "raw", _raw),
+            ("agent_reasoning_raw_content_delta", "raw", _raw),
+            ("agent_reasoning", "reasoning", _summary_whole),
+            ("agent_reasoning_raw_content", "reasoning", _raw_whole),
+        )
+    }
 
 
 def _plain(body: dict[str, Any]) -> dict[str, Any]:

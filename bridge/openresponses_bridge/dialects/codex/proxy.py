@@ -9,16 +9,15 @@ message or reasoning that was open by then holds nothing up: proxies leave out i
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 from openresponses_bridge.calls.aggregator import AggregatedCall, BoundedDict, ToolCallAggregator
 from openresponses_bridge.calls.notifications import CALL_TYPES, item_of
 from openresponses_bridge.dialects.base import counts_of
 from openresponses_bridge.dialects.codex.turn import TurnEmitter
 from openresponses_bridge.dialects.codex.types import (
-    Handler,
     Notification,
     count_of,
     list_of,
@@ -86,28 +85,6 @@ class ProxyReader:
         self._texts_open: BoundedDict[None] = BoundedDict()  # ids of announced messages and reasoning
         self._others_open: BoundedDict[None] = BoundedDict()
         self._text_before: str | None = None  # whose text was open when the last call ended
-        arguments = ("function_call_arguments", "custom_tool_call_input")
-        self.handlers: Mapping[str, Handler] = {
-            "response.output_text.delta": self._text,
-            "response.refusal.delta": self._refusal,
-            "response.reasoning.delta": self._raw,
-            "response.reasoning_text.delta": self._raw,
-            "response.reasoning_summary.delta": self._summary,
-            "response.reasoning_summary_text.delta": self._summary,
-            "response.output_item.added": self._added,
-            "response.output_item.done": self._done,
-            **{
-                name: partial(self._call, name)
-                for kind in arguments
-                for name in (f"response.{kind}.delta", f"response.{kind}.done")
-            },
-            "response.output_text.annotation.added": self._annotation,
-            "response.completed": self._end,
-            "response.done": self._end,
-            "response.incomplete": self._incomplete,
-            "response.failed": self._fail,
-            "response.error": self._fail,
-        }
 
     @property
     def called(self) -> bool:
@@ -118,7 +95,7 @@ class ProxyReader:
     def read(self, said: Notification) -> list[Event]:
         """One notification. What can't be read in it ends the response as failed."""
         try:
-            return self.handlers[said.name](said.body)
+            return self.handlers[said.name](self, said.body)
         except BridgeError as error:
             return self._turn.machine.fail(error)
 
@@ -138,7 +115,7 @@ class ProxyReader:
     def _annotation(self, body: dict[str, Any]) -> list[Event]:
         return self._turn.machine.annotation(object_of(body.get("annotation")))
 
-    def _call(self, name: str, body: dict[str, Any]) -> list[Event]:
+    def _call(self, body: dict[str, Any], name: str) -> list[Event]:
         ended = self._calls.ended
         events = self._calls.read(name, body)
         if self._calls.ended > ended and not self._calls.open:
@@ -152,7 +129,7 @@ class ProxyReader:
         item = item_of(body)
         kind, item_id = text_of(item.get("type")), text_of(item.get("id"))
         if kind in CALL_TYPES:
-            return self._call("response.output_item.added", body)
+            return self._call(body, "response.output_item.added")
         self._open_ones(kind)[item_id] = None
         if kind == "message":
             return self._turn.message_begin(item_id, item.get("phase"))
@@ -165,7 +142,7 @@ class ProxyReader:
         item = item_of(body)
         kind, item_id = text_of(item.get("type")), text_of(item.get("id"))
         if kind in CALL_TYPES:
-            return self._call("response.output_item.done", body)
+            return self._call(body, "response.output_item.done")
         self._open_ones(kind).pop(item_id, None)
         if kind == "message":
             return self._turn.message_done(item_id, _joined(item.get("content")))
@@ -183,7 +160,7 @@ class ProxyReader:
         response = object_of(body.get("response"))
         other = _FINAL_STATUS.get(text_of(response.get("status")))
         if other is not None:
-            return self.handlers[other](body)
+            return self.handlers[other](self, body)
         events: list[Event] = []
         output = [object_of(item) for item in list_of(response.get("output"))]
         # what no event has brought yet
@@ -205,6 +182,27 @@ class ProxyReader:
     def _facts(self, response: dict[str, Any]) -> list[Event]:
         usage = counts_of(object_of(response.get("usage")), self._turn.diagnostics)
         return [] if usage is None else self._turn.machine.usage(usage)
+
+    handlers: ClassVar[Mapping[str, Callable[[ProxyReader, dict[str, Any]], list[Event]]]] = {
+        "response.output_text.delta": _text,
+        "response.refusal.delta": _refusal,
+        "response.reasoning.delta": _raw,
+        "response.reasoning_text.delta": _raw,
+        "response.reasoning_summary.delta": _summary,
+        "response.reasoning_summary_text.delta": _summary,
+        "response.output_item.added": _added,
+        "response.output_item.done": _done,
+        "response.output_text.annotation.added": _annotation,
+        "response.completed": _end,
+        "response.done": _end,
+        "response.incomplete": _incomplete,
+        "response.failed": _fail,
+        "response.error": _fail,
+    } | {
+        name: partial(call, name=name)
+        for call, kind in ((_call, "function_call_arguments"), (_call, "custom_tool_call_input"))
+        for name in (f"response.{kind}.delta", f"response.{kind}.done")
+    }
 
 
 def _item_id(body: dict[str, Any]) -> str:

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from enum import IntEnum
 from typing import Any, NamedTuple
-
-from openresponses_bridge.protocol.events import Event
 
 LEGACY_PREFIX = "codex/event/"
 RESPONSE_PREFIX = "response."
@@ -48,10 +45,6 @@ class Notification(NamedTuple):
     request_id: int | str | None = None
     thread_id: str = ""
     turn_id: str = ""
-
-
-Handler = Callable[[dict[str, Any]], list[Event]]
-"""Takes a notification's body, gives the events that it caused."""
 
 
 def snake(name: str) -> str:

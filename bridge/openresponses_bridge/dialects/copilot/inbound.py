@@ -7,7 +7,7 @@ A frame is one JSON line: `{"text", "index", "delta"}`, an `IResponseDelta` by i
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 from msgspec import Struct
@@ -218,19 +218,6 @@ class Inbound(BaseInbound):
         self._has_text = False
         self._calls = IncomingCalls(machine)
         self._thinking_id: str | None = None
-        # in the order in which one delta's fields are read; an error ends the stream, so it is last
-        self._fields: dict[str, Callable[[dict[str, Any]], list[Event]]] = {
-            "usage": self._on_usage,
-            "thinking": self._on_thinking,
-            "text": self._on_text,
-            "copilotReferences": self._on_references,
-            **{name: self._extension(name) for name in EVENT_OF_FIELD},
-            "beginToolCalls": self._each("beginToolCalls", self._calls.begin),
-            "copilotToolCallStreamUpdates": self._each("copilotToolCallStreamUpdates", self._calls.update),
-            "copilotToolCalls": self._on_calls,
-            "_deprecatedCopilotFunctionCalls": self._on_functions,
-            "copilotErrors": self._on_errors,
-        }
 
     def feed(self, data: bytes, event: str = "") -> list[Event]:
         """One JSON line. One that can't be read ends the response as failed."""
@@ -277,21 +264,12 @@ class Inbound(BaseInbound):
         if len(delta) == 1:
             return self._on_text(delta)
         events: list[Event] = []
-        for name, handler in self._fields.items():
+        for name, handler in _FIELDS.items():
             if delta.get(name) is not None:
-                events += handler(delta)
-        for name in delta.keys() - self._fields.keys() - _READ_WITH_TEXT:
+                events += handler(self, delta)
+        for name in delta.keys() - _FIELDS.keys() - _READ_WITH_TEXT:
             self.diagnostics.ignored(f"delta.{name}", "unknown field")
         return events
-
-    def _extension(self, name: str) -> Callable[[dict[str, Any]], list[Event]]:
-        kind = EVENT_OF_FIELD[name]
-        return lambda delta: self._machine.extension_event(kind, {"value": delta[name]})
-
-    def _each(
-        self, name: str, call: Callable[[dict[str, Any]], list[Event]]
-    ) -> Callable[[dict[str, Any]], list[Event]]:
-        return lambda delta: [event for each in objects(delta[name]) for event in call(each)]
 
     def _on_text(self, delta: dict[str, Any]) -> list[Event]:
         text = text_of(delta.get("text"))
@@ -324,6 +302,13 @@ class Inbound(BaseInbound):
         if others:
             events += self._machine.extension_event(REFERENCES, {"value": others})
         return events
+
+    def _on_begun_calls(self, delta: dict[str, Any]) -> list[Event]:
+        return [event for each in objects(delta["beginToolCalls"]) for event in self._calls.begin(each)]
+
+    def _on_updates(self, delta: dict[str, Any]) -> list[Event]:
+        updates = objects(delta["copilotToolCallStreamUpdates"])
+        return [event for each in updates for event in self._calls.update(each)]
 
     def _on_calls(self, delta: dict[str, Any]) -> list[Event]:
         self._whole = True
@@ -364,3 +349,26 @@ class Inbound(BaseInbound):
         if reason == FinishedCompletionReason.SERVER_ERROR:
             return self._machine.fail(failure_of(frame.get("error")))
         return self._machine.finish("stop" if reason == FinishedCompletionReason.CLIENT_DONE else reason)
+
+
+_FieldReader = Callable[[Inbound, dict[str, Any]], list[Event]]
+
+
+def _extension(name: str) -> _FieldReader:
+    kind = EVENT_OF_FIELD[name]
+    return lambda inbound, delta: inbound._machine.extension_event(kind, {"value": delta[name]})
+
+
+# in the order in which one delta's fields are read; an error ends the stream, so it is last
+_FIELDS: Final[dict[str, _FieldReader]] = {
+    "usage": Inbound._on_usage,
+    "thinking": Inbound._on_thinking,
+    "text": Inbound._on_text,
+    "copilotReferences": Inbound._on_references,
+    **{name: _extension(name) for name in EVENT_OF_FIELD},
+    "beginToolCalls": Inbound._on_begun_calls,
+    "copilotToolCallStreamUpdates": Inbound._on_updates,
+    "copilotToolCalls": Inbound._on_calls,
+    "_deprecatedCopilotFunctionCalls": Inbound._on_functions,
+    "copilotErrors": Inbound._on_errors,
+}

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -227,34 +227,11 @@ class Outbound:
         self._ended = False
         self._spoken: tuple[int, int] | None = None
         self._thought: dict[str, tuple[str, int]] = {}  # item id → the part that its text was in last
-        self._handlers: dict[type[Any], Callable[[Any], list[Chunk]]] = {
-            ev.ResponseCreated: self._on_created,
-            ev.ResponseQueued: self._on_created,
-            ev.ResponseInProgress: self._on_created,
-            ev.OutputTextDelta: self._on_text,
-            ev.OutputTextDone: self._on_text_done,
-            ev.OutputTextAnnotationAdded: self._on_annotation,
-            ev.RefusalDelta: self._on_refusal,
-            ev.ReasoningDelta: self._on_reasoning,
-            ev.ReasoningTextDelta: self._on_reasoning,
-            ev.ReasoningSummaryTextDelta: self._on_summary,
-            ev.ReasoningSummaryPartDone: self._on_summary_done,
-            ev.OutputItemAdded: self._on_added,
-            ev.FunctionCallArgumentsDelta: self._on_arguments,
-            ev.CustomToolCallInputDelta: self._on_input,
-            ev.CustomToolCallInputDone: self._on_input_done,
-            ev.OutputItemDone: self._on_done,
-            ev.ErrorEvent: self._on_error,
-            ev.ResponseCompleted: self._on_terminal,
-            ev.ResponseIncomplete: self._on_terminal,
-            ev.ResponseFailed: self._on_terminal,
-            UnknownEvent: self._on_unknown,
-        }
 
     def feed(self, event: Event) -> list[Chunk]:
         """The chunks one event gives; none for those Copilot has no field for."""
-        handler = self._handlers.get(type(event))
-        return [] if handler is None else handler(event)
+        handler = _HANDLERS.get(type(event))
+        return [] if handler is None else handler(self, event)
 
     def close(self) -> list[Chunk]:
         """A stream without a terminal event ends as Copilot's reader ends it, `Iteration Done`."""
@@ -420,3 +397,28 @@ class Outbound:
 
     def _completion(self, response: Response) -> FinishedCompletion:
         return completion_of(response, self._text.pieces, self._index, self._calls.all(), self._legacy)
+
+
+_HANDLERS: Final[dict[type[Any], Callable[[Outbound, Any], list[Chunk]]]] = {
+    ev.ResponseCreated: Outbound._on_created,
+    ev.ResponseQueued: Outbound._on_created,
+    ev.ResponseInProgress: Outbound._on_created,
+    ev.OutputTextDelta: Outbound._on_text,
+    ev.OutputTextDone: Outbound._on_text_done,
+    ev.OutputTextAnnotationAdded: Outbound._on_annotation,
+    ev.RefusalDelta: Outbound._on_refusal,
+    ev.ReasoningDelta: Outbound._on_reasoning,
+    ev.ReasoningTextDelta: Outbound._on_reasoning,
+    ev.ReasoningSummaryTextDelta: Outbound._on_summary,
+    ev.ReasoningSummaryPartDone: Outbound._on_summary_done,
+    ev.OutputItemAdded: Outbound._on_added,
+    ev.FunctionCallArgumentsDelta: Outbound._on_arguments,
+    ev.CustomToolCallInputDelta: Outbound._on_input,
+    ev.CustomToolCallInputDone: Outbound._on_input_done,
+    ev.OutputItemDone: Outbound._on_done,
+    ev.ErrorEvent: Outbound._on_error,
+    ev.ResponseCompleted: Outbound._on_terminal,
+    ev.ResponseIncomplete: Outbound._on_terminal,
+    ev.ResponseFailed: Outbound._on_terminal,
+    UnknownEvent: Outbound._on_unknown,
+}

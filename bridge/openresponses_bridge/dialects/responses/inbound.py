@@ -7,13 +7,13 @@ right keeps its ids and texts.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
 import msgspec
 
 from openresponses_bridge.dialects.base import CUT, NO_MESSAGE, BaseInbound, counted, failure
-from openresponses_bridge.dialects.responses.items import OF_OBJECTS, Handler, ItemFeeder
+from openresponses_bridge.dialects.responses.items import HANDLERS, OF_OBJECTS, ItemFeeder
 from openresponses_bridge.dialects.responses.request import SMALLEST_LIMIT
 from openresponses_bridge.dialects.responses.tracks import CALLS
 from openresponses_bridge.emitter.failures import INCOMPLETE_ITEM, MAX_OUTPUT_TOKENS, UNKNOWN
@@ -93,14 +93,6 @@ class Inbound(BaseInbound):
         self._repairs: list[Repair] = []
         self._data: bytes | None = None  # of an event that lacks the unknown fields of its objects
         self._untold: set[str] = set()  # fields that the upstream's response lacks and that were filled
-        self._handlers: dict[type[Any], Handler] = {
-            **dict.fromkeys(_BEGINNINGS, lambda event, out: None),
-            **dict.fromkeys(_STATUSES, self._whole(self._ended)),
-            ev.ErrorEvent: self._error_event,
-            UnknownEvent: self._unknown,
-            **self._items.handlers,
-            **{kind: self._whole(self._items.handlers[kind]) for kind in OF_OBJECTS},
-        }
 
     def feed(self, data: bytes, event: str = "") -> list[Event]:
         """One frame's payload; `[DONE]`, empty frames and frames after the end give nothing.
@@ -121,7 +113,11 @@ class Inbound(BaseInbound):
             self._renumber(decoded.sequence_number)
         if self.machine.phase is _IN_PROGRESS or self._begins(decoded, out):
             try:
-                self._handlers[type(decoded)](decoded, out)
+                feed_item = _WITHOUT_OBJECTS.get(type(decoded))
+                if feed_item is not None:  # the common one first
+                    feed_item(self._items, decoded, out)
+                else:
+                    self._handle(decoded, out)
             except BridgeError as error:
                 out += self._fail_invalid(f"the upstream's {decoded.type}: {error.message}")
         return out
@@ -166,9 +162,12 @@ class Inbound(BaseInbound):
                 self.diagnostics.repair(f"{event.type} {path}", what)
         return event
 
-    def _whole(self, handler: Handler) -> Handler:
-        """A handler of events that have objects, which it gets with their unknown fields."""
-        return lambda event, out: handler(self._with_unknown_fields(event), out)
+    def _handle(self, event: Event, out: list[Event]) -> None:
+        _HANDLERS.get(type(event), Inbound._item_event)(self, event, out)
+
+    def _item_event(self, event: Event, out: list[Event]) -> None:
+        """An event of an item: the objects in it are read with their unknown fields."""
+        HANDLERS[type(event)](self._items, self._with_unknown_fields(event), out)
 
     def _with_unknown_fields(self, event: Event) -> Event:
         if self._data is None:
@@ -243,8 +242,9 @@ class Inbound(BaseInbound):
         )
 
     def _ended(self, event: Any, out: list[Event]) -> None:
-        response: Response = event.response
         said = _STATUSES[type(event)]
+        event = self._with_unknown_fields(event)
+        response: Response = event.response
         status = max(said, response.status, key=lambda each: _BADNESS.get(each, -1))
         if status != said and status not in _CANCELLED:
             self.diagnostics.repair(event.type, f"ended as {status}, the status of its response")
@@ -307,7 +307,7 @@ class Inbound(BaseInbound):
         if known is not None:
             self.diagnostics.repair(event.type, f"read as {known.type}")
             if self.machine.phase is _IN_PROGRESS or self._begins(known, out):
-                self._handlers[type(known)](known, out)
+                self._handle(known, out)
         elif self.machine.phase is not _IN_PROGRESS or not self._items.progress(event, out):
             self._extension(event, out)
 
@@ -319,6 +319,16 @@ class Inbound(BaseInbound):
             except BridgeError:
                 pass  # a name that no extension can have
         self.diagnostics.ignored(event.type or "event", "unknown event")
+
+
+_WITHOUT_OBJECTS: Final = {kind: feed for kind, feed in HANDLERS.items() if kind not in OF_OBJECTS}
+_HANDLERS: Final[dict[type[Any], Callable[[Inbound, Any, list[Event]], None]]] = {
+    **dict.fromkeys(_BEGINNINGS, lambda _inbound, _event, _out: None),
+    **dict.fromkeys(_STATUSES, Inbound._ended),
+    ev.ErrorEvent: Inbound._error_event,
+    UnknownEvent: Inbound._unknown,
+}
+"""Of the events that are not of an item."""
 
 
 def _untyped_error(event: UnknownEvent) -> dict[str, Any] | None:

@@ -112,7 +112,6 @@ def _payload(item: AnyCall) -> str:
     return item.input if isinstance(item, it.CustomToolCall) else item.arguments
 
 
-Handler = Callable[[Any, list[Event]], None]
 OF_OBJECTS: Final = (
     ev.OutputItemAdded,
     ev.OutputItemDone,
@@ -125,8 +124,7 @@ _EMPTY: Final[tuple[Any, ...]] = (None, UNSET, "", [], {})
 
 
 class ItemFeeder:
-    """Calls the machine for the events of items, and keeps their tracks. `handlers` has a function for each
-    event struct, which appends the machine's events to a list."""
+    """Calls the machine for the events of items, and keeps their tracks."""
 
     def __init__(self, machine: ResponseStream) -> None:
         self._machine = machine
@@ -135,29 +133,6 @@ class ItemFeeder:
         self._texts = TextFeeder(machine)
         self._calls = CallFeeder(machine, self._texts)
         self._announced: set[str] = set()
-        self.handlers: dict[type[Any], Handler] = {
-            ev.OutputItemAdded: self._added,
-            ev.OutputItemDone: self._done,
-            ev.ContentPartAdded: self._skip,
-            ev.ContentPartDone: self._part_done,
-            ev.OutputTextDelta: self._text,
-            ev.OutputTextDone: self._text_done,
-            ev.OutputTextAnnotationAdded: self._annotation,
-            ev.RefusalDelta: partial(self._delta, "refusal"),
-            ev.RefusalDone: lambda event, out: self._rest("refusal", event, event.refusal, out),
-            ev.ReasoningDelta: partial(self._delta, "reasoning"),
-            ev.ReasoningDone: lambda event, out: self._rest("reasoning", event, event.text, out),
-            ev.ReasoningTextDelta: partial(self._delta, "reasoning"),
-            ev.ReasoningTextDone: lambda event, out: self._rest("reasoning", event, event.text, out),
-            ev.ReasoningSummaryPartAdded: self._skip,
-            ev.ReasoningSummaryPartDone: self._part_done,
-            ev.ReasoningSummaryTextDelta: partial(self._delta, "summary"),
-            ev.ReasoningSummaryTextDone: lambda event, out: self._rest("summary", event, event.text, out),
-            ev.FunctionCallArgumentsDelta: self._call_delta,
-            ev.FunctionCallArgumentsDone: lambda event, out: self._payload_done(event, event.arguments, out),
-            ev.CustomToolCallInputDelta: self._call_delta,
-            ev.CustomToolCallInputDone: lambda event, out: self._payload_done(event, event.input, out),
-        }
 
     @property
     def cut(self) -> bool:
@@ -184,7 +159,7 @@ class ItemFeeder:
             said.count()
         out += self._machine.text(delta, event.logprobs or None)
 
-    def _delta(self, kind: str, event: Any, out: list[Event]) -> None:
+    def _delta(self, event: Any, out: list[Event], kind: str) -> None:
         self._texts.feed(self._open_track(kind, event), kind, _part_index(event), event.delta, out)
 
     def _open_track(self, kind: str, event: Any) -> Track:
@@ -221,8 +196,11 @@ class ItemFeeder:
             track = self._track("call", event)
         self._calls.feed(track, event.delta, out)
 
-    def _payload_done(self, event: Any, whole: str, out: list[Event]) -> None:
-        self._calls.payload_done(self._track("call", event), whole, out)
+    def _arguments_done(self, event: ev.FunctionCallArgumentsDone, out: list[Event]) -> None:
+        self._calls.payload_done(self._track("call", event), event.arguments, out)
+
+    def _input_done(self, event: ev.CustomToolCallInputDone, out: list[Event]) -> None:
+        self._calls.payload_done(self._track("call", event), event.input, out)
 
     def _added(self, event: ev.OutputItemAdded, out: list[Event]) -> None:
         item = event.item
@@ -347,6 +325,32 @@ class ItemFeeder:
             return False
         out += self._machine.item_event(track.item_id, event.type, raw)
         return True
+
+
+HANDLERS: Final[dict[type[Any], Callable[[ItemFeeder, Any, list[Event]], None]]] = {
+    ev.OutputItemAdded: ItemFeeder._added,
+    ev.OutputItemDone: ItemFeeder._done,
+    ev.ContentPartAdded: ItemFeeder._skip,
+    ev.ContentPartDone: ItemFeeder._part_done,
+    ev.OutputTextDelta: ItemFeeder._text,
+    ev.OutputTextDone: ItemFeeder._text_done,
+    ev.OutputTextAnnotationAdded: ItemFeeder._annotation,
+    ev.RefusalDelta: partial(ItemFeeder._delta, kind="refusal"),
+    ev.RefusalDone: lambda feeder, event, out: feeder._rest("refusal", event, event.refusal, out),
+    ev.ReasoningDelta: partial(ItemFeeder._delta, kind="reasoning"),
+    ev.ReasoningDone: lambda feeder, event, out: feeder._rest("reasoning", event, event.text, out),
+    ev.ReasoningTextDelta: partial(ItemFeeder._delta, kind="reasoning"),
+    ev.ReasoningTextDone: lambda feeder, event, out: feeder._rest("reasoning", event, event.text, out),
+    ev.ReasoningSummaryPartAdded: ItemFeeder._skip,
+    ev.ReasoningSummaryPartDone: ItemFeeder._part_done,
+    ev.ReasoningSummaryTextDelta: partial(ItemFeeder._delta, kind="summary"),
+    ev.ReasoningSummaryTextDone: lambda feeder, event, out: feeder._rest("summary", event, event.text, out),
+    ev.FunctionCallArgumentsDelta: ItemFeeder._call_delta,
+    ev.FunctionCallArgumentsDone: ItemFeeder._arguments_done,
+    ev.CustomToolCallInputDelta: ItemFeeder._call_delta,
+    ev.CustomToolCallInputDone: ItemFeeder._input_done,
+}
+"""How each event of an item is fed. What the machine emits for it is appended to a list."""
 
 
 def _differ(sent: it.Item, said: it.Item) -> bool:

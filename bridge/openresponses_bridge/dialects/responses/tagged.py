@@ -46,7 +46,9 @@ class TaggedReasoning(TextHoldingFilter):
     ) -> list[Event]:
         self.require("expect_item")
         events = self._flush()
-        self._expected = partial(super().expect_item, item_id, phase, explicit_end=explicit_end, extra=extra)
+        self._expected = partial(
+            self._stream.expect_item, item_id, phase, explicit_end=explicit_end, extra=extra
+        )
         return events
 
     def item(self, item: Item | Mapping[str, Any]) -> list[Event]:

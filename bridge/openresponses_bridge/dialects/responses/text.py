@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -37,11 +36,6 @@ class TextFeeder:
         self.sent = SentText()
         self.cut = False
         self._owed: list[it.Message | it.ReasoningItem] = []
-        self._senders: dict[str, Callable[[str], list[Event]]] = {
-            "text": machine.text,
-            "refusal": machine.refusal,
-            "reasoning": machine.reasoning,
-        }
 
     def mark_closed(self) -> None:
         """The machine closes what is open, because something else begins."""
@@ -91,8 +85,12 @@ class TextFeeder:
         self.open_part(track, kind, index, out).add(delta)
         if kind == "summary":
             out += self._machine.reasoning_summary(delta, index)
+        elif kind == "reasoning":
+            out += self._machine.reasoning(delta)
+        elif kind == "refusal":
+            out += self._machine.refusal(delta)
         else:
-            out += self._senders[kind](delta)
+            out += self._machine.text(delta)
 
     def whole(
         self,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable
-from typing import Any, get_args
+from typing import Any, Final, get_args
 
 import msgspec
 
@@ -147,18 +147,6 @@ class Inbound(BaseInbound):
         self._parts = 0
         self._calls = 0
         self._thinking: str | None = None
-        self._takers: dict[type[Any], Callable[[Any], list[Event]]] = {
-            LanguageModelTextPart: self._text,
-            LanguageModelThinkingPart: self._think,
-            LanguageModelToolCallPart: self._call,
-            LanguageModelDataPart: self._data,
-        }
-        self._marks: dict[str, Callable[[LanguageModelDataPart], list[Event]]] = {
-            vs.USAGE: self._usage,
-            vs.STATEFUL_MARKER: self._marker,
-            vs.CONTEXT_MANAGEMENT: self._compaction,
-            vs.PHASE_DATA: self._phase,
-        }
 
     def feed(self, data: bytes, event: str = "") -> list[Event]:
         """One JSON line. One that can't be read ends the response as failed."""
@@ -199,9 +187,9 @@ class Inbound(BaseInbound):
         try:
             part = part_of(value, "part")
             self._parts += 1
-            taker = self._takers.get(type(part))
+            taker = _TAKERS.get(type(part))
             if taker is not None:
-                return taker(part)
+                return taker(self, part)
         except BridgeError as error:
             return self._broken(INVALID_SHAPE, error.message)
         self.diagnostics.loss(type(part).__name__, "no part of an answer")
@@ -244,9 +232,9 @@ class Inbound(BaseInbound):
         )
 
     def _data(self, part: LanguageModelDataPart) -> list[Event]:
-        mark = self._marks.get(part.mime_type)
+        mark = _MARKS.get(part.mime_type)
         if mark is not None:
-            return mark(part)
+            return mark(self, part)
         self._thinking = None
         if part.mime_type.startswith("image/"):
             return self._image(part)
@@ -288,3 +276,19 @@ class Inbound(BaseInbound):
     def _phase(self, part: LanguageModelDataPart) -> list[Event]:
         phase = phase_of(part.data)
         return [] if phase is None else self._machine.block_done() + self._machine.expect_item("", phase)
+
+
+_TAKERS: Final[dict[type[Any], Callable[[Inbound, Any], list[Event]]]] = {
+    LanguageModelTextPart: Inbound._text,
+    LanguageModelThinkingPart: Inbound._think,
+    LanguageModelToolCallPart: Inbound._call,
+    LanguageModelDataPart: Inbound._data,
+}
+
+
+_MARKS: Final[dict[str, Callable[[Inbound, LanguageModelDataPart], list[Event]]]] = {
+    vs.USAGE: Inbound._usage,
+    vs.STATEFUL_MARKER: Inbound._marker,
+    vs.CONTEXT_MANAGEMENT: Inbound._compaction,
+    vs.PHASE_DATA: Inbound._phase,
+}

@@ -8,7 +8,7 @@ however empty, because the next request would be refused for a call without one 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from msgspec import UNSET, UnsetType
 
@@ -54,22 +54,6 @@ class ItemBuilder:
         self._content: list[InputPart] = []
         self._phase: MessagePhase | None = None
         self._thinking = ThinkingCollector(diagnostics)
-        self._takers: dict[type[Any], Callable[[Any], None]] = {
-            LanguageModelTextPart: self._read_text,
-            LanguageModelDataPart: self._read_data,
-            LanguageModelThinkingPart: self._read_thinking,
-            LanguageModelToolCallPart: self._read_call,
-            LanguageModelToolResultPart: self._read_result,
-            LanguageModelPromptTsxPart: self._read_unknown,
-        }
-        self._marked: dict[str, Callable[[LanguageModelDataPart], None]] = {
-            vs.CACHE_CONTROL: self._skip,
-            vs.USAGE: self._skip,
-            vs.STATEFUL_MARKER: self._read_marker,
-            vs.THINKING: self._read_thinking_data,
-            vs.CONTEXT_MANAGEMENT: self._read_compaction,
-            vs.PHASE_DATA: self._read_phase,
-        }
 
     def add(self, message: vs.ChatMessage) -> None:
         """One message."""
@@ -79,14 +63,14 @@ class ItemBuilder:
         if message.name:
             self._diagnostics.loss("message.name", "the protocol has no names in messages")
         for part in message.content:
-            self._takers.get(type(part), self._read_unknown)(part)
+            _TAKERS.get(type(part), ItemBuilder._read_unknown)(self, part)
         self._flush()
 
     def _read_text(self, part: LanguageModelTextPart) -> None:
         self._content.append(InputTextContent(part.value))
 
     def _read_data(self, part: LanguageModelDataPart) -> None:
-        self._marked.get(part.mime_type, self._read_content)(part)
+        _MARKED.get(part.mime_type, ItemBuilder._read_content)(self, part)
 
     def _read_thinking(self, part: LanguageModelThinkingPart) -> None:
         if self._content:
@@ -159,6 +143,26 @@ class ItemBuilder:
             self._diagnostics.repair("message.content", "an assistant's image or file, sent as the user's")
             items.append(MessageParam("user", shown))
         return items
+
+
+_TAKERS: Final[dict[type[Any], Callable[[ItemBuilder, Any], None]]] = {
+    LanguageModelTextPart: ItemBuilder._read_text,
+    LanguageModelDataPart: ItemBuilder._read_data,
+    LanguageModelThinkingPart: ItemBuilder._read_thinking,
+    LanguageModelToolCallPart: ItemBuilder._read_call,
+    LanguageModelToolResultPart: ItemBuilder._read_result,
+    LanguageModelPromptTsxPart: ItemBuilder._read_unknown,
+}
+
+
+_MARKED: Final[dict[str, Callable[[ItemBuilder, LanguageModelDataPart], None]]] = {
+    vs.CACHE_CONTROL: ItemBuilder._skip,
+    vs.USAGE: ItemBuilder._skip,
+    vs.STATEFUL_MARKER: ItemBuilder._read_marker,
+    vs.THINKING: ItemBuilder._read_thinking_data,
+    vs.CONTEXT_MANAGEMENT: ItemBuilder._read_compaction,
+    vs.PHASE_DATA: ItemBuilder._read_phase,
+}
 
 
 _MESSAGES: dict[bool, Callable[[ItemBuilder, list[InputPart], list[str]], list[InputItem]]] = {

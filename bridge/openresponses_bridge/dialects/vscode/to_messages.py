@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -54,27 +54,6 @@ class MessageBuilder:
         self._identities = identities
         self._prefix = prefix
         self._system = vs.Role.SYSTEM if system_role else vs.Role.USER
-        self._builders: dict[type[Any], Callable[[Any], None]] = {
-            params.MessageParam: self._message,
-            it.Message: self._message,
-            params.ReasoningParam: self._reasoning,
-            it.ReasoningItem: self._reasoning,
-            params.FunctionCallParam: self._function_call,
-            it.FunctionCall: self._function_call,
-            params.CustomToolCallParam: self._custom_call,
-            it.CustomToolCall: self._custom_call,
-            params.FunctionCallOutputParam: self._output,
-            it.FunctionCallOutput: self._output,
-            params.CustomToolCallOutputParam: self._output,
-            params.ShellCallOutputParam: self._own_output,
-            params.LocalShellCallOutputParam: self._own_output,
-            params.ApplyPatchCallOutputParam: self._own_output,
-            params.ToolSearchOutputParam: self._own_output,
-            params.AdditionalTools: self._skip,
-            params.CompactionParam: self._compaction,
-            it.CompactionItem: self._compaction,
-            **dict.fromkeys(_OWN_CALLS, self._own_call),
-        }
 
     def system(self, text: str) -> None:
         """Instructions."""
@@ -88,7 +67,7 @@ class MessageBuilder:
             if answers.get(index, index) is None:
                 self._diagnostics.loss(entry.where, "a call that was cut and never run, left out")
             else:
-                self._builders.get(type(entry.item), self._unknown)(entry.item)
+                _BUILDERS.get(type(entry.item), MessageBuilder._unknown)(self, entry.item)
 
     def _add(self, role: vs.Role, parts: list[Part | Any]) -> None:
         if not parts:
@@ -170,3 +149,26 @@ class MessageBuilder:
     def _unknown(self, item: Any) -> None:
         kind = item.type if isinstance(item, UnknownItem) else type(item).type
         self._diagnostics.loss(f"input.{kind[:64]}", "has no form in a message")
+
+
+_BUILDERS: Final[dict[type[Any], Callable[[MessageBuilder, Any], None]]] = {
+    params.MessageParam: MessageBuilder._message,
+    it.Message: MessageBuilder._message,
+    params.ReasoningParam: MessageBuilder._reasoning,
+    it.ReasoningItem: MessageBuilder._reasoning,
+    params.FunctionCallParam: MessageBuilder._function_call,
+    it.FunctionCall: MessageBuilder._function_call,
+    params.CustomToolCallParam: MessageBuilder._custom_call,
+    it.CustomToolCall: MessageBuilder._custom_call,
+    params.FunctionCallOutputParam: MessageBuilder._output,
+    it.FunctionCallOutput: MessageBuilder._output,
+    params.CustomToolCallOutputParam: MessageBuilder._output,
+    params.ShellCallOutputParam: MessageBuilder._own_output,
+    params.LocalShellCallOutputParam: MessageBuilder._own_output,
+    params.ApplyPatchCallOutputParam: MessageBuilder._own_output,
+    params.ToolSearchOutputParam: MessageBuilder._own_output,
+    params.AdditionalTools: MessageBuilder._skip,
+    params.CompactionParam: MessageBuilder._compaction,
+    it.CompactionItem: MessageBuilder._compaction,
+    **dict.fromkeys(_OWN_CALLS, MessageBuilder._own_call),
+}

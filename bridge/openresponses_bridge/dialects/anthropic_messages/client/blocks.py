@@ -4,7 +4,7 @@ Each method returns the chunks for an `output_item.done`."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from openresponses_bridge.calls.identity import ToolIdentityMap
 from openresponses_bridge.calls.presentation import call_view
@@ -72,10 +72,6 @@ class ItemWriter:
         self._diagnostics = diagnostics
         self.sealed_summary = False
         """Whether the last reasoning was sealed together with its summary."""
-        self._signers: dict[str, Callable[[dict[str, Any]], list[t.Chunk]]] = {
-            thinking.THINKING: self._signed,
-            thinking.REDACTED: self._redacted,
-        }
 
     def reasoning(self, item: ReasoningItem) -> list[t.Chunk]:
         """The end of a thinking block, or a whole one if its text was not sent before."""
@@ -89,8 +85,8 @@ class ItemWriter:
             kind, block = thinking.open_sealed(self._sealer, encrypted)
         except SealError:
             kind, block = "", {}
-        sign = self._signers.get(kind)
-        return self._foreign(item, encrypted) if sign is None else sign(block)
+        sign = _SIGNERS.get(kind)
+        return self._foreign(item, encrypted) if sign is None else sign(self, block)
 
     def _signed(self, block: dict[str, Any]) -> list[t.Chunk]:
         chunks: list[t.Chunk] = []
@@ -162,3 +158,9 @@ class ItemWriter:
         delta = t.CompactionDelta(block.get("content"), block.get("encrypted_content"))
         empty = {name: None if name in _CONDENSED else value for name, value in block.items()}
         return self._blocks.whole(empty, delta)
+
+
+_SIGNERS: Final[dict[str, Callable[[ItemWriter, dict[str, Any]], list[t.Chunk]]]] = {
+    thinking.THINKING: ItemWriter._signed,
+    thinking.REDACTED: ItemWriter._redacted,
+}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from openresponses_bridge.calls.identity import ToolIdentityMap
 from openresponses_bridge.calls.json_text import tool_input
@@ -30,7 +30,7 @@ def message(
     folder = _Folder()
     for event in events_of(response):
         for chunk in outbound.feed(event):
-            folder.steps[type(chunk)](chunk)
+            _STEPS[type(chunk)](folder, chunk)
     if diagnostics is not None:
         diagnostics.extend(outbound.diagnostics)
         for item in filter(is_cut_call, response.output):
@@ -39,21 +39,11 @@ def message(
 
 
 class _Folder:
-    """Folds chunks into a message. `steps` maps their types to methods; `whole` is the message or the error
-    body so far."""
+    """Folds chunks into a message; `whole` is the message or the error body so far."""
 
     def __init__(self) -> None:
         self.whole: dict[str, Any] = {}
         self._json: dict[int, list[str]] = {}
-        self.steps: dict[type, Callable[[Any], None]] = {
-            t.MessageStart: self._start,
-            t.ContentBlockStart: self._block,
-            t.ContentBlockDelta: self._grow,
-            t.ContentBlockStop: self._stop,
-            t.MessageDelta: self._end,
-            t.MessageStop: lambda _chunk: None,
-            t.ErrorFrame: self._fail,
-        }
 
     def _start(self, chunk: t.MessageStart) -> None:
         self.whole = {**(chunk.message or {}), "content": []}
@@ -89,3 +79,14 @@ class _Folder:
 
     def _fail(self, chunk: t.ErrorFrame) -> None:
         self.whole = {"type": "error", "error": chunk.error}
+
+
+_STEPS: Final[dict[type, Callable[[_Folder, Any], None]]] = {
+    t.MessageStart: _Folder._start,
+    t.ContentBlockStart: _Folder._block,
+    t.ContentBlockDelta: _Folder._grow,
+    t.ContentBlockStop: _Folder._stop,
+    t.MessageDelta: _Folder._end,
+    t.MessageStop: lambda _folder, _chunk: None,
+    t.ErrorFrame: _Folder._fail,
+}

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable
 from heapq import heappop, heappush
-from typing import Any, get_args
+from typing import Any, Final, get_args
 
 from openresponses_bridge.calls.identity import ToolIdentityMap
 from openresponses_bridge.calls.json_input import INPUT_KEY
@@ -35,7 +35,6 @@ from openresponses_bridge.protocol.items import (
 from openresponses_bridge.protocol.unknown import UnknownEvent, UnknownItem
 from openresponses_bridge.seal import Sealer
 
-_Handler = Callable[[Any], list[t.Chunk]]
 _THINKING = {"type": "thinking", "thinking": "", "signature": ""}
 _PARAGRAPH = "\n\n"
 
@@ -69,46 +68,16 @@ class Outbound:
         self._hidden = ""
         self._length = self._begins = 0  # code points of the open text, and of it before the open block
         self._cited = False  # whether the open block has a citation
-        self._within: dict[type, _Handler] = {
-            ev.OutputTextDelta: self._text,
-            ev.FunctionCallArgumentsDelta: self._arguments,
-            ev.ReasoningDelta: self._reasoning,
-            ev.ReasoningTextDelta: self._reasoning,
-            ev.ReasoningSummaryTextDelta: self._summary_delta,
-            ev.CustomToolCallInputDelta: self._custom_input,
-            ev.RefusalDelta: self._refusal,
-            ev.OutputTextAnnotationAdded: self._annotation,
-            ev.ContentPartDone: self._part_done,
-            ev.OutputItemAdded: self._added,
-            ev.OutputItemDone: self._finished,
-        }
-        self._about: dict[type, _Handler] = {
-            ev.ResponseCreated: self._bounds.begin,
-            ev.ErrorEvent: self._bounds.error,
-            ev.ResponseCompleted: self._end,
-            ev.ResponseIncomplete: self._end,
-            ev.ResponseFailed: self._end,
-            UnknownEvent: self._extension,
-        }
-        self._finishers: dict[type, _Handler] = {
-            Message: lambda _item: self._blocks.stop(),
-            ReasoningItem: self._reasoning_done,
-            FunctionCall: self._function_call,
-            CustomToolCall: self._custom_call,
-            CompactionItem: self._items.compaction,
-            UnknownItem: self._items.hosted,
-            type(None): lambda _item: self._blocks.stop(),  # not even a finished item is required
-        }
 
     def feed(self, event: Event) -> list[t.Chunk]:
         """The chunks that this event causes."""
-        handler = self._within.get(type(event))
+        handler = _WITHIN.get(type(event))
         if handler is None:
-            about = self._about.get(type(event))
-            return [] if about is None else about(event)
+            about = _ABOUT.get(type(event))
+            return [] if about is None else about(self, event)
         if event.output_index != self._current:  # type: ignore[union-attr]
             return self._out_of_turn(event)
-        return handler(event)
+        return handler(self, event)
 
     def close(self) -> list[t.Chunk]:
         """The events have ended. Without a terminal event before, that is an error."""
@@ -126,7 +95,7 @@ class Outbound:
             self._waiting[index].append(event)
             return []
         self._current = index
-        return self._within[type(event)](event)
+        return _WITHIN[type(event)](self, event)
 
     def _advance(self) -> list[t.Chunk]:
         """An item has ended: replay the buffered events, up to the next item that is still open."""
@@ -134,7 +103,7 @@ class Outbound:
         while self._current is None and self._waiting:
             self._current = index = heappop(self._in_line)
             for event in self._waiting.pop(index):
-                chunks += self._within[type(event)](event)
+                chunks += _WITHIN[type(event)](self, event)
         return chunks
 
     def _text(self, event: ev.OutputTextDelta) -> list[t.Chunk]:
@@ -206,8 +175,8 @@ class Outbound:
 
     def _finished(self, event: ev.OutputItemDone) -> list[t.Chunk]:
         item = event.item
-        finish = self._finishers.get(type(item), self._whole_call)
-        chunks = finish(item)
+        finish = _FINISHERS.get(type(item), Outbound._whole_call)
+        chunks = finish(self, item)
         self._done.add(event.output_index)
         self._current = None
         return chunks + self._advance() if self._waiting else chunks
@@ -257,6 +226,44 @@ class Outbound:
             chunks += self._advance()
         self._report_hidden()
         return chunks + self._bounds.terminal(event.response)
+
+
+_Handler = Callable[[Outbound, Any], list[t.Chunk]]
+
+_WITHIN: Final[dict[type, _Handler]] = {
+    ev.OutputTextDelta: Outbound._text,
+    ev.FunctionCallArgumentsDelta: Outbound._arguments,
+    ev.ReasoningDelta: Outbound._reasoning,
+    ev.ReasoningTextDelta: Outbound._reasoning,
+    ev.ReasoningSummaryTextDelta: Outbound._summary_delta,
+    ev.CustomToolCallInputDelta: Outbound._custom_input,
+    ev.RefusalDelta: Outbound._refusal,
+    ev.OutputTextAnnotationAdded: Outbound._annotation,
+    ev.ContentPartDone: Outbound._part_done,
+    ev.OutputItemAdded: Outbound._added,
+    ev.OutputItemDone: Outbound._finished,
+}
+
+
+_ABOUT: Final[dict[type, _Handler]] = {
+    ev.ResponseCreated: lambda outbound, event: outbound._bounds.begin(event),
+    ev.ErrorEvent: lambda outbound, event: outbound._bounds.error(event),
+    ev.ResponseCompleted: Outbound._end,
+    ev.ResponseIncomplete: Outbound._end,
+    ev.ResponseFailed: Outbound._end,
+    UnknownEvent: Outbound._extension,
+}
+
+
+_FINISHERS: Final[dict[type, _Handler]] = {
+    Message: lambda outbound, _item: outbound._blocks.stop(),
+    ReasoningItem: Outbound._reasoning_done,
+    FunctionCall: Outbound._function_call,
+    CustomToolCall: Outbound._custom_call,
+    CompactionItem: lambda outbound, item: outbound._items.compaction(item),
+    UnknownItem: lambda outbound, item: outbound._items.hosted(item),
+    type(None): lambda outbound, _item: outbound._blocks.stop(),  # not even a finished item is required
+}
 
 
 def encode_sse(chunks: Iterable[t.Chunk]) -> bytes:

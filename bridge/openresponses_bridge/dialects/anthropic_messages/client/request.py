@@ -67,20 +67,6 @@ class MessageReader:
         self._searches: dict[
             str, tuple[int, dict[str, Any]]
         ] = {}  # id of a call → its item's index, its block
-        self._blocks: dict[str, Callable[[Fields], None]] = {
-            "tool_use": self._tool_use,
-            "tool_result": self._tool_result,
-            "thinking": self._thinking,
-            "redacted_thinking": self._redacted,
-            "compaction": self._compaction,
-            search.USE: self._server_tool_use,
-            search.FOUND: self._search_result,
-        }
-        self._contents: dict[str, Callable[[Fields], Any]] = {
-            "text": self._text,
-            "image": self._image,
-            "document": self._document,
-        }
 
     def message(self, message: Fields) -> None:
         """One message of the request."""
@@ -119,13 +105,13 @@ class MessageReader:
                 loaded.append(block.need("tool_name", str))
                 block.whole()
                 continue
-            read = self._contents.get(kind)
+            read = _CONTENTS.get(kind)
             if read is None:
                 self._carried.blocks[place(len(self.items))] = {"content": message.raw("content")}
                 self._carried.report([f"tool_result.{kind[:64]}"])
                 block.whole()
                 continue
-            part = read(block)
+            part = read(self, block)
             made = ct.InputTextContent(part.text) if kind == "text" else part
             found.append(self._kept(block, made, len(found), f"tool_result.{kind}"))
         if loaded:
@@ -136,13 +122,13 @@ class MessageReader:
 
     def _block(self, block: Fields) -> None:
         kind = block.need("type", str)
-        read = self._contents.get(kind)
+        read = _CONTENTS.get(kind)
         if read is not None:
-            self._parts.append(self._kept(block, read(block), len(self._parts), kind))
+            self._parts.append(self._kept(block, read(self, block), len(self._parts), kind))
             return
         self._flush()
         self._where = place(len(self.items))
-        self._blocks.get(kind, self._hosted)(block)
+        _BLOCKS.get(kind, MessageReader._hosted)(self, block)
         fields = {CACHE: block.raw(CACHE)} if block.raw(CACHE) else {}
         self._carried.add(self._where, block.rest() | fields, kind)
 
@@ -296,6 +282,24 @@ class MessageReader:
                 }
             )
         )
+
+
+_BLOCKS: Final[dict[str, Callable[[MessageReader, Fields], None]]] = {
+    "tool_use": MessageReader._tool_use,
+    "tool_result": MessageReader._tool_result,
+    "thinking": MessageReader._thinking,
+    "redacted_thinking": MessageReader._redacted,
+    "compaction": MessageReader._compaction,
+    search.USE: MessageReader._server_tool_use,
+    search.FOUND: MessageReader._search_result,
+}
+
+
+_CONTENTS: Final[dict[str, Callable[[MessageReader, Fields], Any]]] = {
+    "text": MessageReader._text,
+    "image": MessageReader._image,
+    "document": MessageReader._document,
+}
 
 
 def _bare(block: Fields) -> dict[str, Any]:

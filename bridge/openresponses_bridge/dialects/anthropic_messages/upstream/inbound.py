@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, get_args
+from typing import Any, Final, get_args
 
 import msgspec
 from msgspec import Struct
@@ -164,7 +164,6 @@ class Inbound(OnceBegun):
         "_blocks",
         "_context",
         "_frames",
-        "_handlers",
         "_id",
         "_stop_state",
         "_usage",
@@ -180,18 +179,6 @@ class Inbound(OnceBegun):
         self._id: str | None = None  # of the message, None before its start
         self._stop_state = StopState(machine.diagnostics)
         self._frames = 0
-        self._handlers: dict[type, Callable[[Any], list[Event]]] = {
-            t.ContentBlockDelta: self._unannounced,
-            t.ContentBlockStart: self._block_start,
-            t.ContentBlockStop: self._block_stop,
-            t.MessageStart: self._message_start,
-            t.MessageDelta: self._message_delta,
-            t.MessageStop: self._message_stop,
-            t.Ping: self._ping,
-            t.ErrorFrame: self._error,
-            t.WholeMessage: self._whole,
-            t.UnknownFrame: self._unknown,
-        }
 
     def feed(self, data: bytes, event: str = "") -> list[Event]:
         """Read one frame's payload. `event` is the SSE event's name, for servers that leave `type` out."""
@@ -215,7 +202,7 @@ class Inbound(OnceBegun):
                     if len(events) == 1 and template.enabled and isinstance(block, AppendingBlock):
                         template.learn(data, event, self._position, _string_of(delta, block))
                     return events
-            return self._handlers[type(frame)](frame)
+            return _HANDLERS[type(frame)](self, frame)
         except WireError as error:
             return self._fail(unreadable(self._position, error))
         except BridgeError as error:
@@ -382,6 +369,20 @@ class Inbound(OnceBegun):
         if self._blocks:
             self.diagnostics.warning("frame", f"{len(self._blocks)} open at the failure")
         return self._machine.fail(error)
+
+
+_HANDLERS: Final[dict[type, Callable[[Inbound, Any], list[Event]]]] = {
+    t.ContentBlockDelta: Inbound._unannounced,
+    t.ContentBlockStart: Inbound._block_start,
+    t.ContentBlockStop: Inbound._block_stop,
+    t.MessageStart: Inbound._message_start,
+    t.MessageDelta: Inbound._message_delta,
+    t.MessageStop: Inbound._message_stop,
+    t.Ping: Inbound._ping,
+    t.ErrorFrame: Inbound._error,
+    t.WholeMessage: Inbound._whole,
+    t.UnknownFrame: Inbound._unknown,
+}
 
 
 def _string_of(delta: t.Delta, block: AppendingBlock) -> FrameString:

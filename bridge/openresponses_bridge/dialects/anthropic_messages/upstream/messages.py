@@ -53,14 +53,6 @@ class BlockEncoder:
         self._diagnostics = diagnostics
         self._sealer = sealer
         self.marked: list[Block] = []  # the blocks after which the client wants a cache breakpoint
-        self._makers: dict[str, Callable[[Any, str], Block | None]] = {
-            **dict.fromkeys(
-                ("input_text", "output_text", "text", "summary_text", "reasoning_text"), self._text
-            ),
-            "refusal": self._refusal,
-            "input_image": self._image,
-            "input_file": self._file,
-        }
 
     def blocks(
         self, content: str | Sequence[Any], param: str, marks: Callable[[int], Block] = lambda _index: {}
@@ -84,11 +76,11 @@ class BlockEncoder:
         return made
 
     def _block(self, part: Any, param: str) -> Block | None:
-        make = None if isinstance(part, UnknownPart) else self._makers.get(part.type)
+        make = None if isinstance(part, UnknownPart) else _MAKERS.get(part.type)
         if make is None:
             self._diagnostics.loss(f"content.{part.type[:64]}", "Anthropic has no such content")
             return None
-        return make(part, param)
+        return make(self, part, param)
 
     def _annotate(self, block: Block, annotations: Sequence[Any]) -> None:
         """Put the citations that the API made into the block of their text."""
@@ -143,6 +135,16 @@ class BlockEncoder:
             self._diagnostics.loss(f"content.input_file.{media[:64]}", "neither PDF nor plain text")
             return None
         return {"type": "text", "media_type": "text/plain", "data": text}
+
+
+_MAKERS: Final[dict[str, Callable[[BlockEncoder, Any, str], Block | None]]] = {
+    **dict.fromkeys(
+        ("input_text", "output_text", "text", "summary_text", "reasoning_text"), BlockEncoder._text
+    ),
+    "refusal": BlockEncoder._refusal,
+    "input_image": BlockEncoder._image,
+    "input_file": BlockEncoder._file,
+}
 
 
 def _as_text(data: str, param: str) -> str | None:
@@ -278,14 +280,6 @@ class MessagesBuilder:
         self._begun = False  # whether there was any message but system messages
         self.breaks = False  # whether the client has set cache breakpoints on its parts
         self.system: list[Block] = []
-        self._handlers: dict[str, Callable[[Any, int], None]] = {
-            "message": self._message,
-            "reasoning": self._reasoning,
-            "compaction": self._compaction,
-            "item_reference": self._reference,
-            "additional_tools": self._skip,
-            "tool_search_output": self._skip,
-        }
 
     def build(self, instructions: str | None) -> list[dict[str, Any]]:
         """The messages; afterwards `system` is complete too. Raises InvalidRequestError."""
@@ -301,7 +295,7 @@ class MessagesBuilder:
             elif isinstance(view, OutputView):
                 self._output(index)
             else:
-                self._handlers.get(entry.item.type, self._other)(entry.item, index)
+                _HANDLERS.get(entry.item.type, MessagesBuilder._other)(self, entry.item, index)
         self._output(len(self._entries))
         self.breaks = self._limit_breakpoints()
         return self._turns.finished(prefill=self._prefill)
@@ -466,3 +460,13 @@ class MessagesBuilder:
             self._turns.begin(role, fields)
         else:
             self._diagnostics.loss(f"item.{item.type[:64]}", "Anthropic has no such block")
+
+
+_HANDLERS: Final[dict[str, Callable[[MessagesBuilder, Any, int], None]]] = {
+    "message": MessagesBuilder._message,
+    "reasoning": MessagesBuilder._reasoning,
+    "compaction": MessagesBuilder._compaction,
+    "item_reference": MessagesBuilder._reference,
+    "additional_tools": MessagesBuilder._skip,
+    "tool_search_output": MessagesBuilder._skip,
+}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable
-from typing import Any, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 from msgspec import UNSET
@@ -281,39 +281,18 @@ class Outbound:
         self._reasoning = OutgoingReasoning(reasoning_field, self.diagnostics)
         self._drops = text_after_tool_call == "drop"
         self._calls = OutgoingCalls("function" if legacy_functions else custom_tools)
-        self._called: str = "function_call" if legacy_functions else "tool_calls"
-        self._call = self._function_call if legacy_functions else self._tool_call
+        self._legacy = legacy_functions
         self._begun = False
         self._ended = False
         self._found: list[Source] = []
         self._cited: set[str] = set()
         self._length = 0  # of the content so far, in code points
         self._starts: dict[tuple[int, int], int] = {}
-        self._handlers: dict[type[Any], Callable[[Any], list[Chunk]]] = {
-            ev.ResponseCreated: self._on_created,
-            ev.ResponseQueued: self._on_created,
-            ev.ResponseInProgress: self._on_created,
-            ev.OutputItemAdded: self._on_added,
-            ev.OutputTextDelta: self._on_text,
-            ev.OutputTextAnnotationAdded: self._on_annotation,
-            ev.RefusalDelta: self._on_refusal,
-            ev.ReasoningDelta: self._on_reasoning,
-            ev.ReasoningTextDelta: self._on_reasoning,
-            ev.ReasoningSummaryTextDelta: self._on_summary,
-            ev.FunctionCallArgumentsDelta: self._on_arguments,
-            ev.CustomToolCallInputDelta: self._on_arguments,
-            ev.OutputItemDone: self._on_done,
-            ev.ErrorEvent: self._on_error,
-            ev.ResponseCompleted: self._on_terminal,
-            ev.ResponseIncomplete: self._on_terminal,
-            ev.ResponseFailed: self._on_terminal,
-            UnknownEvent: self._on_unknown,
-        }
 
     def feed(self, event: Event) -> list[Chunk]:
         """The chunks of one event; none for events that repeat others."""
-        handler = self._handlers.get(type(event))
-        return [] if handler is None or self._ended else handler(event)
+        handler = _HANDLERS.get(type(event))
+        return [] if handler is None or self._ended else handler(self, event)
 
     def close(self) -> list[Chunk]:
         """`[DONE]`, behind an error when the response had not ended."""
@@ -405,12 +384,11 @@ class Outbound:
     def _on_arguments(self, event: Any) -> list[Chunk]:
         return self._call(self._calls.append(event.output_index, event.delta))
 
-    def _tool_call(self, call: ChatToolCall | None) -> list[Chunk]:
-        return [] if call is None else self._content(ChatDelta(tool_calls=[call]))
-
-    def _function_call(self, call: ChatToolCall | None) -> list[Chunk]:
+    def _call(self, call: ChatToolCall | None) -> list[Chunk]:
         if call is None:
             return []
+        if not self._legacy:
+            return self._content(ChatDelta(tool_calls=[call]))
         if call.index:
             if call.id is not None:
                 self.diagnostics.loss("function_call", "only the first of several calls has a place")
@@ -486,7 +464,8 @@ class Outbound:
     def _on_terminal(self, event: Any) -> list[Chunk]:
         response: Response = event.response
         self._identify(response)
-        reason, error = finish_reason(response, self._calls.whole, self.diagnostics, self._called)
+        called = "function_call" if self._legacy else "tool_calls"
+        reason, error = finish_reason(response, self._calls.whole, self.diagnostics, called)
         if error is not None:
             return self._fail(error)
         self._ended = True
@@ -497,6 +476,28 @@ class Outbound:
         if self._include_usage and response.usage is not None:
             chunks.append(self.usage_chunk(usage_out(response.usage)))
         return chunks
+
+
+_HANDLERS: Final[dict[type[Any], Callable[[Outbound, Any], list[Chunk]]]] = {
+    ev.ResponseCreated: Outbound._on_created,
+    ev.ResponseQueued: Outbound._on_created,
+    ev.ResponseInProgress: Outbound._on_created,
+    ev.OutputItemAdded: Outbound._on_added,
+    ev.OutputTextDelta: Outbound._on_text,
+    ev.OutputTextAnnotationAdded: Outbound._on_annotation,
+    ev.RefusalDelta: Outbound._on_refusal,
+    ev.ReasoningDelta: Outbound._on_reasoning,
+    ev.ReasoningTextDelta: Outbound._on_reasoning,
+    ev.ReasoningSummaryTextDelta: Outbound._on_summary,
+    ev.FunctionCallArgumentsDelta: Outbound._on_arguments,
+    ev.CustomToolCallInputDelta: Outbound._on_arguments,
+    ev.OutputItemDone: Outbound._on_done,
+    ev.ErrorEvent: Outbound._on_error,
+    ev.ResponseCompleted: Outbound._on_terminal,
+    ev.ResponseIncomplete: Outbound._on_terminal,
+    ev.ResponseFailed: Outbound._on_terminal,
+    UnknownEvent: Outbound._on_unknown,
+}
 
 
 def _image_of(item: it.Item) -> dict[str, Any] | None:

@@ -5,7 +5,7 @@ Within a chunk the order is that of generation: reasoning, text, refusal, citati
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -44,14 +44,14 @@ from openresponses_bridge.seal import Sealer
 
 # Google's, with a text that stands between think tags
 _THOUGHT: Final = {"google": {"thought": True}}
-Text = Callable[[str], list[Event]]
 
 
 class DeltaReader:
-    """Reads one choice. `text` accepts plain text; it is the machine's own method as soon as no think tag can
-    come and no log probabilities wait. Raises what the machine raises."""
+    """Reads one choice. Text goes straight to the machine as soon as no think tag can come and no log
+    probabilities wait. Raises what the machine raises."""
 
     __slots__ = (
+        "_buffers",
         "_carried",
         "_details",
         "_diagnostics",
@@ -63,7 +63,6 @@ class DeltaReader:
         "_text_calls",
         "_think",
         "sources",
-        "text",
     )
 
     def __init__(
@@ -86,8 +85,7 @@ class DeltaReader:
             TextCalls(options.text_tool_calls, identities) if options.text_tool_calls and identities else None
         )
         self._probabilities: list[LogProb] = []
-        buffers = self._think is not None or self._text_calls is not None
-        self.text: Text = self._buffered_text if buffers else machine.text
+        self._buffers = self._think is not None or self._text_calls is not None
 
     @property
     def _resolver(self) -> ToolCallResolver:
@@ -101,7 +99,9 @@ class DeltaReader:
         nothing, for any other."""
         content, calls, raw = delta.content, delta.tool_calls, delta.reasoning_content or delta.reasoning
         if content:
-            return None if calls or raw else self.text(content)
+            if calls or raw:
+                return None
+            return self._buffered_text(content) if self._buffers else self._machine.text(content)
         if raw:
             return None if calls else self._machine.reasoning(raw)
         if not calls or not (self._think is None or self._think.is_flushed):
@@ -138,7 +138,7 @@ class DeltaReader:
             return FrameString(
                 function.arguments, arguments_of, partial(self.continue_call, fragment, function)
             )
-        if not delta.content or self.text == self._buffered_text:
+        if not delta.content or self._buffers:
             return None
         return FrameString(delta.content, content_of, self._machine.text)
 
@@ -216,7 +216,7 @@ class DeltaReader:
         if delta.extra_content and delta.extra_content != _THOUGHT:
             self._extra = delta.extra_content
         if isinstance(delta.content, str):
-            events += self.text(delta.content)
+            events += self._text(delta.content)
         else:
             for part in delta.content or ():
                 self._part(part, events)
@@ -234,6 +234,9 @@ class DeltaReader:
         if delta.function_call is not None:
             events += self.flush()
             events += self.call(ChatToolCall(LEGACY_INDEX, function=delta.function_call))
+
+    def _text(self, text: str) -> list[Event]:
+        return self._buffered_text(text) if self._buffers else self._machine.text(text)
 
     def _buffered_text(self, text: str) -> list[Event]:
         """Text while think tags may come, or with log probabilities that wait for it."""
@@ -256,9 +259,8 @@ class DeltaReader:
                 events += self._machine.text(text, probabilities)
         if self._think is not None and self._think.decided:
             self._think = None
-        buffers = self._think is not None or self._text_calls is not None or self._details is not None
-        if not buffers and not self._probabilities:
-            self.text = self._machine.text
+        waits = self._details is not None or bool(self._probabilities)
+        self._buffers = waits or self._think is not None or self._text_calls is not None
         return events
 
     def _texts(self, pieces: Sequence[str | TextCall]) -> list[Event]:
@@ -277,9 +279,9 @@ class DeltaReader:
     def _part(self, part: Any, events: list[Event]) -> None:
         kind = part.get("type") if isinstance(part, dict) else type(part).__name__
         if kind == "str":
-            events += self.text(part)
+            events += self._text(part)
         elif kind in ("text", "output_text"):
-            events += self.text(_text_of(part.get("text")))
+            events += self._text(_text_of(part.get("text")))
         elif kind in ("thinking", "reasoning"):
             events += self._machine.reasoning(_text_of(part.get("thinking", part.get("text"))))
         elif kind == "refusal":
@@ -326,7 +328,7 @@ class DeltaReader:
             self._diagnostics.loss("logprobs.refusal", "can't be expressed")
         self._probabilities += logprobs_of(logprobs.content or [], self._diagnostics)
         if self._probabilities:
-            self.text = self._buffered_text
+            self._buffers = True
         if (
             self._probabilities
             and not delta.content
@@ -344,7 +346,7 @@ class DeltaReader:
             said = self._detail(detail, events) or said
             self._details = self._details or KeptDetails()
             self._details.add(detail)
-            self.text = self._buffered_text
+            self._buffers = True
         # servers that know several names say the same under each
         raw = delta.reasoning_content or delta.reasoning or delta.reasoning_text
         if raw and not said:

@@ -66,13 +66,6 @@ class ContentReader:
         self._by_name: dict[str, deque[str]] = {}
         self._given: set[str] = set()
         self._made = 0
-        self._readers: dict[str, Callable[[GoogleFields, str], None]] = {
-            "text": self._text,
-            "inlineData": self._inline_data,
-            "fileData": self._file_data,
-            "functionCall": self._call,
-            "functionResponse": self._response,
-        }
 
     def content(self, content: GoogleFields) -> None:
         """One content of the request."""
@@ -111,7 +104,7 @@ class ContentReader:
         if thought and kind == "text":
             self._think(part.get("text", str) or "", signature)
         else:
-            self._readers.get(kind, self._hosted)(part, signature)
+            _READERS.get(kind, ContentReader._hosted)(self, part, signature)
         if kind == "functionCall":
             self._carried.add(place(len(self.items) - 1), part.rest(), kind)
         elif kind != "functionResponse" and self._parts and not self._said and not self._thoughts:
@@ -260,6 +253,15 @@ class ContentReader:
         if signed:
             encrypted = seal_signatures(self._sealer, signed)
             self.items.append(it.ReasoningParam([], encrypted_content=encrypted))
+
+
+_READERS: Final[dict[str, Callable[[ContentReader, GoogleFields, str], None]]] = {
+    "text": ContentReader._text,
+    "inlineData": ContentReader._inline_data,
+    "fileData": ContentReader._file_data,
+    "functionCall": ContentReader._call,
+    "functionResponse": ContentReader._response,
+}
 
 
 def text_of(content: GoogleFields) -> str:

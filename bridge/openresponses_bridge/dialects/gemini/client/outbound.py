@@ -78,29 +78,11 @@ class Outbound:
         self._summary = (-1, -1)
         self._foreign: list[dict[str, Any]] = []  # other upstreams' reasoning that no part has yet
         self._next: list[Signed] = []  # Google's signatures of what follows
-        self._handlers: dict[type, Callable[[Any], list[_Chunk]]] = {
-            ev.ResponseCreated: self._identify,
-            ev.ResponseQueued: self._identify,
-            ev.ResponseInProgress: self._identify,
-            ev.OutputTextDelta: self._text,
-            ev.OutputTextAnnotationAdded: self._annotation,
-            ev.RefusalDelta: self._refused,
-            ev.ReasoningDelta: self._reasoning,
-            ev.ReasoningTextDelta: self._reasoning,
-            ev.ReasoningSummaryTextDelta: self._summarised,
-            ev.OutputItemAdded: self._added,
-            ev.OutputItemDone: self._finished,
-            ev.ErrorEvent: self._keep_error,
-            ev.ResponseCompleted: self._end,
-            ev.ResponseIncomplete: self._end,
-            ev.ResponseFailed: self._end,
-            UnknownEvent: self._extension,
-        }
 
     def feed(self, event: Event) -> list[_Chunk]:
         """The chunks that this event causes."""
-        handler = self._handlers.get(type(event))
-        return [] if handler is None or self._ended else handler(event)
+        handler = _HANDLERS.get(type(event))
+        return [] if handler is None or self._ended else handler(self, event)
 
     def close(self) -> list[_Chunk]:
         """The events have ended. Without a terminal event before, that is an error."""
@@ -316,6 +298,26 @@ class Outbound:
             return [_Chunk(error=ending.failed_body(code, message)["error"])]
         candidate = t.Candidate(t.Content(None, _MODEL), ending.OTHER, message, self._candidate)
         return [self._chunk(candidate, usage_metadata=usage)]
+
+
+_HANDLERS: Final[dict[type, Callable[[Outbound, Any], list[_Chunk]]]] = {
+    ev.ResponseCreated: Outbound._identify,
+    ev.ResponseQueued: Outbound._identify,
+    ev.ResponseInProgress: Outbound._identify,
+    ev.OutputTextDelta: Outbound._text,
+    ev.OutputTextAnnotationAdded: Outbound._annotation,
+    ev.RefusalDelta: Outbound._refused,
+    ev.ReasoningDelta: Outbound._reasoning,
+    ev.ReasoningTextDelta: Outbound._reasoning,
+    ev.ReasoningSummaryTextDelta: Outbound._summarised,
+    ev.OutputItemAdded: Outbound._added,
+    ev.OutputItemDone: Outbound._finished,
+    ev.ErrorEvent: Outbound._keep_error,
+    ev.ResponseCompleted: Outbound._end,
+    ev.ResponseIncomplete: Outbound._end,
+    ev.ResponseFailed: Outbound._end,
+    UnknownEvent: Outbound._extension,
+}
 
 
 def _logprobs(tokens: list[LogProb]) -> dict[str, Any]:

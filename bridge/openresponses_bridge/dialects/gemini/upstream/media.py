@@ -46,22 +46,14 @@ class PartEncoder:
 
     def __init__(self, diagnostics: Diagnostics) -> None:
         self._diagnostics = diagnostics
-        texts = ("input_text", "output_text", "text", "summary_text", "reasoning_text")
-        self._makers: dict[str, Callable[[Any, str], Part | None]] = {
-            **dict.fromkeys(texts, self._text),
-            "refusal": lambda part, _param: {"text": part.refusal},
-            "input_image": self._image,
-            "input_file": self._file,
-            "input_video": lambda part, param: self._at(part.video_url, None, f"{param}.video_url"),
-        }
 
     def part(self, part: Any, param: str) -> Part | None:
         """The part at this path of the request; None for one that is left out."""
-        make = None if isinstance(part, UnknownPart) else self._makers.get(part.type)
+        make = None if isinstance(part, UnknownPart) else _MAKERS.get(part.type)
         if make is None:
             self._diagnostics.loss(f"content.{part.type[:64]}", "Gemini has no such content")
             return None
-        return make(part, param)
+        return make(self, part, param)
 
     def _text(self, part: Any, _param: str) -> Part:
         if getattr(part, "annotations", None):
@@ -86,6 +78,9 @@ class PartEncoder:
         media = _media_of(part.filename or "") or _MEDIA["pdf"]
         return {"inlineData": {"mimeType": media, "data": part.file_data}}
 
+    def _video(self, part: Any, param: str) -> Part | None:
+        return self._at(part.video_url, None, f"{param}.video_url")
+
     def _kept(self, part: Any, kind: str) -> Part | None:
         """A file that Google keeps, by its address."""
         given = part.file_id or ""
@@ -100,6 +95,16 @@ class PartEncoder:
             return {"fileData": ({"mimeType": media} if media else {}) | {"fileUri": url}}
         media, data = data_of(url, param)
         return {"inlineData": {"mimeType": media or _media_of(filename or "") or _TEXT, "data": data}}
+
+
+_TEXTS: Final = ("input_text", "output_text", "text", "summary_text", "reasoning_text")
+_MAKERS: Final[dict[str, Callable[[PartEncoder, Any, str], Part | None]]] = {
+    **dict.fromkeys(_TEXTS, PartEncoder._text),
+    "refusal": lambda _encoder, part, _param: {"text": part.refusal},
+    "input_image": PartEncoder._image,
+    "input_file": PartEncoder._file,
+    "input_video": PartEncoder._video,
+}
 
 
 def _path_of(url: str) -> str:

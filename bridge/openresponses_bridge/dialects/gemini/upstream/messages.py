@@ -107,15 +107,6 @@ class ContentsBuilder:
         self._said: _Said | None = None
         self._begun = False  # whether there was any message but system messages
         self.system: list[Part] = []
-        self._handlers: dict[str, Callable[[Any, int], None]] = {
-            "message": self._message,
-            "reasoning": self._reasoning,
-            "compaction": self._compaction,
-            "item_reference": self._reference,
-            "additional_tools": self._skip,
-            "tool_search_call": self._searched,
-            "tool_search_output": self._skip,
-        }
 
     def build(self, instructions: str | None) -> list[dict[str, Any]]:
         """The contents; afterwards `system` is complete too. Raises InvalidRequestError."""
@@ -128,7 +119,7 @@ class ContentsBuilder:
             elif isinstance(view, OutputView):
                 self._answer(index)
             else:
-                self._handlers.get(entry.item.type, self._other)(entry.item, index)
+                _HANDLERS.get(entry.item.type, ContentsBuilder._other)(self, entry.item, index)
         self._answer(len(self._entries))
         if self._options.missing_signature is not None:
             self._sign_calls(self._options.missing_signature)
@@ -327,6 +318,17 @@ class ContentsBuilder:
             self._put({"inlineData": {"mimeType": f"image/{kind}", "data": result}})
         else:
             self._diagnostics.loss(f"item.{item.type[:64]}", "Gemini has no such part")
+
+
+_HANDLERS: Final[dict[str, Callable[[ContentsBuilder, Any, int], None]]] = {
+    "message": ContentsBuilder._message,
+    "reasoning": ContentsBuilder._reasoning,
+    "compaction": ContentsBuilder._compaction,
+    "item_reference": ContentsBuilder._reference,
+    "additional_tools": ContentsBuilder._skip,
+    "tool_search_call": ContentsBuilder._searched,
+    "tool_search_output": ContentsBuilder._skip,
+}
 
 
 def _split(part: Part, signed: Sequence[Signed]) -> list[Part] | None:
