@@ -69,8 +69,7 @@ def left_by(work: Callable[[], object]) -> set[str]:
     work()  # what is kept for the next time is made now
     enabled, flags = gc.isenabled(), gc.get_debug()
     gc.disable()
-    gc.collect()
-    gc.freeze()  # what others left is not looked through
+    gc.freeze()  # what there is by now is neither looked through nor collected
     try:
         gc.set_debug(gc.DEBUG_SAVEALL)
         work()
