@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, Final, NamedTuple, Protocol, cast
 
@@ -462,6 +463,27 @@ class StoredStream(EventSourceResponse):
         await super().__call__(
             scope, receive, _drop_keepalives_within_frames(send, self._keepalive, self._frame_end)
         )
+
+    # the tasks of its group, of which all but one are cancelled at the end
+
+    async def _stream_response(self, send: Send) -> None:
+        await _cancelled_without_error(super()._stream_response(send))
+
+    async def _ping(self, send: Send) -> None:
+        await _cancelled_without_error(super()._ping(send))
+
+    async def _listen_for_disconnect(self, receive: Receive) -> None:
+        await _cancelled_without_error(super()._listen_for_disconnect(receive))
+
+    async def _listen_for_exit_signal_with_grace(self) -> None:
+        await _cancelled_without_error(super()._listen_for_exit_signal_with_grace())
+
+
+async def _cancelled_without_error(work: Awaitable[None]) -> None:
+    """Await what a task of a group does. When the group ends it, all that it has in hand would stay in the
+    error's traceback until the next garbage collection."""
+    with suppress(anyio.get_cancelled_exc_class()):
+        await work
 
 
 def _may_be_followed(data: bytes, frame_end: bytes = _BLANK_LINE) -> bool:

@@ -5,6 +5,7 @@ import gc
 import json
 import random
 import weakref
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -16,7 +17,8 @@ from tests.load import clients
 from tests.load.model import Connection, Said
 from tests.load.results import Recording
 from tests.load.wire import Connections
-from tests.support.serving import serving
+from tests.support.serving import running, serving
+from tests.support.waiting import wait_until
 
 
 async def answered(app: Any, **asked: Any) -> bytes:
@@ -95,3 +97,32 @@ async def test_s4_nothing_stays_of_a_response_to_any_kind_of_client(
             gc.enable()
     upstream.close()
     assert made
+
+
+@pytest.mark.parametrize("kind", clients.KINDS)
+async def test_s4_nothing_of_any_kind_of_request_waits_for_the_collector(kind: str) -> None:
+    """Under load it runs rarely: what waits for it becomes many megabytes a minute."""
+    upstream = await asyncio.get_running_loop().create_server(Connection, "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{upstream.sockets[0].getsockname()[1]}/v1"
+    with serving(Settings(upstreams=[UpstreamSettings(url=url)], checkpoint_interval=0.05)) as base:
+        connections = Connections(int(base.rpartition(":")[2]), keeps=False)
+        place = clients.Place(connections, random.Random(1), [])
+        await clients.run(kind, place, Said(1, 20, 10))  # which loads what the first one needs
+        await asyncio.to_thread(wait_until, lambda: running(base) == 0)
+        gc.collect()
+        gc.disable()
+        try:
+            for seed in range(3):
+                await clients.run(kind, place, Said(seed, 20, 10))
+            await asyncio.to_thread(wait_until, lambda: running(base) == 0)
+            gc.set_debug(gc.DEBUG_SAVEALL)
+            gc.collect()
+            frames = [each.f_code.co_filename for each in gc.garbage if isinstance(each, FrameType)]
+            kinds = [type(each).__module__ for each in gc.garbage]
+        finally:
+            gc.set_debug(0)
+            gc.garbage.clear()
+            gc.enable()
+    upstream.close()
+    assert [each for each in kinds if each.startswith("openresponses_")] == []
+    assert [each for each in frames if "openresponses_" in each or "anyio" in each] == []
