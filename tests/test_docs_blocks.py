@@ -182,7 +182,9 @@ def test_a_command_that_is_not_there_is_found(wrong: str) -> None:
 def test_python_for_the_sdk_runs(page: str, demo: str, capsys: pytest.CaptureFixture[str]) -> None:
     code = "\n".join(block.code for block in blocks_of(page) if block.language == "python")
     assert _ADDRESS in code
-    exec(compile(code.replace(_ADDRESS, demo), page, "exec"), {"__name__": "page"})
+    names: dict[str, Any] = {"__name__": "page"}
+    exec(compile(code.replace(_ADDRESS, demo), page, "exec"), names)
+    names["client"].close()
     if "print(" in code:
         assert capsys.readouterr().out
 
