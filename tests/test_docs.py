@@ -13,6 +13,7 @@ from msgspec import Struct
 from openresponses_bridge.backend import Output
 from openresponses_server.backend import ResponseOptions
 from openresponses_server.settings import WORKER_SETTINGS
+from tests.support.documents import run_python
 from tests.support.drawings import drawing
 from tests.support.public_names import environment_variables
 from tests.support.readme import blocks
@@ -139,7 +140,7 @@ def test_the_page_of_settings_has_every_setting() -> None:
     ],
 )
 def test_the_python_of_the_pages_runs(title: str, code: str) -> None:
-    exec(compile(code, title, "exec"), {"__name__": "page"})
+    run_python(code, title)
 
 
 def test_the_first_steps_have_every_extra() -> None:

@@ -25,7 +25,7 @@ from openresponses_server.settings.files import hashed
 from openresponses_server.upstreams import profiles
 from openresponses_server.upstreams.routing import build_router
 from tests.support.certificates import Authority
-from tests.support.documents import HOW, blocks_of, commands_of, key_of, pages
+from tests.support.documents import ADDRESS, HOW, blocks_of, commands_of, key_of, pages, run_python
 from tests.support.readme import commands
 from tests.support.serving import serving
 from tests.support.shared import REPOSITORY
@@ -65,7 +65,6 @@ FOREIGN = {
     ),
 }
 SHELL = [block for page in pages() for block in blocks_of(page) if block.language == "sh"]
-_ADDRESS = "http://127.0.0.1:8080"
 _TEST = re.compile(r"(tests/[\w/]+\.py)::(\w+)")
 
 
@@ -181,10 +180,8 @@ def test_a_command_that_is_not_there_is_found(wrong: str) -> None:
 @pytest.mark.parametrize("page", ["docs/sessions.md", "docs/clients/openai.md"])
 def test_python_for_the_sdk_runs(page: str, demo: str, capsys: pytest.CaptureFixture[str]) -> None:
     code = "\n".join(block.code for block in blocks_of(page) if block.language == "python")
-    assert _ADDRESS in code
-    names: dict[str, Any] = {"__name__": "page"}
-    exec(compile(code.replace(_ADDRESS, demo), page, "exec"), names)
-    names["client"].close()
+    assert ADDRESS in code
+    run_python(code, page, demo)
     if "print(" in code:
         assert capsys.readouterr().out
 

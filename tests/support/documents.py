@@ -11,9 +11,12 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 from textwrap import dedent
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from tests.support.shared import REPOSITORY
+
+ADDRESS: Final = "http://127.0.0.1:8080"
+"""The server's in the pages."""
 
 _BLOCK = re.compile(r"^( *)```(\w+)[^\n]*\n(.*?)^\1```", re.MULTILINE | re.DOTALL)
 _HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
@@ -171,6 +174,14 @@ def pages() -> list[str]:
     ]
     found += sorted((REPOSITORY / "docs").glob("*.md")) + sorted((REPOSITORY / "docs").glob("clients/*.md"))
     return [path.relative_to(REPOSITORY).as_posix() for path in found]
+
+
+def run_python(code: str, page: str, base: str = ADDRESS) -> None:
+    """Run what a page has, with the server at `base`, and close the client that it makes."""
+    names: dict[str, Any] = {"__name__": "page"}
+    exec(compile(code.replace(ADDRESS, base), page, "exec"), names)
+    if (client := names.get("client")) is not None:
+        client.close()
 
 
 def blocks_of(page: str) -> Iterator[Block]:

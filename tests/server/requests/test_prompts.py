@@ -13,7 +13,7 @@ from openresponses_server.requests.composition import compose
 from openresponses_server.requests.prompts import read_prompts
 from openresponses_server.settings import Settings, SettingsError, UpstreamSettings, load_settings
 from tests.support import dialect_scripts as scripts
-from tests.support.documents import blocks_of
+from tests.support.documents import blocks_of, run_python
 from tests.support.serving import Reply, call, respond, serving, stream
 from tests.support.sockets import opened_socket
 from tests.support.upstream import Script, ScriptedUpstream, text
@@ -285,7 +285,7 @@ def test_the_example_of_the_page_works(tmp_path: Path) -> None:
     (tmp_path / "prompts" / "support.toml").write_text(template)
     (tmp_path / "bridge.toml").write_text('prompts = "prompts"\n')
     with serving(load_settings(tmp_path / "bridge.toml", store="memory://")) as base:
-        exec(compile(program.replace("http://127.0.0.1:8080", base), "page", "exec"), {"__name__": "page"})
+        run_python(program, "docs/server.md", base)
 
 
 # ── the folder ─────────────────────────────────────────────────────────────────────────────────────────
