@@ -642,6 +642,6 @@ def test_pattern_takes_time_linear_in_its_worst_input(key: str) -> None:
             return text.encode("latin-1") if isinstance(pattern.pattern, bytes) else text
 
         at_many = min(seconds(use, grown(MANY)) for _ in range(2))
-        if at_many > QUICK:
-            at_few = min(seconds(use, grown(FEW)) for _ in range(3))
-            assert at_many / at_few < 3 * MANY / FEW, (key, each)
+        if at_many > QUICK:  # or on a machine that is busy
+            at_many, at_few = (min(seconds(use, grown(size)) for _ in range(8)) for size in (MANY, FEW))
+            assert at_many < QUICK or at_many / at_few < 3 * MANY / FEW, (key, each)
