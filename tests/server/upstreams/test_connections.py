@@ -16,7 +16,6 @@ from tests.support.upstream import text
 pytestmark = pytest.mark.timeout(120)
 ANSWER = b"".join(step for step in text("Hi") if isinstance(step, bytes))
 STREAM = b"content-type: text/event-stream\r\n"
-FAST = Timeouts(connect=1.0, first_byte=1.0, idle=1.0, total=10.0)
 
 
 class Closing:
@@ -58,7 +57,7 @@ class Closing:
         if self.how == "reset":
             writer.transport.abort()
         elif self.how == "hang":
-            await asyncio.sleep(5)
+            await asyncio.sleep(60)
         else:
             assert isinstance(self.how, bytes)
             writer.write(self.how)
@@ -73,7 +72,7 @@ class Closing:
 
 
 @contextmanager
-def bridged(upstream: Closing) -> Iterator[str]:
+def bridged(upstream: Closing, first_byte: float = 60.0) -> Iterator[str]:
     loop = asyncio.new_event_loop()
     server = loop.run_until_complete(asyncio.start_server(upstream.handle, "127.0.0.1", 0))
     thread = threading.Thread(target=loop.run_forever, daemon=True)
@@ -81,7 +80,8 @@ def bridged(upstream: Closing) -> Iterator[str]:
     port = server.sockets[0].getsockname()[1]
     try:
         given = UpstreamSettings(url=f"http://127.0.0.1:{port}", name="closing")
-        with serving(Settings(upstreams=[given], timeouts=FAST)) as base:
+        timeouts = Timeouts(connect=60.0, first_byte=first_byte, idle=60.0, total=60.0)
+        with serving(Settings(upstreams=[given], timeouts=timeouts)) as base:
             yield base
     finally:
         loop.call_soon_threadsafe(loop.stop)
@@ -150,7 +150,7 @@ def test_once_a_byte_has_come_it_is_not_asked_again(how: bytes) -> None:
 
 def test_silence_is_not_death() -> None:
     upstream = Closing("hang")
-    with bridged(upstream) as base:
+    with bridged(upstream, first_byte=3.0) as base:
         first, second = answers(base, 2)
         assert first.status == 200
         assert (second.status, second.error["code"]) == (504, "upstream_timeout")
