@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from statistics import fmean
 from typing import Final, NamedTuple
 
 import psycopg
 import redis
 
-from tests.load.watch import sample
+from tests.load.watch import Sample, sample
 from tests.load.wire import asked
 
 GAUGES: Final = ("running", "waiting", "readers", "sockets", "streams", "queue_depth", "tasks")
@@ -35,6 +36,11 @@ TOLERATED: Final = {
     "tasks": Tolerance(16.0, "those of kept connections"),
 }
 """Everything else has to be what it was, or less."""
+
+FLAT: Final = 2.0
+"""MB a minute by which the memory of all processes may grow under an even load."""
+_MINUTE: Final = 60.0
+_MINUTES: Final = 4  # of an even load, before which growth is not told from what a beginning takes
 
 Standing = dict[str, float]
 """What there is, by what it is."""
@@ -73,3 +79,12 @@ def differences(
     if now["processes"] < start["processes"]:
         found.append(f"processes: {now['processes']:.0f}, {start['processes']:.0f} at the start")
     return found
+
+
+def growth(samples: Sequence[Sample], begun: float, ended: float) -> float:
+    """MB a minute by which memory grew in the even load between these times: from its second minute to its
+    last one. 0 if it was too short to say."""
+    second = [each.memory for each in samples if begun + _MINUTE <= each.seconds < begun + 2 * _MINUTE]
+    last = [each.memory for each in samples if ended - _MINUTE <= each.seconds < ended]
+    minutes = (ended - begun) / _MINUTE - 2
+    return (fmean(last) - fmean(second)) / minutes if minutes >= _MINUTES and second and last else 0.0

@@ -23,7 +23,7 @@ from tests.load import clients
 from tests.load.model import Said
 from tests.load.report import ANYTIME, Asked, Report
 from tests.load.results import Recording, Result
-from tests.load.returning import Standing, differences, held, stored
+from tests.load.returning import FLAT, Standing, differences, growth, held, stored
 from tests.load.scene import CORRUPTS, FAULTS, Scene, standing
 from tests.load.watch import watching
 from tests.load.wire import Broken, Connections
@@ -65,6 +65,8 @@ async def run(given: Asked) -> Report:
             report.samples = found.samples
             for each in differences(report.start, report.end, given.open):
                 report.wrong[f"not as at the start: {each}"] += 1
+            if given.every is None and (more := growth(found.samples, _RAMP, given.seconds)) > FLAT:
+                report.wrong[f"memory grew by {more:.1f} MB a minute"] += 1
         report.log = _logged(folder / "log")
     return report
 

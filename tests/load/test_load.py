@@ -25,10 +25,10 @@ from tests.load.faults import BREAKING, HARMLESS, FaultProxy, Kind, Schedule
 from tests.load.model import Said
 from tests.load.report import ANYTIME, Asked, Report
 from tests.load.results import Recording, Result, misreported
-from tests.load.returning import TOLERATED, Standing, differences
+from tests.load.returning import TOLERATED, Standing, differences, growth
 from tests.load.running import run
 from tests.load.scene import FAULTS, clock_of, set_clock
-from tests.load.watch import cpu_seconds, tree, watching
+from tests.load.watch import Sample, cpu_seconds, tree, watching
 from tests.load.wire import Connections
 from tests.support.listening import listening
 from tests.support.shared import REPOSITORY
@@ -136,6 +136,16 @@ def test_what_is_tolerated_has_returned() -> None:
     of_streams = {"memory": tolerated["memory"] + 2_000 * TOLERATED["memory"].of_stream}
     assert differences(AT_FIRST, AT_FIRST | of_streams) != []
     assert differences(AT_FIRST, AT_FIRST | of_streams, 2_000) == []
+
+
+@pytest.mark.parametrize("grows", [0.0, 1.5, 8.0])
+def test_memory_that_grows_under_an_even_load_is_found(grows: float) -> None:
+    """What the beginning takes is not growth, nor what the end gives back."""
+    seconds = range(0, 720, 2)
+    levels = [300 + min(at, 30) * 4 + grows * at / 60 if at < 600 else 320 for at in seconds]
+    samples = [Sample(at, level, 90, 5, 3) for at, level in zip(seconds, levels, strict=True)]
+    assert growth(samples, 30, 600) == pytest.approx(grows)
+    assert growth(samples, 30, 300) == 0
 
 
 def test_what_a_report_holds_to_be_wrong() -> None:
