@@ -57,6 +57,13 @@ def jittered(seconds: float, uniform: Callable[[float, float], float] = _random.
     return seconds * uniform(0.75, 1.25)
 
 
+def cancel_until_done(task: asyncio.Task[Any]) -> None:
+    """Cancel a task that nobody waits for, repeatedly as below."""
+    if not task.done():
+        task.cancel()
+        asyncio.get_running_loop().call_later(_CANCELLED_AGAIN, cancel_until_done, task)
+
+
 async def _cancel(tasks: Collection[asyncio.Task[Any]]) -> None:
     """Cancel tasks repeatedly until they are done. Once is not enough: a library may mistake a cancellation
     for its own timeout and continue; psycopg waits for up to ten seconds until the server has confirmed the

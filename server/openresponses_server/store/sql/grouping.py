@@ -11,6 +11,7 @@ from typing import Final, Generic, NamedTuple, TypeVar
 
 from openresponses_server.store.base import WRITTEN_TOGETHER
 from openresponses_server.store.sql.writes import Write
+from openresponses_server.tasks import cancel_until_done
 
 _BYTES: Final = 4 * 1024 * 1024  # of writes together, unless one alone has more
 Q = TypeVar("Q")
@@ -78,7 +79,7 @@ class Grouped(Generic[Q, R]):
 
         def leave(_done: asyncio.Future[R]) -> None:
             if all(each.done.done() for each in group):
-                task.cancel()  # nobody waits for it any more
+                cancel_until_done(task)  # nobody waits for it any more
 
         for each in group:
             each.done.add_done_callback(leave)

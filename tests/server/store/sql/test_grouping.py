@@ -49,6 +49,28 @@ class Recorded:
         return [not name.startswith("lost") for name in names]
 
 
+async def test_a_transaction_that_ignores_its_cancellation_does_not_take_the_place_of_others() -> None:
+    """As the driver does until a server, which may stand still, has confirmed the first one."""
+    ignored: list[str] = []
+
+    async def run(writes: Sequence[Write]) -> list[bool]:
+        if writes[0].response_id == "stuck":
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                ignored.append("stuck")
+            await asyncio.Event().wait()
+        return [True for _ in writes]
+
+    grouped = GroupedWrites(run, 1)
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.01):
+            await grouped.execute(write("stuck"))
+    async with asyncio.timeout(60):
+        assert await grouped.execute(write("next"))
+    assert ignored == ["stuck"]
+
+
 async def test_writes_of_one_moment_are_one_transaction() -> None:
     database = Recorded()
     grouped = GroupedWrites(database.run, 1)
