@@ -29,6 +29,7 @@ from openresponses_bridge.errors import InvalidRequestError
 from openresponses_bridge.protocol.codec import decode_request, encode
 from openresponses_bridge.protocol.events import Event
 from openresponses_bridge.seal import Sealer
+from tests.support.garbage import garbage
 from tests.support.loops import Answer, driven
 from tests.support.model_frames import frames
 from tests.support.model_scripts import SCRIPTS, Step
@@ -67,21 +68,9 @@ REQUEST = encode(
 def left_by(work: Callable[[], object]) -> set[str]:
     """The names of the package's classes whose instances `work` leaves in cycles."""
     work()  # what is kept for the next time is made now
-    enabled, flags = gc.isenabled(), gc.get_debug()
-    gc.disable()
-    gc.freeze()  # what there is by now is neither looked through nor collected
-    try:
-        gc.set_debug(gc.DEBUG_SAVEALL)
+    with garbage() as left:
         work()
-        gc.collect()
-        kinds = {type(each) for each in gc.garbage}
-        return {kind.__qualname__ for kind in kinds if kind.__module__.startswith("openresponses_bridge")}
-    finally:
-        gc.set_debug(flags)
-        gc.garbage.clear()
-        gc.unfreeze()
-        if enabled:
-            gc.enable()
+    return {name.rpartition(".")[2] for name in left if name.startswith("openresponses_bridge.")}
 
 
 def name_of(entry: Dialect) -> str:

@@ -18,6 +18,7 @@ from openresponses_server.settings.files import hashed
 from tests.support.raw import Raw, answer, raw, request
 from tests.support.serving import call, respond, running, serving
 from tests.support.upstream import HANG, Script, ScriptedUpstream, chunk
+from tests.support.waiting import wait_until
 
 HASTY = Limits(header_seconds=0.4, body_seconds=0.4, write_seconds=0.4, idle_seconds=0.6, header_bytes=20_000)
 TIMEOUT = 4.0
@@ -47,15 +48,6 @@ def parsed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     monkeypatch.setattr(HttpConnection, "_parse", counting)
     return sizes
-
-
-def no_longer_running(base: str) -> bool:
-    ends = time.monotonic() + TIMEOUT
-    while running(base):
-        if time.monotonic() > ends:
-            return False
-        time.sleep(0.02)
-    return True
 
 
 # ── time ───────────────────────────────────────────────────────────────────────────────────────────────
@@ -270,7 +262,7 @@ def test_s8_what_is_pipelined_behind_a_stream_is_not_taken(
         assert not client.send(HEALTH * 500_000)
         assert sum(parsed) < 100_000
         assert running(hasty) == 1
-    assert no_longer_running(hasty)
+    wait_until(lambda: running(hasty) == 0, TIMEOUT)
 
 
 @pytest.mark.parametrize("behind", [HEALTH, HEALTH * 100, b"not HTTP at all\r\n"])
@@ -283,7 +275,7 @@ def test_s3_client_that_pipelined_and_left_aborts_its_run(
         client.send(request("/v1/responses", asked) + behind)
         assert b" 400 " not in client.read(until=b"output_text.delta")
     begun = time.monotonic()
-    assert no_longer_running(hasty)
+    wait_until(lambda: running(hasty) == 0, TIMEOUT)
     assert time.monotonic() - begun < 2
 
 
@@ -345,7 +337,7 @@ def test_s8_client_that_stops_reading_is_cut_off(hasty: str, upstream: ScriptedU
         got = stops_reading(hasty, sent)
         assert b" 200 OK" in got
         assert len(got) < 9_000_000, "it was sent all of it"
-    assert no_longer_running(hasty)
+    wait_until(lambda: running(hasty) == 0, TIMEOUT)
 
 
 def test_slow_reader_is_not_cut_off(hasty: str, upstream: ScriptedUpstream) -> None:
