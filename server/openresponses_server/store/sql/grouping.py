@@ -77,8 +77,12 @@ class Grouped(Generic[Q, R]):
         task = asyncio.current_task()
         assert task is not None
 
+        waiting = len(group)
+
         def leave(_done: asyncio.Future[R]) -> None:
-            if all(each.done.done() for each in group):
+            nonlocal waiting
+            waiting -= 1
+            if not waiting:
                 cancel_until_done(task)  # nobody waits for it any more
 
         for each in group:
